@@ -17,7 +17,7 @@ MEASURED = COVERAGE_CORE=$(CORE) $(BIN)/pytest --cov --cov-report=
 REPORT = @echo "Line coverage of src/keelbolt: $$($(BIN)/coverage report --format=total) % ($(BIN)/coverage html shows the lines)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test faults chaos coverage lint format build lock bench clean
+.PHONY: help run demo test faults chaos coverage lint format docs build lock bench clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ format: $(STAMP) ## Bring the code into the house style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: $(STAMP) ## Build the documentation site into site/, with warnings as errors
+	$(BIN)/python docs/build_site.py
+
 build: $(STAMP) ## Build wheel and sdist into dist/, and check them
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
@@ -75,7 +78,7 @@ bench: $(STAMP) ## Measure everything (ARGS="--quick" for a first look)
 		$(BIN)/python -m benchmarks $$name $(ARGS) || exit 1; done
 
 clean: ## Remove everything that can be made again
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov bench-*.json
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov bench-*.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

@@ -17,6 +17,17 @@ from examples.demo.steered import BUTTONS, Steered, steered
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, SkillConfig
 from keelbolt.tasks import TaskContext, Worker
 
+BEGINNINGS = (
+    "Few people know much about",
+    "Old books praise",
+    "Sailors tell stories of",
+    "Every child has a question about",
+    "Painters return again and again to",
+    "There is a song about",
+    "Winter changes",
+    "So let us look once more at",
+)
+
 
 def skill(skill_id: str, name: str, description: str, tags: str, *examples: str) -> SkillConfig:
     return SkillConfig(id=skill_id, name=name, description=description, tags=tags.split(), examples=list(examples))
@@ -33,7 +44,7 @@ card = AgentCardConfig(
         skill(
             "write",
             "Write",
-            "Writes sentence by sentence; redirect it meanwhile, and it goes on about something else.",
+            "Writes a sentence a second, for most of a minute. Pause it meanwhile, or change its topic.",
             "streaming steering",
             "write about the sea",
         ),
@@ -109,7 +120,7 @@ class Guide(Worker):
             heard.topic = heard.topic or text.removeprefix("write about ")
             await self.write(ctx, heard)
         elif match := re.match(r"work through (\d{1,3}) parcels$", text):
-            await self.work(ctx, int(match[1]))
+            await self.work(ctx, int(match[1]), heard)
         elif text == "break down":
             await ctx.fail("The engine is out of oil.")
         elif text == "survive a crash":
@@ -132,7 +143,11 @@ class Guide(Worker):
         await ctx.complete()
 
     async def write(self, ctx: TaskContext, heard: Steered) -> None:
-        for beginning in ("Nobody knows much about", "And yet there is", "So let us praise", "That was"):
+        for beginning in (*BEGINNINGS * 5, "That was all about"):
+            await heard.paused()
+            if heard.brief:
+                await ctx.emit_text_artifact(f"In short: {heard.topic}.", artifact_id="text", append=True)
+                break
             await ctx.emit_text_artifact(f"{beginning} {heard.topic}. ", artifact_id="text", append=True)
             await asyncio.sleep(self.pace)
         await ctx.complete()
@@ -148,10 +163,11 @@ class Guide(Worker):
         await ctx.step("release", self.build, idempotent=True)
         await ctx.complete("Released.")
 
-    async def work(self, ctx: TaskContext, parcels: int) -> None:
+    async def work(self, ctx: TaskContext, parcels: int, heard: Steered) -> None:
         """Each parcel is a step: after a crash, those that are done are done."""
         packers = set()
         for number in range(1, parcels + 1):
+            await heard.paused()
             packers.add(await ctx.step(f"parcel {number}", self.pack, idempotent=True))
             await ctx.send_status(f"{number} of {parcels}, in process {os.getpid()}")
         who = f"{len(packers)} processes" if len(packers) > 1 else "one process"

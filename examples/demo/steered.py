@@ -1,4 +1,4 @@
-"""What others tell a task while it works: another topic, or that its process shall die.
+"""Steering of a running task: pause and resume, another topic, an early end, or the death of its process.
 
 The button "Kill its process" of the explorer is declared by this agent in its card; it calls the operations API:
 
@@ -21,9 +21,26 @@ from keelbolt.tasks import TaskContext
 
 BUTTONS = ExtensionConfig(
     uri="urn:keelbolt:a2a:steering:v1",
-    description="What a task of this agent can be told while it works.",
+    description="How a task of this agent can be steered while it works.",
     params={
         "buttons": [
+            {
+                "label": "Change the topic",
+                "text": "A task that writes continues about something else.",
+                "kind": "redirect",
+                "schema": {  # people fill in fields; what they write is the payload
+                    "type": "object",
+                    "required": ["topic"],
+                    "additionalProperties": False,
+                    "properties": {"topic": {"type": "string", "title": "Topic", "minLength": 2, "maxLength": 80}},
+                },
+            },
+            {
+                "label": "Be brief",
+                "text": "A task that writes ends with its next sentence.",
+                "kind": "inject",
+                "payload": {"brief": True},
+            },
             {
                 "label": "Kill its process",
                 "text": "The process that runs this task dies at once (kill -9). When its lease has run out, in a few "
@@ -32,24 +49,37 @@ BUTTONS = ExtensionConfig(
                 "payload": {"kill": True},
                 "danger": True,
                 "tab": "waterfall",
-            }
+            },
         ]
     },
 )
 
 
 class Steered:
-    """What a task was told so far."""
+    """How a task was steered so far."""
 
     def __init__(self, ctx: TaskContext) -> None:
         self.topic = ""
+        self.brief = False
         self._ctx = ctx
         self._kills = 0
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+
+    async def paused(self) -> None:
+        """Wait while the task is paused."""
+        await self._resumed.wait()
 
     async def listen(self) -> None:
         async for event in self._ctx.inbox:
             if event.kind == "redirect":
-                self.topic = str(event.payload.get("topic") or "something else")
+                self.topic = str(event.payload.get("topic") or event.payload.get("text") or "something else")
+            elif event.kind == "pause":
+                self._resumed.clear()
+            elif event.kind == "resume":
+                self._resumed.set()
+            elif event.payload.get("brief"):
+                self.brief = True
             elif event.payload.get("kill"):
                 await self._die()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keelbolt.server.operations.table import PREFIX, ROUTES, OpsRoute
+from keelbolt.operations.table import PREFIX, ROUTES, OpsRoute
 
 PAGE = Path(__file__).parents[2] / "docs/reference/operations-api.md"
-BEGIN = "<!-- written from keelbolt.server.operations.table.ROUTES: begin -->\n"
-END = "<!-- written from keelbolt.server.operations.table.ROUTES: end -->\n"
+BEGIN = "<!-- written from keelbolt.operations.table.ROUTES: begin -->\n"
+END = "<!-- written from keelbolt.operations.table.ROUTES: end -->\n"
 
 
 def given(route: OpsRoute) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from keelbolt.server.operations.table import ROUTES
+from keelbolt.operations.table import ROUTES
 from tests.docs.operations_page import PAGE, parts, written
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 
-from keelbolt.server.operations.table import PREFIX
+from keelbolt.operations.table import PREFIX
 from tests.ui.stage import ROOT, made_run
 
 

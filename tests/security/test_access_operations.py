@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from urllib.parse import quote, urlencode
@@ -11,8 +12,8 @@ import pytest
 import pytest_asyncio
 from starlette.types import ASGIApp, Scope
 
+from keelbolt.operations.table import PREFIX, ROUTES, OpsRoute
 from keelbolt.server.local import at_this_machine
-from keelbolt.server.operations.table import PREFIX, ROUTES, OpsRoute
 from keelbolt.storage import new_id
 from tests.integration.server.alice import SECRET_WORDS, Alice, agent, alices_things, fresh, invented, started
 from tests.integration.server.asgi import Headers, Reply, ask, call
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PLAIN = {
     "brief",
+    "report",
+    "all",
     "state",
     "since",
     "until",
@@ -43,7 +46,11 @@ PLAIN = {
 DIGEST = "0" * 64
 STATE = dict.fromkeys(("session_id", "state_task_id", "trace_id", "memory_key", "artifact_id", "gate_token"), "none")
 STATE |= dict.fromkeys(("thread_ref", "record_kind", "record_ref", "blob_digest", "sharer_ref", "pause_token"), "none")
-GOOD_BODIES = {"steer_task": b'{"kind":"inject","payload":{}}', "fork_task": b'{"seq":1}'}
+GOOD_BODIES = {
+    "steer_task": b'{"kind":"inject","payload":{}}',
+    "fork_task": b'{"seq":1}',
+    "send_task": b'{"text":"hi"}',
+}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -79,8 +86,10 @@ async def test_every_parameter_is_known() -> None:
     """A route or parameter that is added must say what it could reach."""
     for route in ROUTES:
         names = {name for name, _ in (*route.query, *route.body)}
-        assert names <= PLAIN | {"context", "pageToken", "tenant", "owner", "askedTenant", "session"}, route.name
-        assert route.operator or "session" not in names, route.name
+        assert names <= PLAIN | {"context", "pageToken", "tenant", "owner", "askedTenant", "session", "task"}, (
+            route.name
+        )
+        assert route.operator or not names & {"session", "task"}, route.name
         named = set(re.findall(r"{(\w+)}", route.path))
         assert named <= {"task_id", "config_id", "digest"} or (route.operator and named <= STATE.keys()), route.name
         assert not named & {"config_id", "digest"} or "task_id" in named, route.name
@@ -173,6 +182,27 @@ async def test_an_operators_token_of_a_page_is_no_key(app: ASGIApp, alices: dict
     reply = await ask(app, "GET", f"{PREFIX}/tasks", query=stolen, headers=bearer("mallory"))
     assert reply.status == 400
     assert b'"tasks"' not in reply.body
+
+
+LISTS = (("tasks", "tasks"), ("dead", "dead"), ("webhooks", "webhooks"))
+
+
+@pytest.mark.parametrize(("path", "name"), LISTS)
+async def test_all_shows_what_the_caller_may_see(app: ASGIApp, alices: dict[str, Alice], path: str, name: str) -> None:
+    """To others than operators there is no such list; to those of a tenant it shows that tenant alone."""
+    nothing = await ask(app, "GET", f"{PREFIX}/nothing", headers=bearer("mallory"))
+    query = urlencode({"all": "true", "pageSize": "100"})
+    refused = await ask(app, "GET", f"{PREFIX}/{path}", query=query, headers=bearer("mallory", "acme"))
+    assert refused.masked() == nothing.masked()
+    everything = await ask(app, "GET", f"{PREFIX}/{path}", query=query, headers=bearer("o", roles=["operator:all"]))
+    assert name == "dead" or any(each["partition"] == "acme/alice" for each in everything.json[name])
+    tenant = bearer("o", "acme", roles=["operator"])
+    of_tenant = await ask(app, "GET", f"{PREFIX}/{path}", query=query, headers=tenant)
+    assert {each["partition"].partition("/")[0] for each in of_tenant.json[name]} <= {"acme"}
+    forged = urlsafe_b64encode(b'["acme/alice",""]').decode()
+    query = urlencode({"all": "true", "pageToken": forged})
+    other = bearer("o", "other", roles=["operator"])
+    assert (await ask(app, "GET", f"{PREFIX}/{path}", query=query, headers=other)).status == 400
 
 
 LOCAL = [("host", "localhost:8000")]

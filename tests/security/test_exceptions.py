@@ -18,10 +18,10 @@ from starlette.types import ASGIApp
 from keelbolt.cli.main import main
 from keelbolt.grpc.library import aio, grpc
 from keelbolt.observability.logs import HumanLines, JSONLines
+from keelbolt.operations.table import PREFIX, ROUTES
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.operations import Operation
 from keelbolt.server import A2AServer
-from keelbolt.server.operations.table import PREFIX, ROUTES
 from keelbolt.server.settings import ServerSettings
 from keelbolt.storage import new_id
 from keelbolt.tasks import TaskContext

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from keelbolt.auth import TokenAuthenticator
+from keelbolt.operations.table import PREFIX
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.signatures import CardKey
 from keelbolt.server import A2AServer
-from keelbolt.server.operations.table import PREFIX
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Headers, Reply, ask, call

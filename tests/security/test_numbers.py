@@ -18,9 +18,9 @@ from starlette.types import ASGIApp
 
 from keelbolt.auth import ClaimMapping, Principal, Resolver
 from keelbolt.errors import CredentialsRefused
+from keelbolt.operations.table import PREFIX, ROUTES
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
-from keelbolt.server.operations.table import PREFIX, ROUTES
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
 from keelbolt.tasks.settings import TaskSettings

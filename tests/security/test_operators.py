@@ -11,9 +11,9 @@ import pytest
 from starlette.types import ASGIApp
 
 from keelbolt.errors import InvalidValue
+from keelbolt.operations.table import PREFIX, ROUTES
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
-from keelbolt.server.operations.table import PREFIX, ROUTES
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Headers, Reply, ask, call

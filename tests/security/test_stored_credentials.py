@@ -14,9 +14,9 @@ from pydantic_core import from_json, to_json
 from keelbolt.a2a_sdk import sdk_stores
 from keelbolt.auth import ANONYMOUS
 from keelbolt.errors import InvalidValue, SecretKeyMissing
+from keelbolt.operations.table import PREFIX
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
-from keelbolt.server.operations.table import PREFIX
 from keelbolt.server.settings import ServerSettings
 from keelbolt.storage import Put
 from keelbolt.storage.copies import backup_storage

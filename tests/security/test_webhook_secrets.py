@@ -15,11 +15,11 @@ from starlette.types import ASGIApp
 
 from keelbolt.auth import Principal, TokenAuthenticator
 from keelbolt.errors import AddressNotAllowed
+from keelbolt.operations.table import PREFIX
 from keelbolt.outbound.addresses import check_url
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.requests import Authentication, PushConfig
 from keelbolt.server import A2AServer
-from keelbolt.server.operations.table import PREFIX
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
 from keelbolt.webhooks.configs import MAX_CREDENTIALS, MAX_SCHEME, MAX_TOKEN

@@ -35,20 +35,32 @@ async def test_a_crash_is_survived_before_ones_eyes(page_address: str, open_page
     await expect(packed).to_have_count(1)  # it was not done again
 
 
-async def test_a_writer_is_redirected_while_it_writes(page_address: str, open_page: OpenPage) -> None:
+async def test_a_writer_is_steered_while_it_writes(page_address: str, open_page: OpenPage) -> None:
+    """By fields that the card declares; it writes for long enough to try everything."""
     page = await open_page(page_address)
     await page.get_by_role("link", name="write about the sea").click()
     await page.get_by_role("button", name="Send").click()
     last = page.locator(".exchange").last
-    await expect(last).to_contain_text("Nobody knows much about the sea.")
+    await expect(last).to_contain_text("Few people know much about the sea.")
     await last.get_by_role("link").click()
-    await page.get_by_role("button", name="Redirect").click()
+    await page.get_by_role("button", name="Pause").click()
     dialog = page.get_by_role("dialog")
-    await dialog.get_by_label("Payload, as JSON").fill('{"topic": "the moon"}')
+    await dialog.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_role("button", name="Redirect", exact=True)).to_have_count(0)
+    await page.get_by_role("button", name="Change the topic").click()
+    await dialog.get_by_role("button", name="Change the topic").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("topic has fewer than 2 characters")
+    await dialog.get_by_label("Topic (required)").fill("the moon")
     await dialog.get_by_label("Reason").fill("it is night")
-    await dialog.get_by_role("button", name="Redirect", exact=True).click()
-    await page.get_by_role("tab", name="Conversation").click()
-    await expect(page.locator("main")).to_contain_text("the moon.")
+    await dialog.get_by_role("button", name="Change the topic").click()
+    await page.get_by_role("button", name="Resume").click()
+    await dialog.get_by_role("button", name="Resume").click()
+    talk = page.get_by_label("Conversation", exact=True)
+    await expect(talk).to_contain_text("the moon.")
+    await expect(talk).to_contain_text("it is night")
+    await page.get_by_role("button", name="Be brief").click()
+    await dialog.get_by_role("button", name="Be brief").click()
+    await expect(talk).to_contain_text("In short: the moon.")
     await expect(page.locator(".task-head .badge")).to_have_text("Completed")
 
 
@@ -67,7 +79,8 @@ async def test_its_process_is_killed_and_another_takes_over(page_address: str, o
     await dialog.get_by_role("button", name="Kill its process").click()
     await expect(page.locator("main")).to_contain_text("2 attempts in 2 processes", timeout=20_000)
     await expect(page.locator(".task-head .badge")).to_have_text("Completed", timeout=20_000)
-    await page.get_by_role("tab", name="Conversation").click()
+    await page.get_by_role("tab", name="Overview").click()
+    await expect(page.get_by_label("Attempts")).to_contain_text("lost")
     await expect(page.locator("main")).to_contain_text("8 parcels, each packed once, by 2 processes.")
 
 

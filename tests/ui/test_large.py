@@ -30,7 +30,7 @@ async def test_ten_thousand_events(agent: Stage, open_page: OpenPage, capsys: py
     task_id = await agent.send("count to 10000")
     page = await open_page(agent.at("agent"))
     started = await page.evaluate("() => performance.now()")
-    await page.evaluate("place => { location.hash = place; }", f"#/tasks/{task_id}")
+    await page.evaluate("place => { location.hash = place; }", f"#/tasks/{task_id}?tab=timeline")
     await expect(page.locator(".timeline")).to_contain_text("10,005 entries")
     opened = await page.evaluate("() => performance.now()") - started
     scrolled = await page.evaluate(SCROLL)

@@ -14,7 +14,7 @@ from tests.ui.stage import PREFIX, Stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-TABS = ("timeline", "waterfall", "talk", "replay", "webhooks", "raw")
+TABS = ("overview", "timeline", "waterfall", "replay", "webhooks", "raw")
 ALL = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 VIEWS = ("agent", "agent?tab=checks", "agent?tab=raw", "try", "tasks", "sessions", "turns", "system")
 
@@ -31,7 +31,7 @@ async def test_strings_of_agents_and_clients_are_text_everywhere(tmp_path: Path,
         for place in (*VIEWS, *(f"tasks/{each}?tab={tab}" for tab in TABS for each in (task_id, steered))):
             await page.goto(agent.at(place))
             await page.wait_for_timeout(150)
-        await page.goto(agent.at(f"tasks/{task_id}"))
+        await page.goto(agent.at(f"tasks/{task_id}?tab=timeline"))
         for row in await page.locator(".vrow").all():
             await row.click()
             await expect(page.locator(".detail h3")).to_be_visible()
@@ -40,7 +40,7 @@ async def test_strings_of_agents_and_clients_are_text_everywhere(tmp_path: Path,
         dialog = page.get_by_role("dialog")
         await dialog.get_by_role("button", name=EVIL.format("button")).click()
         await expect(dialog).to_have_count(0)
-        await page.goto(agent.at(f"tasks/{task_id}?tab=talk"))
+        await page.goto(agent.at(f"tasks/{task_id}"))
         await expect(page.locator("a[href^=javascript]")).to_have_count(0)
         await page.goto(agent.at(f"try?text={bad}&task={bad}&context={bad}&skill={bad}"))
         await page.get_by_role("button", name="Send").click()

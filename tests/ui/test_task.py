@@ -30,7 +30,7 @@ async def act(page: Page, button: str, submit: str, **fields: str) -> None:
 
 async def test_the_timeline_is_live_and_every_entry_has_an_address(agent: Stage, open_page: OpenPage) -> None:
     task_id = await agent.send("listen", now=True)
-    page = await open_page(agent.at(f"tasks/{task_id}"))
+    page = await open_page(agent.at(f"tasks/{task_id}?tab=timeline"))
     rows = page.locator(".vrow")
     await expect(rows).to_have_count(4)
     await expect(page.locator("#connection")).to_have_text("Live")
@@ -39,7 +39,7 @@ async def test_the_timeline_is_live_and_every_entry_has_an_address(agent: Stage,
     await rows.filter(has_text="by process").click()
     await expect(page.locator(".detail")).to_contain_text("Attempt")
     address = page.url
-    assert re.search(r"event=\d+$", address)
+    assert re.search(r"event=\d+", address)
     again = await open_page(address)
     await expect(again.locator(".detail h3")).to_have_text("#3 Attempt")
     await expect(again.locator(".vrow[aria-selected=true]")).to_contain_text("Attempt 1 of turn 1")
@@ -54,13 +54,13 @@ async def test_the_timeline_is_live_and_every_entry_has_an_address(agent: Stage,
 
 async def test_a_task_is_steered_with_reasons_that_the_log_keeps(agent: Stage, open_page: OpenPage) -> None:
     task_id = await agent.send("listen", now=True)
-    page = await open_page(agent.at(f"tasks/{task_id}"))
+    page = await open_page(agent.at(f"tasks/{task_id}?tab=timeline"))
     await act(page, "Pause", "Pause", Reason="lunch")
     await expect(page.locator(".vrow").filter(has_text="heard pause: lunch")).to_be_visible()
     await act(page, "Resume", "Resume", Reason="back")
     await act(page, "Inject", "Inject", Words="more salt", Reason="taste")
     await act(page, "Prioritise", "Prioritise", Priority="7", Reason="hurry")
-    await act(page, "Redirect", "Redirect", Reason="elsewhere")
+    await act(page, "Redirect", "Redirect", What_to_do_instead="sweets", Reason="elsewhere")
     await expect(page.locator(".task-head .badge")).to_have_text("Completed")
     steered = [entry["data"] for entry in await agent.log(task_id) if entry["kind"] == "steer"]
     assert [(each["kind"], each["reason"]) for each in steered] == [
@@ -72,6 +72,7 @@ async def test_a_task_is_steered_with_reasons_that_the_log_keeps(agent: Stage, o
     ]
     assert steered[2]["payload"] == {"text": "more salt"}
     assert steered[3]["payload"] == {"priority": 7}
+    assert steered[4]["payload"] == {"text": "sweets"}
 
 
 async def test_every_action_shows_its_call(agent: Stage, open_page: OpenPage) -> None:
@@ -99,15 +100,18 @@ async def test_an_approval_is_given_or_refused(
 ) -> None:
     task_id = await agent.send("deploy")
     page = await open_page(agent.at(f"tasks/{task_id}"))
-    await expect(page.get_by_text("It waits for an answer")).to_be_visible()
+    await expect(page.get_by_text("It needs your approval")).to_be_visible()
     foreseen = page.get_by_label("What it would do")
     await expect(foreseen).to_contain_text("replace production: Version 1 gives way to version 2")
     await expect(foreseen).to_contain_text("It is Friday")
     await page.get_by_role("button", name=button).click()
     await expect(page.locator(".task-head .badge")).to_have_text(state)
-    await expect(page.get_by_text("It waits for an answer")).to_be_hidden()
-    await page.get_by_role("tab", name="Conversation").click()
-    await expect(page.locator("main")).to_contain_text(said)
+    await expect(page.get_by_text("It needs your approval")).to_be_hidden()
+    talk = page.get_by_label("Conversation", exact=True).locator(".bubble")
+    await expect(talk.first).to_have_text("User: deploy")
+    await expect(talk.nth(1)).to_contain_text("Approve the deployment to production?")
+    await expect(talk.nth(2)).to_have_text(f"User: {button.lower()}")
+    await expect(talk.last).to_contain_text(said)
 
 
 async def test_the_log_is_replayed_and_two_versions_are_compared(agent: Stage, open_page: OpenPage) -> None:
@@ -137,11 +141,11 @@ async def test_the_log_is_replayed_and_two_versions_are_compared(agent: Stage, o
 async def test_a_task_is_forked_from_an_entry_and_requeued(agent: Stage, open_page: OpenPage) -> None:
     task_id = await agent.send("fail again")
     page = await open_page(agent.at(f"tasks/{task_id}?event=1"))
-    await expect(page.locator(".task-head")).to_contain_text("The engine is out of oil.")
     await page.get_by_role("button", name="Fork from here").click()
     await page.get_by_role("dialog").get_by_role("button", name="Fork", exact=True).click()
     await page.wait_for_url(lambda url: task_id not in url)
-    await expect(page.locator(".task-head")).to_contain_text("Forked from")
+    await expect(page.get_by_label("Progress").get_by_role("link", name="fail again")).to_be_visible()  # its origin
+    await expect(page.locator(".bubble.failed")).to_contain_text("The engine is out of oil.")
     assert (await agent.show(page.url.rpartition("/")[2]))["task"]["metadata"]["forkedFrom"] == {
         "taskId": task_id,
         "seq": 1,
@@ -207,6 +211,7 @@ async def test_the_exception_of_the_worker(agent: Stage, open_page: OpenPage) ->
     await expect(exception.locator("summary")).to_have_text("RuntimeError: the oven exploded, token=•••")
     await exception.locator("summary").click()
     await expect(exception.locator("pre")).to_contain_text("in crash")
+    await page.get_by_role("tab", name="Timeline").click()
     await page.locator(".vrow").filter(has_text="RuntimeError").click()
     await expect(page.locator(".detail pre.traceback")).to_contain_text("in crash")
     assert "s3cr3t" not in await page.content()

@@ -86,7 +86,7 @@ async def test_what_looks_like_a_secret_is_hidden_until_it_is_asked_for(agent: S
     await artifact.get_by_role("button", name="show").first.click()
     await expect(artifact).to_contain_text("hunter2")
     task_id = await page.locator(".exchange a").last.get_attribute("title")
-    for place in ("", "?tab=waterfall", "?tab=talk", "?tab=replay", "?tab=raw", "?event=5"):
+    for place in ("", "?tab=waterfall", "?tab=timeline", "?tab=replay", "?tab=raw", "?event=5"):
         await page.goto(agent.at(f"tasks/{task_id}{place}"))
         await page.wait_for_timeout(150)
         assert "hunter2" not in await page.locator("main").inner_text(), place
@@ -110,19 +110,40 @@ async def test_files_go_both_ways(agent: Stage, open_page: OpenPage) -> None:
     assert (await download.value).suggested_filename == "notes.txt"
 
 
-async def test_a_question_is_answered_by_a_button_and_the_context_goes_on(agent: Stage, open_page: OpenPage) -> None:
+async def test_a_question_is_answered_where_it_is_asked(agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(agent.at("try"))
     await say(page, "deploy")
     await expect(page.locator(".exchange").last).to_contain_text("Approve the deployment to production?")
-    await expect(page.locator(".going")).to_contain_text("Goes on with task")
     await page.get_by_role("button", name="Approve").click()
     await expect(page.locator(".exchange").last).to_contain_text("Deployed.")
-    await expect(page.locator(".going")).to_contain_text("In the conversation")
+    await expect(page.locator(".going")).to_contain_text("A new task in the same conversation")
     first, second = await page.locator(".exchange .theirs a").all_inner_texts()
-    assert first == second
+    assert first == second == "deploy"
     await page.goto(agent.at("tasks"))
     await page.goto(agent.at("try"))
     await expect(page.locator(".exchange")).to_have_count(2)  # what was said stays while the tab is open
+
+
+async def test_every_message_starts_a_task(agent: Stage, open_page: OpenPage) -> None:
+    """Neither a task that works nor one that asks gets a message that was meant for the agent."""
+    page = await open_page(agent.at("try"))
+    await say(page, "listen")
+    last = page.locator(".exchange").last
+    await expect(last).to_contain_text("Working")
+    await say(page, "deploy")
+    await expect(last).to_contain_text("Needs input")
+    await page.get_by_role("button", name="count to 3").click()
+    await page.get_by_role("button", name="Send").click()
+    await expect(last).to_contain_text("Completed")
+    await page.get_by_label("Skill").select_option("Count")
+    await say(page, "hello")
+    await expect(last).to_contain_text("You said: hello")
+    ids = [await each.get_attribute("title") for each in await page.locator(".exchange .theirs a").all()]
+    assert len(set(ids)) == 4
+    await page.goto(agent.at(f"try?task={ids[1]}"))  # named in the address: this one is meant
+    await expect(page.locator(".going")).to_contain_text("Goes on with task")
+    await page.get_by_label("Skill").select_option("Count")  # and with the choice of a skill it is not any more
+    await expect(page.locator(".going")).not_to_contain_text("Goes on with task")
 
 
 async def test_a_message_is_taken_along_as_curl_that_works(agent: Stage, open_page: OpenPage) -> None:

@@ -19,7 +19,7 @@ async def test_a_turn_goes_on_when_its_gates_are_answered(tmp_path: Path, open_p
         page = await open_page(agent.at())
         await page.get_by_role("link", name="Turns").click()
         await page.get_by_role("tab", name="Waiting").click()
-        gate = page.locator("article.card")
+        gate = page.get_by_label("The question")
         await expect(gate).to_contain_text("How much?")
         await expect(gate).to_contain_text("order: 7")
         await gate.get_by_label("Answer").fill("101")
@@ -40,9 +40,9 @@ async def test_a_turn_goes_on_when_its_gates_are_answered(tmp_path: Path, open_p
         await page.get_by_role("tab", name="Settled").click()
         await expect(page.locator("article.card")).to_have_count(2)
         await expect(page.locator("article.card").filter(has_text="How much?")).to_contain_text("resolved")
-        await page.locator("article.card a.mono").first.click()
+        await page.get_by_role("link", name="Open the task").first.click()
         await expect(page.locator("h1")).to_have_text("order")
-        await expect(page.locator(".task-head")).to_contain_text("7 to Turku")
+        await expect(page.locator(".bubble.failed")).to_contain_text("7 to Turku")
         assert page.url.endswith(task_id)
 
 

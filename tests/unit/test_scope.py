@@ -41,7 +41,7 @@ class Recorder:
 
 def test_every_verb_of_a_partition_is_there() -> None:
     assert {"commit", "get", "find", "read_log", "tail", "work", "stage_blob"} <= set(VERBS)
-    assert {name for name in vars(Scope) if not name.startswith("_")} == {*VERBS, "watch"}
+    assert {name for name, _ in inspect.getmembers(Scope, inspect.isfunction) if name[0] != "_"} == {*VERBS, "watch"}
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -85,6 +85,37 @@ async def test_a_scope_sees_only_its_partition() -> None:
         assert [entry.seq async for entry in _first(mine, 2)] == [1, 2]
         with pytest.raises(Exception, match="no index"):
             await mine.find(Query("note"))
+
+
+async def test_scopes_of_the_same_kernel_and_partition_are_equal() -> None:
+    async with open_storage("memory:") as one, open_storage("memory:") as other:
+        assert one.scoped("a") == one.scoped("a")
+        assert len({one.scoped("a"), one.scoped("a"), one.scoped("b"), other.scoped("a")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("prefix", "after", "found"),
+    [
+        ("", "", ["a", "a%", "a%20/x", "a/", "a/x", "b"]),
+        ("", "a/", ["a/x", "b"]),
+        ("a/", "", ["a/", "a/x"]),  # the prefix itself is a partition, too
+        ("a/", "a/", ["a/x"]),
+        ("a%2F", "", []),
+    ],
+)
+async def test_scopes_go_through_partitions_in_order(prefix: str, after: str, found: list[str]) -> None:
+    async with open_storage("memory:", declare=[Collection("note")]) as kernel:
+        for name in ("b", "a/x", "a/", "a", "a%20/x", "a%"):
+            await kernel.commit(name, Insert("note", "1", b""))
+        assert [scope.partition async for scope in kernel.scopes(prefix=prefix, after=after)] == found
+
+
+async def test_a_claim_has_the_scope_of_its_item() -> None:
+    async with open_storage("memory:") as kernel:
+        await kernel.commit("mine", Enqueue("jobs", "a"))
+        (claim,) = await kernel.claim("jobs", "w")
+        assert claim.scope == kernel.scoped("mine")
+        await claim.scope.commit(claim.complete())
 
 
 async def _first(scope: Scope, count: int) -> Any:

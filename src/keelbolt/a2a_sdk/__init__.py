@@ -11,13 +11,24 @@ Needs the package ``a2a-sdk`` (1.3 or newer), which comes with the extra ``grpc`
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from keelbolt.errors import MissingExtra
 
-if find_spec("a2a") is None:
-    raise MissingExtra("grpc", "a2a-sdk")
-
-from keelbolt.a2a_sdk.stores import SdkStores, sdk_stores
+if TYPE_CHECKING:
+    from keelbolt.a2a_sdk.stores import SdkStores, sdk_stores
 
 __all__ = ["SdkStores", "sdk_stores"]
+
+_NAMES = {"SdkStores": "stores", "sdk_stores": "stores"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used. The declarations in ``families`` need no SDK."""
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if find_spec("a2a") is None:
+        raise MissingExtra("grpc", "a2a-sdk")
+    return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)

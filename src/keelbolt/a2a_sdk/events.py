@@ -9,7 +9,7 @@ from a2a.server.cluster import TaskEventStream, TaskVersion, VersionedEvent
 from keelbolt.a2a_sdk.scope import Directory
 from keelbolt.a2a_sdk.words import event_of
 from keelbolt.protocol import v1
-from keelbolt.storage import Entry
+from keelbolt.storage import Entry, Scope
 from keelbolt.tasks.events import Events, Snapshot
 from keelbolt.tasks.notes import WIRE_KINDS
 
@@ -25,25 +25,25 @@ class KeelboltEventStream(TaskEventStream):
         """Nothing: the store wrote the event in the same commit as the task."""
 
     async def subscribe(self, task_id: str, *, after: TaskVersion) -> AsyncGenerator[VersionedEvent, None]:
-        partition = await self._directory.find(task_id)
-        if partition is None:
+        scope = await self._directory.find(task_id)
+        if scope is None:
             return
         seq: int = 0 if after.is_missing else after._value  # type: ignore[assignment]  # noqa: SLF001
         splice: v1.Splice | None = None
-        events = self._events.follow(partition, task_id, after=seq)
+        events = self._events.follow(scope, task_id, after=seq)
         try:
             async for event in events:
                 if isinstance(event, Snapshot):
                     json = await self._events.store.task_json(event.task)
                     yield VersionedEvent(event_of(v1.sent_task(json)), TaskVersion(event.seq))
                 elif event.kind in WIRE_KINDS:
-                    splice = splice or await self._splice(partition, task_id)
+                    splice = splice or await self._splice(scope, task_id)
                     yield VersionedEvent(event_of(_written(splice, event)), TaskVersion(event.seq))
         finally:
             await events.aclose()
 
-    async def _splice(self, partition: str, task_id: str) -> v1.Splice:
-        record = await self._events.store.record(partition, task_id)
+    async def _splice(self, scope: Scope, task_id: str) -> v1.Splice:
+        record = await self._events.store.record(scope, task_id)
         return v1.Splice(task_id, record.context_id if record is not None else "")
 
     async def destroy(self, task_id: str) -> None:

@@ -11,22 +11,18 @@ from a2a.types.a2a_pb2 import TaskPushNotificationConfig
 from google.protobuf.json_format import Parse
 from pydantic_core import from_json, to_json
 
-from keelbolt.a2a_sdk.scope import Directory, Whose
+from keelbolt.a2a_sdk.families import CONFIGS
+from keelbolt.a2a_sdk.scope import Directory
 from keelbolt.a2a_sdk.words import encoded
-from keelbolt.storage import Collection, Delete, Index, Kernel, Put, Query, Record
+from keelbolt.storage import Delete, Put, Query, Record, Scope
 from keelbolt.webhooks.sealing import Sealer, opened
-
-CONFIGS = "sdk_push_configs"
-FAMILY = Collection(CONFIGS, fields={"task": str}, indexes=(Index("task", equal=("task",)),))
 
 
 class KeelboltPushConfigStore(PushNotificationConfigStore):
     """Configs lie beside the tasks of their owner; whoever dispatches finds them by the task."""
 
-    def __init__(self, kernel: Kernel, directory: Directory, whose: Whose, sealer: Sealer | None = None) -> None:
-        self._kernel = kernel
+    def __init__(self, directory: Directory, sealer: Sealer | None = None) -> None:
         self._directory = directory
-        self._whose = whose
         self._sealer = sealer  # encrypts whole configs, which hold a token and credentials
 
     async def set_info(
@@ -36,19 +32,18 @@ class KeelboltPushConfigStore(PushNotificationConfigStore):
         key, body = f"{task_id}/{config.id}", encoded(config)
         if self._sealer is not None:
             body = to_json({"sealed": self._sealer.seal(body, key)})
-        await self._kernel.commit(self._whose(context), Put(CONFIGS, key, body, {"task": task_id}))
+        await self._directory.scope(context).commit(Put(CONFIGS, key, body, {"task": task_id}))
         return config
 
     async def get_info(self, task_id: str, context: ServerCallContext) -> list[TaskPushNotificationConfig]:
-        return await self._of(self._whose(context), task_id)
+        return await self._of(self._directory.scope(context), task_id)
 
     async def get_info_for_dispatch(self, task_id: str) -> list[TaskPushNotificationConfig]:
-        partition = await self._directory.find(task_id)
-        return [] if partition is None else await self._of(partition, task_id)
+        scope = await self._directory.find(task_id)
+        return [] if scope is None else await self._of(scope, task_id)
 
-    async def _of(self, partition: str, task_id: str) -> list[TaskPushNotificationConfig]:
-        page = await self._kernel.find(partition, Query(CONFIGS, {"task": task_id}), limit=1000)
-        return [self._read(record) for record in page.records]
+    async def _of(self, scope: Scope, task_id: str) -> list[TaskPushNotificationConfig]:
+        return [self._read(record) async for record in scope.scan(Query(CONFIGS, {"task": task_id}))]
 
     def _read(self, record: Record) -> TaskPushNotificationConfig:
         """The config. Raises SecretKeyMissing: one without its credentials must not be delivered to."""
@@ -59,10 +54,9 @@ class KeelboltPushConfigStore(PushNotificationConfigStore):
         return config
 
     async def delete_info(self, task_id: str, context: ServerCallContext, config_id: str | None = None) -> None:
-        partition = self._whose(context)
+        scope = self._directory.scope(context)
         keys = [f"{task_id}/{config_id}"]
         if config_id is None:
-            page = await self._kernel.find(partition, Query(CONFIGS, {"task": task_id}), limit=1000)
-            keys = [record.key for record in page.records]
+            keys = [record.key async for record in scope.scan(Query(CONFIGS, {"task": task_id}))]
         if keys:
-            await self._kernel.commit(partition, *[Delete(CONFIGS, key) for key in keys])
+            await scope.commit(*[Delete(CONFIGS, key) for key in keys])

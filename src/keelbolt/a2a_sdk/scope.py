@@ -6,16 +6,12 @@ from collections.abc import Callable
 
 from a2a.server.context import ServerCallContext
 
+from keelbolt.a2a_sdk.families import DIRECTORY, PARTITION
 from keelbolt.auth import Principal
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Collection, Delete, Insert, Kernel
-
-DIRECTORY = "sdk_directory"
-PARTITION = "~a2a-sdk"
+from keelbolt.storage import Delete, Insert, Kernel, Scope
 
 Whose = Callable[[ServerCallContext], str]
-
-FAMILY = Collection(DIRECTORY)
 
 
 def whose(context: ServerCallContext) -> str:
@@ -24,24 +20,31 @@ def whose(context: ServerCallContext) -> str:
 
 
 class Directory:
-    """Task id → partition."""
+    """Which scope a call means, and in which scope each task lies."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, whose: Whose) -> None:
         self._kernel = kernel
+        self._whose = whose
+        self._tasks = kernel.scoped(PARTITION)
 
-    async def put(self, task_id: str, partition: str) -> bool:
+    def scope(self, context: ServerCallContext) -> Scope:
+        """The scope of the caller."""
+        return self._kernel.scoped(self._whose(context))
+
+    async def put(self, task_id: str, scope: Scope) -> bool:
         """Note whose a new task is; False: it is another's."""
         try:
-            await self._kernel.commit(PARTITION, Insert(DIRECTORY, task_id, partition.encode()))
+            whose = {"whose": scope.partition}
+            await self._tasks.commit(Insert(DIRECTORY, task_id, scope.partition.encode(), whose))
         except CommitRefused:
-            return await self.find(task_id) == partition
+            return await self.find(task_id) == scope
         return True
 
-    async def find(self, task_id: str) -> str | None:
-        found = await self._kernel.get(PARTITION, DIRECTORY, task_id)
-        return found.body.decode() if found is not None else None
+    async def find(self, task_id: str) -> Scope | None:
+        found = await self._tasks.get(DIRECTORY, task_id)
+        return self._kernel.scoped(found.body.decode()) if found is not None else None
 
-    async def remove(self, task_id: str, partition: str) -> None:
+    async def remove(self, task_id: str, scope: Scope) -> None:
         """Forget whose a task was, if it was theirs."""
-        if await self.find(task_id) == partition:
-            await self._kernel.commit(PARTITION, Delete(DIRECTORY, task_id))
+        if await self.find(task_id) == scope:
+            await self._tasks.commit(Delete(DIRECTORY, task_id))

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from keelbolt.a2a_sdk import push, scope
+from keelbolt.a2a_sdk import scope
 from keelbolt.a2a_sdk.events import KeelboltEventStream
+from keelbolt.a2a_sdk.families import FAMILIES as SDK_FAMILIES
 from keelbolt.a2a_sdk.push import KeelboltPushConfigStore
 from keelbolt.a2a_sdk.scope import Directory, Whose
 from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore
@@ -38,17 +39,17 @@ async def sdk_stores(
     ``secret_key`` (default: ``KEELBOLT_SECRET_KEY`` in the environment) encrypts push configs.
     """
     sealer = Sealer.of(os.environ.get("KEELBOLT_SECRET_KEY", "") if secret_key is None else secret_key)
-    async with open_storage(url, declare=[*FAMILIES, scope.FAMILY, push.FAMILY]) as kernel:
+    async with open_storage(url, declare=[*FAMILIES, *SDK_FAMILIES]) as kernel:
         store = TaskStore(kernel)
         events = Events(store)
-        directory = Directory(kernel)
-        tasks = KeelboltTaskStore(store, directory, whose)
+        directory = Directory(kernel, whose)
+        tasks = KeelboltTaskStore(store, directory)
         try:
             yield SdkStores(
                 tasks,
                 KeelboltPlainTaskStore(tasks),
                 KeelboltEventStream(events, directory),
-                KeelboltPushConfigStore(kernel, directory, whose, sealer),
+                KeelboltPushConfigStore(directory, sealer),
             )
         finally:
             events.close()

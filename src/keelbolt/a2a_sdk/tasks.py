@@ -8,12 +8,12 @@ from a2a.server.tasks.task_store import TaskStore as PlainTaskStore
 from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
 
 from keelbolt.a2a_sdk.changes import event_notes, new_notes, whole_notes
-from keelbolt.a2a_sdk.scope import Directory, Whose
+from keelbolt.a2a_sdk.scope import Directory
 from keelbolt.a2a_sdk.words import Event, state_named, state_of, task_of, tasks_of
 from keelbolt.errors import CommitRefused, InvalidTaskRequest
 from keelbolt.protocol import v1
 from keelbolt.protocol.types import TaskState
-from keelbolt.storage import FieldNotIn, Head, Operation
+from keelbolt.storage import FieldNotIn, Head, Operation, Scope
 from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import EVENTS, TASKS
 from keelbolt.tasks.listing import list_tasks
@@ -28,10 +28,9 @@ from keelbolt.tasks.view import TaskView
 class KeelboltTaskStore(VersionedTaskStore):
     """Versions are the numbers of the task's log. The first end of a task holds, whoever writes later."""
 
-    def __init__(self, store: TaskStore, directory: Directory, whose: Whose) -> None:
+    def __init__(self, store: TaskStore, directory: Directory) -> None:
         self._store = store
         self._directory = directory
-        self._whose = whose
 
     async def save(
         self,
@@ -42,10 +41,10 @@ class KeelboltTaskStore(VersionedTaskStore):
         prev_version: TaskVersion,
         context: ServerCallContext,
     ) -> TaskVersion:
-        partition = self._whose(context)
+        scope = self._directory.scope(context)
         if prev_version.is_missing and state_of(task) is not TaskState.canceled:
-            return await self._create(partition, task)
-        found = await self._store.find(partition, task.id)
+            return await self._create(scope, task)
+        found = await self._store.find(scope, task.id)
         if found is None or found.state.terminal:
             raise ConcurrentTaskModificationError(task.id)
         canceled = state_of(task) is TaskState.canceled
@@ -58,7 +57,7 @@ class KeelboltTaskStore(VersionedTaskStore):
             notes = event_notes(task, event, found.view, now=now)
         return TaskVersion(await self._write(found, notes))
 
-    async def _create(self, partition: str, task: Task) -> TaskVersion:
+    async def _create(self, scope: Scope, task: Task) -> TaskVersion:
         now = self._store.clock.wall()
         notes = new_notes(task, now=now)
         status = next(note for note in reversed(notes) if isinstance(note, StatusNote))
@@ -66,10 +65,10 @@ class KeelboltTaskStore(VersionedTaskStore):
         view = TaskView(task.id, task.context_id)
         view.apply(notes)
         record.metadata = view.metadata
-        if not await self._directory.put(task.id, partition):
+        if not await self._directory.put(task.id, scope):
             raise ConcurrentTaskModificationError(task.id)
         try:
-            await self._store.kernel.commit(partition, record.insert(), append_notes(task.id, notes))
+            await scope.commit(record.insert(), append_notes(task.id, notes))
         except CommitRefused:
             raise ConcurrentTaskModificationError(task.id) from None
         return TaskVersion(view.head)
@@ -89,13 +88,13 @@ class KeelboltTaskStore(VersionedTaskStore):
         if view.snapshot_due():
             operations += snapshot_operations(view)
         try:
-            await self._store.kernel.commit(found.partition, *operations)
+            await found.scope.commit(*operations)
         except CommitRefused:
             raise ConcurrentTaskModificationError(view.task_id) from None
         return view.head
 
     async def get(self, task_id: str, context: ServerCallContext) -> StoredTask | None:
-        found = await self._store.find(self._whose(context), task_id)
+        found = await self._store.find(self._directory.scope(context), task_id)
         if found is None:
             return None
         return StoredTask(task_of(await self._store.task_json(found)), TaskVersion(found.version))
@@ -111,12 +110,12 @@ class KeelboltTaskStore(VersionedTaskStore):
             status_timestamp_after=after.ToJsonString() if params.HasField("status_timestamp_after") else None,
             include_artifacts=params.include_artifacts,
         )
-        return tasks_of(v1.task_list(await list_tasks(self._store, self._whose(context), query)))
+        return tasks_of(v1.task_list(await list_tasks(self._store, self._directory.scope(context), query)))
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
-        partition = self._whose(context)
-        await erase_task(self._store, partition, task_id)
-        await self._directory.remove(task_id, partition)
+        scope = self._directory.scope(context)
+        await erase_task(self._store, scope, task_id)
+        await self._directory.remove(task_id, scope)
 
 
 class KeelboltPlainTaskStore(PlainTaskStore):

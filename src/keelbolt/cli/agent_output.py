@@ -6,13 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
-from keelbolt.cli.output import echo, echo_json
+from keelbolt.cli.output import colour_of, echo, echo_json
 
 if TYPE_CHECKING:
     from keelbolt.client import Event, Message, Task, TaskState
 
 FAILED, REJECTED, UNFINISHED = 1, 3, 4  # exit codes; 2 is a command that could not be done
-_COLOURS = {"completed": "green", "failed": "red", "rejected": "red", "canceled": "yellow", "input_required": "cyan"}
 
 
 def print_answer(answer: Task | Message, url: str, *, json_output: bool) -> int:
@@ -51,7 +50,7 @@ def _print_files(task: Task, url: str) -> None:
 
 def _print_state(task_id: str, state: TaskState, url: str) -> None:
     echo(f"task {task_id} ", err=True, nl=False, dim=True)
-    echo(state.name, err=True, fg=_COLOURS.get(state.name))
+    echo(state.name, err=True, fg=colour_of(state.name))
     if state.paused:
         print_note(f"answer with: keelbolt send {url} --task {task_id} …")
 

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING
+from dataclasses import asdict
 
 import click
 
-from keelbolt.cli.engine import opened, storage_option
-from keelbolt.cli.failure import Failure
-from keelbolt.cli.output import as_json, echo, print_json, print_table, progress
-from keelbolt.errors import SubjectInUse, SubjectNotFound
-
-if TYPE_CHECKING:
-    from keelbolt.data import Erased, Subject
-
-KINDS = ("task", "context", "session", "trace", "memory", "thread", "user")
-
-
-class _Refused(Failure):
-    exit_code = 3
+from keelbolt.cli.operations import Operations, operates
+from keelbolt.cli.output import as_json, echo, print_json, print_table
+from keelbolt.cli.progress import work_progress
+from keelbolt.cli.subjects import subject_of, subject_options
 
 
 @click.command()
-@storage_option
-@click.option("--task", metavar="ID", help="A task of the agent server.")
-@click.option("--context", metavar="ID", help="A context: its tasks, and the turns of its thread.")
-@click.option("--session", metavar="ID", help="A session of the state store, with its traces, artifacts and memory.")
-@click.option("--trace", metavar="ID", help="A trace of the state store.")
-@click.option("--memory", metavar="KEY", help="A memory state of the state store.")
-@click.option("--thread", metavar="ID", help="A thread of the turn runner.")
-@click.option("--user", metavar="ID", help="An owner of tasks, with its turns, memory and artifacts.")
-@click.option("--tenant", metavar="ID", default="", help="Alone: everything of this tenant. Else: whose subject it is.")
-@click.option("--owner", metavar="ID", default="", help="The owner of the task, context or thread.")
+@operates
+@subject_options
 @click.option("--dry-run", is_flag=True, help="Only count what would be erased; change nothing.")
 @click.option("--if-idle", is_flag=True, help="Refuse a subject that a worker or a process uses.")
 @click.option("--yes", is_flag=True, help="Don't ask before a user or a tenant is erased.")
 @as_json
 def erase(
-    url: str,
+    api: Operations,
     *,
     tenant: str,
     owner: str,
@@ -58,42 +40,15 @@ def erase(
     Example:
       keelbolt erase --session session-1 --storage sqlite:///agent.db --dry-run
     """
-    from keelbolt.data import Subject
-
-    given = [(kind, id_) for kind, id_ in named.items() if id_ is not None] or [("tenant", tenant)]
-    if len(given) > 1 or not given[0][1]:
-        raise click.UsageError(f"name one subject: {', '.join(f'--{kind}' for kind in (*KINDS, 'tenant'))}")
-    [(kind, id_)] = given
-    subject = Subject(kind=kind, id=id_, tenant="" if kind == "tenant" else tenant, owner=owner)
-    if kind in ("user", "tenant") and not dry_run and not yes:
-        click.confirm(f"Erase everything of the {kind} {id_}?", abort=True, err=True)
-    try:
-        erased = asyncio.run(_erase(url, subject, dry_run=dry_run, if_idle=if_idle))
-    except (SubjectNotFound, SubjectInUse) as refused:
-        raise _Refused(str(refused)) from refused
+    subject = subject_of(named, tenant, owner)
+    assert subject is not None
+    if subject.kind in ("user", "tenant") and not dry_run and not yes:
+        click.confirm(f"Erase everything of the {subject.kind} {subject.id}?", abort=True, err=True)
+    with work_progress("erasing", "records") as tell:
+        erased = api.work("erase", body={**asdict(subject), "dryRun": dry_run, "ifIdle": if_idle}, progress=tell)
     if json_output:
-        print_json({"dryRun": dry_run, "erased": dict(sorted(erased.records.items())), "total": erased.total})
+        print_json(erased)
         return
     verb = "would be erased" if dry_run else "erased"
-    print_table([verb, ">how many"], [[title, f"{count:,}"] for title, count in sorted(erased.records.items())])
-    echo(f"{erased.total:,} record(s) {verb}")
-
-
-async def _erase(url: str, subject: Subject, *, dry_run: bool, if_idle: bool) -> Erased:
-    from keelbolt.data import erase, resume_erasures
-    from keelbolt.data.erasing import declare
-    from keelbolt.storage import Swept
-
-    with progress("erasing") as tell:
-        async with await opened(url) as kernel:
-            await declare(kernel)
-            if not dry_run:
-                await resume_erasures(kernel)
-            erased = await erase(
-                kernel, subject, dry_run=dry_run, if_idle=if_idle, tell=lambda count: tell(f"{count:,} record(s)")
-            )
-            if not dry_run:
-                while await kernel.sweep() != Swept():
-                    pass
-                await kernel.scrub()
-            return erased
+    print_table([verb, ">how many"], [[title, f"{count:,}"] for title, count in erased["erased"].items()])
+    echo(f"{erased['total']:,} record(s) {verb}")

@@ -1,4 +1,7 @@
-"""How a command ends that could not be done."""
+"""How a command ends that could not be done: one line on stderr, and an exit code.
+
+0: done. 1: failed. 2: wrong usage. 3: not found, or refused.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +9,89 @@ from typing import IO, Any
 
 import click
 
+from keelbolt import errors
 from keelbolt.cli.output import plain
-from keelbolt.errors import FieldViolation
+from keelbolt.errors import FieldViolation, KeelboltError
+
+FAILED, WRONG_USAGE, REFUSED = 1, 2, 3
+
+_REFUSED = (
+    errors.AuthenticationFailed,
+    errors.ExtendedCardNotConfiguredError,
+    errors.MethodNotFoundError,
+    errors.PushNotificationNotSupportedError,
+    errors.SkillNotFoundError,
+    errors.StateNotFound,
+    errors.StorageMissing,
+    errors.SubjectExists,
+    errors.SubjectInUse,
+    errors.SubjectNotFound,
+    errors.TaskNotAcceptingMessagesError,
+    errors.TaskNotCancelableError,
+    errors.TaskNotFoundError,
+    errors.TaskTerminalStateError,
+    errors.TenantNotFoundError,
+    errors.UnsupportedOperationError,
+)
+_WRONG_USAGE = (
+    errors.InvalidParamsError,
+    errors.InvalidRequest,
+    errors.InvalidRequestError,
+    errors.InvalidTaskRequest,
+    errors.UnknownScheme,
+)
+
+
+def exit_code(error: KeelboltError) -> int:
+    """The exit code of a command that ends with this error."""
+    if isinstance(error, _REFUSED):
+        return REFUSED
+    return WRONG_USAGE if isinstance(error, _WRONG_USAGE) else FAILED
 
 
 class Failure(click.ClickException):
     """An error that says what happened and what to do next: one line, no traceback."""
 
-    exit_code = 2
+    code = FAILED
+
+    def __init__(self, message: str, *, code: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = self.code if code is None else code  # type: ignore[misc]
+
+    @classmethod
+    def of(cls, error: KeelboltError) -> Failure:
+        advice = "; give a token with --token or KEELBOLT_TOKEN"
+        return cls(f"{error}{advice if isinstance(error, errors.AuthenticationFailed) else ''}", code=exit_code(error))
 
     def show(self, file: IO[Any] | None = None) -> None:
         text = f"error: {' '.join([*self.message.split(), *self._wrong()])}"
         click.echo(plain(text), file=file, err=file is None)
 
     def _wrong(self) -> list[str]:
-        """The places that are wrong, where the error behind this one names any that its message does not."""
+        """The fields that are wrong, as far as the message does not name them."""
         violations: tuple[FieldViolation, ...] = getattr(self.__cause__, "violations", ())
         places = [f"{one.field}: {one.description}" if one.field else one.description for one in violations]
         found = "; ".join(place for place in places if place not in self.message)
         return [f"({found})"] if found else []
 
 
-class WrongConfiguration(Failure):
-    """What was asked for can't be: a directory, a module, a key."""
+class Refused(Failure):
+    """Not found, or refused."""
 
-    exit_code = 1
+    code = REFUSED
+
+
+class WrongConfiguration(Failure):
+    """Modules can't be served: a directory, a module or a key is wrong. The exit code is apcore-a2a's."""
+
+
+class AgentFailed(Failure):
+    """Modules could not be served any more. The exit code is apcore-a2a's."""
+
+    code = 2
 
 
 class WrongArguments(click.UsageError):
-    """The same, where the arguments themselves are wrong."""
+    """The arguments are wrong, where modules are served. The exit code is apcore-a2a's."""
 
     exit_code = 1

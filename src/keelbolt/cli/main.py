@@ -11,12 +11,13 @@ from keelbolt.cli.agents import cancel, card, get, send, stream
 from keelbolt.cli.conformance import conformance
 from keelbolt.cli.dead import dead
 from keelbolt.cli.erase import erase
+from keelbolt.cli.export import export_command, import_command
 from keelbolt.cli.failure import Failure
 from keelbolt.cli.migrate import migrate
 from keelbolt.cli.serve import serve
 from keelbolt.cli.skills import skills
 from keelbolt.cli.state import state
-from keelbolt.cli.state_data import export, import_, views
+from keelbolt.cli.state_data import views
 from keelbolt.cli.state_look import sessions, show, traces
 from keelbolt.cli.state_pauses import pauses
 from keelbolt.cli.storage import storage
@@ -28,6 +29,9 @@ from keelbolt.cli.webhooks import webhooks
 from keelbolt.cli.worker import worker
 from keelbolt.errors import KeelboltError
 
+RENAMED = {"--url": "--storage", "--of": "--tenant", "--lease": "--lease-seconds", "--log-json": "--log-format"}
+"""Options that had another name before the first release: an error suggests the new one."""
+
 
 class Root(click.Group):
     """A group that prints each KeelboltError of its commands as a Failure."""
@@ -36,7 +40,11 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except KeelboltError as error:
-            raise Failure(str(error)) from error
+            raise Failure.of(error) from error
+        except click.NoSuchOption as error:
+            if (renamed := RENAMED.get(error.option_name)) is not None:
+                raise click.NoSuchOption(error.option_name, possibilities=[renamed], ctx=error.ctx) from None
+            raise
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -58,12 +66,14 @@ def main() -> None:
 storage.add_command(copy)
 storage.add_command(backup)
 storage.add_command(restore)
-for command in (sessions, traces, show, pauses, export, import_, views):
+for command in (sessions, traces, show, pauses, views):
     state.add_command(command)
 main.add_command(storage)
 main.add_command(state)
 main.add_command(migrate)
 main.add_command(erase)
+main.add_command(export_command)
+main.add_command(import_command)
 main.add_command(sweep)
 main.add_command(serve)
 main.add_command(skills)

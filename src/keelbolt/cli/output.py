@@ -6,11 +6,14 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import click
 
 WIDE = 1000  # characters
+GAP, EDGES = 3, 2  # characters between two columns of a table, and beside the first and the last
 
 as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, for programs.")
 
@@ -48,8 +51,50 @@ def print_json(value: Any) -> None:
     echo_json(json.dumps(value, indent=2))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
-    """Columns whose name starts with > are numbers, set to the right."""
+_COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "rejected": "red",
+    "canceled": "yellow",
+    "input_required": "cyan",
+    "auth_required": "cyan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table with a colour."""
+
+    text: str
+    colour: str | None = None
+
+
+def coloured(state: str) -> Cell:
+    """The state of a task, in its colour."""
+    return Cell(state, _COLOURS.get(state))
+
+
+def colour_of(state: str) -> str | None:
+    """The colour of a task's state; None: it has none."""
+    return _COLOURS.get(state)
+
+
+def ago(moment: str) -> str:
+    """How long ago a timestamp was: 12s, 3m, 5h, 2d."""
+    seconds = max(0, int((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()))
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str | Cell]], *, title: str | None = None, cut: bool = False
+) -> None:
+    """Columns whose name starts with > are numbers, set to the right.
+
+    ``cut``: on a terminal, a row is one line; its last cell is cut where the line ends.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -61,11 +106,20 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title:
         justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
         name = Text(plain(column.removeprefix(">")))
         table.add_column(name, justify=justify, overflow="fold")  # an id is cut nowhere
-    for row in rows:
-        table.add_row(*(Text(plain(cell)) for cell in row))  # Text: a [ in a name is a [ and no markup
+    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+    texts = [[Text(plain(cell.text), style=cell.colour or "") for cell in row] for row in cells]
     console = Console()
     if not console.is_terminal:
         console.width = WIDE  # a program or a file has room for whole lines
+    elif cut:
+        taken = [max(text.cell_len for text in column) for column in zip(*texts, strict=True)][:-1]
+        heads = [len(column.removeprefix(">")) for column in columns[:-1]]
+        room = console.width - sum(map(max, taken or heads, heads)) - GAP * (len(columns) - 1) - EDGES
+        for row in texts:
+            row[-1] = Text(" ".join(row[-1].plain.split()))
+            row[-1].truncate(max(room, 10), overflow="ellipsis")
+    for row in texts:
+        table.add_row(*row)  # Text: a [ in a name is a [ and no markup
     console.print(table)
 
 

@@ -1,13 +1,16 @@
-"""Shows how far a copy is: bars with rates on a terminal, a plain line now and then elsewhere."""
+"""Shows the progress of long work: bars with rates on a terminal, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from keelbolt.cli.output import echo, size
-from keelbolt.storage.transfer.copy import Progress, Tell
+
+if TYPE_CHECKING:
+    from keelbolt.storage.transfer.copy import Progress, Tell
 
 LINE_SECONDS = 2.0
 
@@ -15,13 +18,35 @@ _WORDS = {"copy": "copying", "verify": "verifying"}
 
 
 @contextmanager
+def work_progress(what: str, unit: str) -> Iterator[Callable[[int], None]]:
+    """A function to call with how much is done: ``erasing: 1,200 records (600/s)``."""
+    with _shown() as show:
+        yield lambda done: show(what, done, 0, f" {unit}")
+
+
+@contextmanager
 def transfer_progress() -> Iterator[Tell]:
-    """What to call with each Progress."""
+    """A function to call with each Progress of a copy, a backup or a restore."""
+    with _shown() as show:
+
+        def tell(step: Progress) -> None:
+            passed = f", {size(step.bytes)} in all" if step.bytes else ""
+            show(f"{_WORDS[step.phase]} {step.table}", step.done, step.total, passed)
+
+        yield tell
+
+
+Show = Callable[[str, int, int, str], None]
+"""Shows how much is done (and of how many; 0: that is not known) of what has this name."""
+
+
+@contextmanager
+def _shown() -> Iterator[Show]:
     from rich.console import Console
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Lines().tell
+        yield Lines().show
         return
     from rich import progress
 
@@ -34,21 +59,19 @@ def transfer_progress() -> Iterator[Tell]:
         console=console,
         transient=True,
     )
-    tasks: dict[tuple[str, str], progress.TaskID] = {}
+    tasks: dict[str, progress.TaskID] = {}
     with bars:
 
-        def tell(step: Progress) -> None:
-            if not step.done and not step.total:
+        def show(name: str, done: int, total: int, _more: str) -> None:
+            if not done and not total:
                 return
-            key = (step.phase, step.table)
-            if key not in tasks:
-                words = f"{_WORDS[step.phase]} {step.table}"
-                tasks[key] = bars.add_task(words, total=step.total or None, rate="")
-            task = next(task for task in bars.tasks if task.id == tasks[key])
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total or None, rate="")
+            task = next(task for task in bars.tasks if task.id == tasks[name])
             rate = f"{task.speed:,.0f}/s" if task.speed else ""
-            bars.update(tasks[key], completed=step.done, total=step.total or None, rate=rate)
+            bars.update(tasks[name], completed=done, total=total or None, rate=rate)
 
-        yield tell
+        yield show
 
 
 class Lines:
@@ -56,15 +79,13 @@ class Lines:
 
     def __init__(self) -> None:
         self._at = time.monotonic()
-        self._done: dict[tuple[str, str], int] = {}
+        self._done: dict[str, int] = {}
 
-    def tell(self, step: Progress) -> None:
+    def show(self, name: str, done: int, total: int, more: str) -> None:
         now = time.monotonic()
         if now - self._at < LINE_SECONDS:
             return
-        key = (step.phase, step.table)
-        rate = (step.done - self._done.get(key, 0)) / (now - self._at)
-        self._at, self._done[key] = now, step.done
-        of = f" of {step.total:,}" if step.total else ""
-        passed = f", {size(step.bytes)} in all" if step.bytes else ""
-        echo(f"{_WORDS[step.phase]} {step.table}: {step.done:,}{of} ({rate:,.0f}/s{passed})", err=True)
+        rate = (done - self._done.get(name, 0)) / (now - self._at)
+        self._at, self._done[name] = now, done
+        of = f" of {total:,}" if total else ""
+        echo(f"{name}: {done:,}{of} ({rate:,.0f}/s){more}", err=True)

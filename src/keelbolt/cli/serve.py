@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keelbolt.cli.loading import load, load_worker
+from keelbolt.cli.options import policies_of
 from keelbolt.cli.output import echo
 from keelbolt.cli.pasted import curl, run_tag
 from keelbolt.cli.serve_options import DEFAULT_STORAGE, ServeCommand, check_together, serve_options
@@ -44,7 +45,7 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
 
         arguments = sys.argv[1:]
         sys.exit(serve_and_reload([each for each in arguments if each != "--reload"]))
-    log_to_stderr(as_json=given["json_output"], level=given["log_level"])
+    log_to_stderr(as_json=given["log_format"] == "json", level=given["log_level"])
     if given["worker"] is None:
         from keelbolt.cli.serve_modules import serve_modules
 
@@ -103,6 +104,11 @@ def auth_of(given: Mapping[str, Any]) -> Authenticator | None:
     )
 
 
+def task_settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the task engine that both kinds of agents have."""
+    return {name: given[name] for name in ("concurrency", "lease_seconds", "double_text")}
+
+
 def _serve_worker(given: Mapping[str, Any]) -> None:
     from keelbolt.server import A2AServer
     from keelbolt.tasks.settings import TaskSettings
@@ -115,7 +121,8 @@ def _serve_worker(given: Mapping[str, Any]) -> None:
         storage=given["url"] or DEFAULT_STORAGE,
         auth=auth_of(given),
         settings=settings_of(given),
-        task_settings=TaskSettings.of(concurrency=given["concurrency"], drain_seconds=given["shutdown_timeout"]),
+        task_settings=TaskSettings.of(**task_settings_of(given), drain_seconds=given["drain_seconds"]),
+        retention=policies_of(given["retain"]),
         grpc_port=given["grpc_port"],
     )
     examples = [example for skill in server.agent_card.skills for example in skill.examples or ()]

@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keelbolt.cli.failure import Failure, WrongConfiguration
+from keelbolt.cli.failure import AgentFailed, WrongConfiguration
+from keelbolt.cli.options import policies_of
 from keelbolt.cli.output import echo
 from keelbolt.cli.pasted import AS_BEARER, curl, run_tag
 from keelbolt.cli.serve_options import DEFAULT_EXTENSIONS, DEFAULT_STORAGE
@@ -42,12 +43,12 @@ def serve_modules(given: Mapping[str, Any]) -> None:
             ready=lambda address: _tell(address, server, AS_BEARER if given["auth_key"] else ""),
         )
     except SystemExit:  # it has said why in the log
-        raise Failure("the agent did not start; its log says why") from None
-    except KeelboltError:
-        raise
+        raise AgentFailed("the agent did not start; its log says why") from None
+    except KeelboltError as error:
+        raise AgentFailed(str(error)) from error
     except Exception as error:
         logger.exception("the agent failed")
-        raise Failure("the agent failed; its log says why") from error
+        raise AgentFailed("the agent failed; its log says why") from error
 
 
 def _server(given: Mapping[str, Any]) -> ApcoreServer:
@@ -60,7 +61,7 @@ def _server(given: Mapping[str, Any]) -> ApcoreServer:
         )
     from keelbolt.apcore.approvals import CallerApproves
     from keelbolt.apcore.server import ApcoreServer
-    from keelbolt.cli.serve import auth_of, settings_of
+    from keelbolt.cli.serve import auth_of, settings_of, task_settings_of
     from keelbolt.tasks.settings import TaskSettings
 
     auth = auth_of(given)
@@ -78,14 +79,16 @@ def _server(given: Mapping[str, Any]) -> ApcoreServer:
         explorer_prefix=settings.explorer_prefix,
         cors_origins=given["cors_origins"] or None,
         cancel_on_disconnect=given["cancel_on_disconnect"] is not False,
-        shutdown_timeout=given["shutdown_timeout"] or SHUTDOWN_SECONDS,
+        shutdown_timeout=given["drain_seconds"] or SHUTDOWN_SECONDS,
         execution_timeout=given["execution_timeout"],
         default_skill=given["default_skill"],
         approval_handler=CallerApproves() if given["approval"] == "caller" else None,
         allow_unapproved=given["approval"] == "skip",
+        public_errors=bool(given["public_errors"]),
+        **({"system_roles": given["system_roles"]} if given["system_roles"] else {}),
         watch=path if given["watch"] else None,
         settings=settings,
-        task_settings=TaskSettings.of(concurrency=given["concurrency"]),
+        task_settings=TaskSettings.of(**task_settings_of(given)),
         grpc_port=given["grpc_port"],
         **_kept(given),
     )
@@ -148,10 +151,12 @@ def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
         return {"task_store": InMemoryTaskStore(**{name: each for name, each in bounds.items() if each is not None})}
     if most is not None:
         logger.warning("--task-store-max (TASK_STORE_MAX) is for tasks in memory; this storage has no such bound")
-    if ttl is None:
-        return {"storage": url or DEFAULT_STORAGE}
-    ended = RetentionPolicy(completed=ttl, failed=ttl, canceled=ttl, rejected=ttl)
-    return {"storage": url or DEFAULT_STORAGE, "retention": ended}
+    policies = policies_of(given["retain"])
+    if ttl is not None:
+        if any(policy.face == RetentionPolicy.face for policy in policies):
+            raise ValueError("--retain and --task-store-ttl both say how long tasks are kept; give one of them")
+        policies.append(RetentionPolicy(completed=ttl, failed=ttl, canceled=ttl, rejected=ttl))
+    return {"storage": url or DEFAULT_STORAGE, "retention": policies}
 
 
 def _tell(address: str, server: ApcoreServer, option: str) -> None:

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from keelbolt.cli.failure import WrongArguments
-from keelbolt.observability.logs import LEVELS
+from keelbolt.cli.options import log_format_options, log_level_options, retain_option, task_options, variable_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -26,6 +26,8 @@ OF_MODULES = (
     "default_skill",
     "approval",
     "watch",
+    "public_errors",
+    "system_roles",
     "from_openapi",
     "openapi_base_url",
     "openapi_prefix",
@@ -101,7 +103,7 @@ def _names_worker(ctx: click.Context) -> bool:
 
 def _option(*names: str, plain: str | None = None, **options: Any) -> Callable[[Command], Command]:
     if plain is not None:
-        options["envvar"] = f"KEELBOLT_{plain}"
+        options.setdefault("envvar", f"KEELBOLT_{plain}")
     return click.option(*names, cls=ServeOption, plain=plain, **options)
 
 
@@ -238,7 +240,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _option(
         "--drain-seconds",
         "--shutdown-timeout",  # as apcore agents call it
-        "shutdown_timeout",
+        "drain_seconds",
+        envvar="KEELBOLT_DRAIN_SECONDS",
         plain="SHUTDOWN_TIMEOUT",
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
@@ -260,7 +263,23 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     _option("--watch", is_flag=True, help="Load files again when they change (modules)."),
     _option("--reload", is_flag=True, help="Start again when a Python file below here changes (workers)."),
-    _option("--concurrency", type=int, help="How many tasks run at once in a process.  [default: 100]"),
+    *(_option(flag, envvar=variable_of(flag), **options) for flag, options in task_options),
+    retain_option,
+    _option(
+        "--public-errors",
+        envvar="KEELBOLT_PUBLIC_ERRORS",
+        is_flag=True,
+        default=None,
+        help="Show callers the messages of errors that a module declares public (modules).",
+    ),
+    _option(
+        "--system-role",
+        "system_roles",
+        envvar="KEELBOLT_SYSTEM_ROLES",
+        multiple=True,
+        metavar="ROLE",
+        help="A role that may call apcore's system modules; repeatable (modules).  [default: operator:all]",
+    ),
     _option(
         "--operators",
         type=click.Choice(["none", "loopback"]),
@@ -279,12 +298,9 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _option(
         "--log-level",
         plain="LOG_LEVEL",
-        type=click.Choice(LEVELS, case_sensitive=False),
-        default="info",
-        show_default=True,
-        help="How much is told on stderr.",
+        **log_level_options,
     ),
-    _option("--json", "json_output", envvar="KEELBOLT_LOG_JSON", is_flag=True, help="Log JSON, a line each."),
+    _option("--log-format", **log_format_options),
 )
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from keelbolt.cli.engine import opened
 from keelbolt.cli.failure import WrongConfiguration
 from keelbolt.cli.output import echo, echo_json
+from keelbolt.cli.stores import opened
 from keelbolt.errors import KeelboltError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def partition_at(tenant: str) -> str:
 
 @click.group()
 def state() -> None:
-    """Look at the state that agents keep with a StateStore, export it, and let old state go.
+    """Look at the state that agents keep with a StateStore, and let old state go.
 
     \b
     Example:

@@ -1,18 +1,15 @@
-"""`keelbolt tasks steer` and `fork`: tell a running task something, or go on from a point of its log."""
+"""`keelbolt tasks steer` and `fork`: send something to a running task, or continue from a point of its log."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING
+import json
+from typing import Any
 
 import click
 
-from keelbolt.cli.engine import engine_at, principal_of, storage_option, whose
+from keelbolt.cli.operations import Operations, operates
+from keelbolt.cli.options import whose
 from keelbolt.cli.output import as_json, echo, print_json
-from keelbolt.cli.remote import fork_task, or_server, read_payload, steer_task, told_steering
-
-if TYPE_CHECKING:
-    from keelbolt.tasks.inbox import SteeringKind
 
 KINDS = ("inject", "redirect", "pause", "resume", "prioritise")
 
@@ -20,16 +17,15 @@ KINDS = ("inject", "redirect", "pause", "resume", "prioritise")
 @click.command()
 @click.argument("task")
 @click.argument("kind", type=click.Choice(KINDS))
-@or_server(steer_task)
-@storage_option
+@operates
 @whose
 @click.option("--payload", metavar="JSON", help="What its worker gets with it: a JSON object.")
-@click.option("--reason", default="", help="Kept in the log of the task, for whoever reads it later.")
+@click.option("--reason", default="", help="Kept in the log of the task.")
 @as_json
 def steer(
+    api: Operations,
     task: str,
-    kind: SteeringKind,
-    url: str,
+    kind: str,
     *,
     owner: str,
     tenant: str,
@@ -37,7 +33,7 @@ def steer(
     reason: str,
     json_output: bool,
 ) -> None:
-    """Tell a running task something: its worker hears it in ctx.inbox, and its log keeps it.
+    """Steer a running task: its worker reads it from ctx.inbox, and its log keeps it.
 
     KIND is inject, redirect, pause, resume or prioritise.
 
@@ -46,25 +42,32 @@ def steer(
       keelbolt tasks steer 0198c2f4-7d6b-7000-8000-0123456789ab inject --payload '{"note": "hurry"}' \\
         --storage sqlite:///agent.db
     """
-    given = read_payload(payload)
+    body = {"kind": kind, "reason": reason, "payload": _payload(payload)}
+    found = api.post("tasks", task, "steer", owner=owner, tenant=tenant, body=body)
+    if json_output:
+        print_json(found)
+    else:
+        echo(f"task {task} is steered: {kind}")
 
-    async def run() -> None:
-        async with engine_at(url) as engine:
-            await engine.tasks.steer(task, kind, principal_of(owner, tenant), reason=reason, payload=given)
 
-    asyncio.run(run())
-    told_steering(task, kind, json_output=json_output)
+def _payload(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text) if text is not None else {}
+    except ValueError:
+        raise click.UsageError("--payload is JSON") from None
+    if not isinstance(found, dict):
+        raise click.UsageError("--payload is a JSON object")
+    return found
 
 
 @click.command()
 @click.argument("task")
-@or_server(fork_task)
-@storage_option
+@operates
 @whose
 @click.option("--seq", type=click.IntRange(1), required=True, help="The last entry of the log that goes along.")
 @as_json
-def fork(task: str, url: str, *, owner: str, tenant: str, seq: int, json_output: bool) -> None:
-    """Go on from a point of a task's log, as a new task; the old one stays as it is.
+def fork(api: Operations, task: str, *, owner: str, tenant: str, seq: int, json_output: bool) -> None:
+    """Continue from a point of a task's log, as a new task; the old one stays as it is.
 
     It is sent the user's last message up to there. `keelbolt tasks tail TASK --after 0` shows the log.
 
@@ -72,14 +75,8 @@ def fork(task: str, url: str, *, owner: str, tenant: str, seq: int, json_output:
     Example:
       keelbolt tasks fork 0198c2f4-7d6b-7000-8000-0123456789ab --seq 7 --storage sqlite:///agent.db
     """
-
-    async def run() -> str:
-        async with engine_at(url) as engine:
-            sent = await engine.tasks.fork(task, seq, principal_of(owner, tenant))
-            return sent.task.record.task_id
-
-    found = asyncio.run(run())
+    found = api.post("tasks", task, "fork", owner=owner, tenant=tenant, body={"seq": seq})
     if json_output:
-        print_json({"taskId": found})
+        print_json(found)
     else:
-        echo(f"it goes on from there as task {found}")
+        echo(f"it goes on from there as task {found['taskId']}")

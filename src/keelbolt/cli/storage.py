@@ -11,10 +11,8 @@ from typing import Any
 import click
 
 from keelbolt.cli.output import as_json, echo, print_json, print_table, progress, size
-from keelbolt.errors import StorageMissing
-from keelbolt.storage.contract import Kernel, Problem, Stats, Swept
-
-FIRST_MIGRATION = 1
+from keelbolt.cli.stores import existing
+from keelbolt.storage.contract import Problem, Stats, Swept
 
 
 @click.group()
@@ -141,12 +139,3 @@ async def _sweep(url: str, limit: int) -> Swept:
                 total = Swept(total.records + step.records, total.blobs + step.blobs, total.workers + step.workers)
                 tell(f"{total.records:,} record(s), {total.blobs:,} blob(s), {total.workers:,} worker(s)")
     return total
-
-
-async def existing(url: str) -> Kernel:
-    """The storage at this URL; a mistyped path is an error and creates nothing."""
-    from keelbolt.storage.urls import open_storage, pending_migrations
-
-    if any(migration.number == FIRST_MIGRATION for migration in await asyncio.to_thread(pending_migrations, url)):
-        raise StorageMissing("nothing is stored at this URL; look at the path (`keelbolt migrate URL` creates it)")
-    return open_storage(url)

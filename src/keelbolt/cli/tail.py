@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import closing, suppress
+from typing import Any
 
 import click
 
-from keelbolt.cli.engine import engine_at, principal_of, storage_option, whose
-from keelbolt.cli.output import echo, print_traceback
-from keelbolt.cli.remote import or_server, tail_task
-
-if TYPE_CHECKING:
-    from keelbolt.storage import Entry
-    from keelbolt.tasks.events import Snapshot
-    from keelbolt.tasks.store import TaskStore
+from keelbolt.cli.operations import Operations, operates
+from keelbolt.cli.options import whose
+from keelbolt.cli.output import echo, echo_json, print_traceback
 
 WIDTH = 200  # characters of a line of text
 
 
 @click.command()
 @click.argument("task")
-@or_server(tail_task)
-@storage_option
+@operates
 @whose
 @click.option("--after", type=click.IntRange(0), metavar="SEQ", help="Go on after this entry; 0: from the beginning.")
 @click.option("--json", "json_output", is_flag=True, help="Print JSON, an object per line, for programs.")
-def tail(task: str, url: str, *, owner: str, tenant: str, after: int | None, json_output: bool) -> None:
+def tail(api: Operations, task: str, *, owner: str, tenant: str, after: int | None, json_output: bool) -> None:
     """Follow a task, until it ends or Ctrl-C.
 
     Begins with the task as it is now, or with --after at that entry of its log. When that lies below what retention has
@@ -38,39 +31,23 @@ def tail(task: str, url: str, *, owner: str, tenant: str, after: int | None, jso
     Example:
       keelbolt tasks tail 0198c2f4-7d6b-7000-8000-0123456789ab --storage sqlite:///agent.db --after 0
     """
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_tail(url, owner, tenant, task, after, json_output=json_output))
+    followed = api.events("GET", "tasks", task, "events", owner=owner, tenant=tenant, after=after)
+    with suppress(KeyboardInterrupt), closing(followed):
+        for event in followed:
+            if json_output:
+                echo_json(json.dumps(event, ensure_ascii=False))
+                continue
+            echo(_text(event))
+            if event.get("kind") == "error" and "traceback" in event["data"]:
+                print_traceback(event["data"]["traceback"])
 
 
-async def _tail(url: str, owner: str, tenant: str, task: str, after: int | None, *, json_output: bool) -> None:
-    from keelbolt.tasks.events import Snapshot
-
-    async with engine_at(url) as engine:
-        followed = engine.tasks.follow(task, principal_of(owner, tenant), after=after)
-        async with aclosing(followed):
-            async for event in followed:
-                if isinstance(event, Snapshot):
-                    line = await _snapshot(engine.store, event)
-                else:
-                    line = {"seq": event.seq, "kind": event.kind, "at": event.at, "data": json.loads(event.data)}
-                echo(json.dumps(line) if json_output else _text(event, line))
-                if not json_output and line.get("kind") == "error":
-                    print_traceback(line["data"]["traceback"])
-
-
-async def _snapshot(store: TaskStore, event: Snapshot) -> dict[str, Any]:
-    return {"seq": event.seq, "gap": event.gap, "task": json.loads(await store.task_json(event.task))}
-
-
-def _text(event: Entry | Snapshot, line: dict[str, Any]) -> str:
-    from keelbolt.protocol.types import timestamp
-    from keelbolt.storage import Entry
-
-    if not isinstance(event, Entry):
-        state = event.task.view.state.name
-        words = "a gap: older entries were trimmed; now it is" if event.gap else "it is"
-        return f"{event.seq:>6}  {words} {state}  {_parts(line['task']['status'].get('message', {}))}".rstrip()
-    return f"{event.seq:>6}  {timestamp(event.at)}  {event.kind:<8}  {_about(event.kind, line['data'])}".rstrip()
+def _text(event: dict[str, Any]) -> str:
+    if "snapshot" in event:
+        status = event["snapshot"]["status"]
+        words = "a gap: older entries were trimmed; now it is" if event["gap"] else "it is"
+        return f"{event['seq']:>6}  {words} {_state(status)}  {_parts(status.get('message', {}))}".rstrip()
+    return f"{event['seq']:>6}  {event['at']}  {event['kind']:<8}  {_about(event['kind'], event['data'])}".rstrip()
 
 
 def _about(kind: str, data: dict[str, Any]) -> str:
@@ -78,15 +55,18 @@ def _about(kind: str, data: dict[str, Any]) -> str:
         case "message":
             return _parts(data)
         case "status" | "said":
-            status = data["status"]
-            state = status["state"].removeprefix("TASK_STATE_").lower()
-            return f"{state}  {_parts(status.get('message', {}))}"
+            return f"{_state(data['status'])}  {_parts(data['status'].get('message', {}))}"
         case "artifact":
             return f"{data['artifact']['artifactId']}  {_parts(data['artifact'])}"
         case "error":
-            return _short(f"{data['type']}: {data['message']}")
+            return _short(f"{data.get('type', 'error')}: {data.get('message', 'shown to operators')}")
         case _:
             return _short(json.dumps(data, ensure_ascii=False))
+
+
+def _state(status: dict[str, Any]) -> str:
+    state: str = status["state"]
+    return state.removeprefix("TASK_STATE_").lower()
 
 
 def _parts(holder: dict[str, Any]) -> str:

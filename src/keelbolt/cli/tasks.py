@@ -1,31 +1,30 @@
-"""`keelbolt tasks`: look at tasks and do what their owners can do, on any engine, beside whoever runs them."""
+"""`keelbolt tasks`: look at tasks and do what their owners can do, on a storage or a running agent."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-from typing import TYPE_CHECKING, Any
+import time
+from typing import Any
 
 import click
 
-from keelbolt.cli.engine import STATES, engine_at, principal_of, storage_option, whose
-from keelbolt.cli.output import as_json, echo, print_json, print_table
-from keelbolt.cli.remote import cancel_task, erase_tasks, list_tasks, or_server, requeue_task
+from keelbolt.cli.failure import REFUSED
+from keelbolt.cli.operations import Operations, operates, operates_or_creates
+from keelbolt.cli.options import STATES, whose, whose_or_all
+from keelbolt.cli.output import ago, as_json, coloured, echo, print_json, print_table
 from keelbolt.cli.show import show
 from keelbolt.cli.steer import fork, steer
 from keelbolt.cli.tail import tail
+from keelbolt.errors import TaskNotFoundError
 
-if TYPE_CHECKING:
-    from keelbolt.auth.principal import Principal
-    from keelbolt.tasks.overview import Overview
-    from keelbolt.tasks.record import TaskRecord
+POLL_SECONDS = 0.2
 
 
 @click.group()
 def tasks() -> None:
     """Look at tasks, send, follow, cancel, steer, fork, requeue and erase them.
 
-    --owner and --tenant say whose tasks are meant; without them it is those of anonymous callers.
+    --owner and --tenant say whose tasks are meant; without them, those of anonymous callers (--storage), or those of
+    the caller that --token names (--server).
 
     \b
     Example:
@@ -39,97 +38,50 @@ tasks.add_command(steer)
 tasks.add_command(fork)
 
 
-# --------------------------------------------------------------------------------------------------------------- list
-
-
 @tasks.command("list")
-@or_server(list_tasks)
-@storage_option
-@whose
-@click.option("--all", "everyone", is_flag=True, help="The tasks of all tenants and owners.")
+@operates
+@whose_or_all
 @click.option("--state", type=click.Choice(STATES), help="Only tasks in this state.")
 @click.option("--context", metavar="ID", help="Only tasks of this context.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many.")
 @click.option("--page", metavar="TOKEN", help="The next page: the token that the last one ended with.")
 @as_json
 def list_(
-    url: str,
+    api: Operations,
     *,
-    owner: str,
-    tenant: str,
-    everyone: bool,
+    whose: dict[str, Any],
     state: str | None,
     context: str | None,
     limit: int,
     page: str | None,
     json_output: bool,
 ) -> None:
-    """List tasks, the newest status first.
+    """List tasks, the newest status first: state, how long in it, and how the task began.
 
     \b
     Example:
       keelbolt tasks list --storage sqlite:///agent.db --all --state failed
     """
-    principal = None if everyone else principal_of(owner, tenant)
-    found = asyncio.run(
-        _list(url, principal, {"status": state, "context_id": context, "page_size": limit, "page_token": page})
-    )
+    found = api.get("tasks", **whose, state=state, context=context, pageSize=limit, pageToken=page)
     if json_output:
-        listed = [summary(partition, record) for partition, record in found.tasks]
-        print_json({"tasks": listed, "nextPageToken": found.next_page_token})
+        print_json(found)
         return
-    columns = [*(["partition"] if everyone else []), "task", "state", "since", "context"]
     rows = [
         [
-            *([partition] if everyone else []),
-            record.task_id,
-            record.state.name,
-            _time(record.updated),
-            record.context_id,
+            task["id"],
+            coloured(state_of(task)),
+            ago(task["status"]["timestamp"]),
+            f"{task['partition']}: {task['said']}" if whose["all"] else task["said"],
         ]
-        for partition, record in found.tasks
+        for task in found["tasks"]
     ]
-    print_table(columns, rows)
-    if found.next_page_token:
-        echo(f"there are more: --page {found.next_page_token}")
-
-
-async def _list(url: str, principal: Principal | None, filters: dict[str, Any]) -> Overview:
-    from keelbolt.tasks.listing import list_records
-    from keelbolt.tasks.overview import Overview, list_everywhere
-    from keelbolt.tasks.queries import ListTasksQuery
-
-    query = ListTasksQuery(**filters)
-    async with engine_at(url) as engine:
-        if principal is None:
-            return await list_everywhere(engine.store, query)
-        page = await list_records(engine.store, principal.partition, query)
-        return Overview(tuple((principal.partition, record) for record in page.records), page.next_page_token)
-
-
-def summary(partition: str, record: TaskRecord) -> dict[str, Any]:
-    """A task in a list, for programs."""
-    return {
-        "id": record.task_id,
-        "contextId": record.context_id,
-        "state": record.state.name,
-        "created": _time(record.created),
-        "updated": _time(record.updated),
-        "partition": partition,
-    }
-
-
-def _time(microseconds: int) -> str:
-    from keelbolt.protocol.types import timestamp
-
-    return timestamp(microseconds)
-
-
-# --------------------------------------------------------------------------------------------------------------- send
+    print_table(["task", "state", ">since", "about"], rows, cut=True)
+    if found["nextPageToken"]:
+        echo(f"there are more: --page {found['nextPageToken']}")
 
 
 @tasks.command()
-@storage_option
+@operates_or_creates
 @whose
 @click.option("--text", required=True, help="What to say.")
 @click.option("--task", metavar="ID", help="Continue this task, instead of a new one.")
@@ -137,7 +89,7 @@ def _time(microseconds: int) -> str:
 @click.option("--wait", type=float, default=0.0, metavar="SECONDS", help="Wait for the answer, up to so long.")
 @as_json
 def send(
-    url: str,
+    api: Operations,
     *,
     owner: str,
     tenant: str,
@@ -147,76 +99,48 @@ def send(
     wait: float,
     json_output: bool,
 ) -> None:
-    """Send a text message, to try things: it makes a task, which a `keelbolt worker` on the same storage runs.
+    """Send a text message as an owner, for operators: it makes a task, which a worker on the same storage runs.
+
+    `keelbolt send URL` is for clients of an agent.
 
     \b
     Example:
       keelbolt tasks send --storage sqlite:///agent.db --text "Hello" --wait 10
     """
-    message = {"text": text, "task_id": task, "context_id": context}
-    _print_task(asyncio.run(_send(url, principal_of(owner, tenant), message, wait)), json_output=json_output)
-
-
-async def _send(url: str, principal: Principal, message: dict[str, Any], wait: float) -> bytes:
-    from keelbolt.protocol.types import Message, Part, Role
-    from keelbolt.storage import new_id
-    from keelbolt.tasks.envelope import Envelope
-
-    words = Message(message_id=new_id(), role=Role.user, parts=[Part(text=message.pop("text"))], **message)
-    async with engine_at(url, create=True) as engine:
-        sent = await engine.tasks.send(words, Envelope(principal=principal))
-        task = await engine.tasks.settled(sent, seconds=wait) if wait > 0 else sent.task
-        return await engine.store.task_json(task, history_length=0)
-
-
-def _print_task(text: bytes, *, json_output: bool) -> None:
-    """The task as the protocol writes it, or its state and what its agent says."""
-    task = json.loads(text)
-    if json_output:
-        print_json(task)
-        return
-    echo(f"task {task['id']} is {task['status']['state'].removeprefix('TASK_STATE_').lower()}")
-    for holder in (*task.get("artifacts", []), task["status"].get("message", {})):
-        if words := "".join(part.get("text", "") for part in holder.get("parts", [])):
-            echo(words)
-
-
-# ---------------------------------------------------------------------------------------------------- cancel, requeue
+    body = {name: value for name, value in (("text", text), ("task", task), ("context", context)) if value is not None}
+    found = api.post("tasks", owner=owner, tenant=tenant, body=body)
+    ends = time.monotonic() + wait
+    while state_of(found) in ("submitted", "working") and (left := ends - time.monotonic()) > 0:
+        time.sleep(min(POLL_SECONDS, left))
+        found = api.get("tasks", found["id"], owner=owner, tenant=tenant)["task"]
+    _print_task(found, json_output=json_output)
 
 
 @tasks.command()
 @click.argument("task")
-@or_server(cancel_task)
-@storage_option
+@operates
 @whose
-@click.option("--reason", default="", help="Kept in the log of the task, for whoever reads it later.")
+@click.option("--reason", default="", help="Kept in the log of the task.")
 @as_json
-def cancel(task: str, url: str, *, owner: str, tenant: str, reason: str, json_output: bool) -> None:
+def cancel(api: Operations, task: str, *, owner: str, tenant: str, reason: str, json_output: bool) -> None:
     """Cancel a task, wherever it runs; waits a few seconds for its worker to stop.
 
     \b
     Example:
       keelbolt tasks cancel 0198c2f4-7d6b-7000-8000-0123456789ab --storage sqlite:///agent.db
     """
-
-    async def run() -> tuple[bytes, bool]:
-        async with engine_at(url) as engine:
-            ended = await engine.tasks.cancel(task, principal_of(owner, tenant), reason=reason)
-            return await engine.store.task_json(ended, history_length=0), ended.view.state.terminal
-
-    text, ended = asyncio.run(run())
-    _print_task(text, json_output=json_output)
-    if not ended and not json_output:
-        echo("its worker is told to stop, and stopped soon if it does not heed that")
+    found = api.post("tasks", task, "cancel", owner=owner, tenant=tenant, body={"reason": reason})
+    _print_task(found, json_output=json_output)
+    if not json_output and state_of(found) in ("submitted", "working"):
+        echo("its worker is asked to stop, and is stopped soon if it does not")
 
 
 @tasks.command()
 @click.argument("task")
-@or_server(requeue_task)
-@storage_option
+@operates
 @whose
 @as_json
-def requeue(task: str, url: str, *, owner: str, tenant: str, json_output: bool) -> None:
+def requeue(api: Operations, task: str, *, owner: str, tenant: str, json_output: bool) -> None:
     """Try a task anew that failed, was rejected or was canceled.
 
     A task that is over stays as it is: its last message makes a new one in the same context, which refers to it. A dead
@@ -226,30 +150,24 @@ def requeue(task: str, url: str, *, owner: str, tenant: str, json_output: bool) 
     Example:
       keelbolt tasks requeue 0198c2f4-7d6b-7000-8000-0123456789ab --storage sqlite:///agent.db
     """
-
-    async def run() -> bytes:
-        async with engine_at(url) as engine:
-            sent = await engine.tasks.requeue(task, principal_of(owner, tenant))
-            return await engine.store.task_json(sent.task, history_length=0)
-
-    _print_task(asyncio.run(run()), json_output=json_output)
-
-
-# -------------------------------------------------------------------------------------------------------------- erase
+    found = api.post("tasks", task, "requeue", owner=owner, tenant=tenant)
+    if json_output:
+        print_json(found)
+    else:
+        echo(f"it is tried anew as task {found['taskId']}")
 
 
 @tasks.command()
 @click.argument("tasks", metavar="[TASK]...", nargs=-1)
-@or_server(erase_tasks)
-@storage_option
+@operates
 @whose
 @click.option("--context", metavar="ID", help="Every task of this context, and what the worker kept about it.")
 @click.option("--everything", is_flag=True, help="Every task and every context of the owner.")
 @click.option("--yes", is_flag=True, help="Don't ask before everything is erased.")
 @as_json
 def erase(
+    api: Operations,
     tasks: tuple[str, ...],
-    url: str,
     *,
     owner: str,
     tenant: str,
@@ -260,30 +178,49 @@ def erase(
 ) -> None:
     """Erase tasks for good: record, log, artifacts, messages, whatever their state. A running one is stopped.
 
+    The exit code is 3 when one of the tasks does not exist; the others are erased.
+
     \b
     Example:
       keelbolt tasks erase --context talk-17 --owner alice --storage sqlite:///agent.db
     """
     if sum((bool(tasks), context is not None, everything)) != 1:
         raise click.UsageError("name tasks, or --context ID, or --everything")
-    principal = principal_of(owner, tenant)
+    ours = {"owner": owner, "tenant": tenant}
     if everything and not yes:
-        click.confirm(f"Erase every task of {principal.partition}?", abort=True, err=True)
-    count = asyncio.run(_erase(url, principal.partition, tasks, context))
+        click.confirm(f"Erase every task of {owner or 'anonymous callers'}?", abort=True, err=True)
+    if tasks:
+        count = sum(deleted(api, "erased", "tasks", task, **ours) for task in tasks)
+    else:
+        count = api.delete("tasks", **ours, context=context, everything=everything)["erased"]
     if json_output:
         print_json({"erased": count})
     else:
         echo(f"erased {count:,} task(s)")
     if count < len(tasks):
-        raise SystemExit(1)
+        raise SystemExit(REFUSED)
 
 
-async def _erase(url: str, partition: str, tasks: tuple[str, ...], context: str | None) -> int:
-    from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
+def deleted(api: Operations, name: str, *path: str, **query: Any) -> int:
+    """Delete something of a task and return the number that the response has under this name; 0: there is none."""
+    try:
+        count: int = api.delete(*path, **query)[name]
+    except TaskNotFoundError:
+        return 0
+    return count
 
-    async with engine_at(url) as engine:
-        if context is not None:
-            return await erase_context(engine.store, partition, context)
-        if not tasks:
-            return await erase_owner(engine.store, partition)
-        return sum([await erase_task(engine.store, partition, task) for task in tasks])
+
+def state_of(task: dict[str, Any]) -> str:
+    state: str = task["status"]["state"]
+    return state.removeprefix("TASK_STATE_").lower()
+
+
+def _print_task(task: dict[str, Any], *, json_output: bool) -> None:
+    """The task as the protocol writes it, or its state and what its agent says."""
+    if json_output:
+        print_json(task)
+        return
+    echo(f"task {task['id']} is {state_of(task)}")
+    for holder in (*task.get("artifacts", []), task["status"].get("message", {})):
+        if words := "".join(part.get("text", "") for part in holder.get("parts", [])):
+            echo(words)

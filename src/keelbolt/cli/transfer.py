@@ -11,7 +11,7 @@ import click
 
 from keelbolt.cli.output import as_json, echo, print_json, print_table
 from keelbolt.cli.progress import transfer_progress
-from keelbolt.cli.storage import existing
+from keelbolt.cli.stores import existing
 from keelbolt.errors import InvalidValue
 
 if TYPE_CHECKING:

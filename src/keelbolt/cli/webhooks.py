@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from keelbolt.cli.engine import engine_at, principal_of, storage_option, whose
+from keelbolt.cli.failure import Refused
+from keelbolt.cli.operations import Operations, operates
+from keelbolt.cli.options import whose_or_all
 from keelbolt.cli.output import as_json, echo, print_json, print_table
-from keelbolt.cli.remote import check_replay, list_webhooks, or_server, replay_webhooks
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from keelbolt.tasks.store import TaskStore
-    from keelbolt.webhooks.overview import Webhook
-
-everyone_option = click.option("--all", "everyone", is_flag=True, help="The webhooks of all tenants and owners.")
 
 
 @click.group()
 def webhooks() -> None:
-    """Look at webhooks: how far each was told about its task, and what went wrong.
+    """Look at webhooks: how far each was delivered to, and what went wrong.
 
-    One that failed for too long, or whose receiver said that it is gone, is told nothing more until it is replayed.
+    Deliveries to one that failed for too long, or whose receiver is gone, stop until it is replayed.
 
     \b
     Example:
@@ -35,15 +26,13 @@ def webhooks() -> None:
 
 @webhooks.command("list")
 @click.argument("task", required=False)
-@or_server(list_webhooks)
-@storage_option
-@whose
-@everyone_option
+@operates
+@whose_or_all
 @click.option("--failed", is_flag=True, help="Only those that were given up.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
 @as_json
 def list_(
-    task: str | None, url: str, *, owner: str, tenant: str, everyone: bool, failed: bool, limit: int, json_output: bool
+    api: Operations, task: str | None, *, whose: dict[str, Any], failed: bool, limit: int, json_output: bool
 ) -> None:
     """List webhooks, of one task or of all, with the last event that arrived and the last error.
 
@@ -53,39 +42,19 @@ def list_(
     Example:
       keelbolt webhooks list --failed --all --storage sqlite:///agent.db
     """
-
-    async def run() -> list[Webhook]:
-        found: list[Webhook] = []
-        async with (
-            engine_at(url) as engine,
-            aclosing(_webhooks(engine.store, owner, tenant, task, everyone=everyone)) as listed,
-        ):
-            async for webhook in listed:
-                if not failed or webhook.cursor.status == "failed":
-                    found.append(webhook)
-                if len(found) > limit:
-                    break
-        return found
-
-    found = asyncio.run(run())
-    shown, more = found[:limit], len(found) > limit
+    if task is not None:
+        _check_owner(whose)
+        listed = api.get("tasks", task, "webhooks", **whose)["webhooks"]
+        hooks = [hook for hook in listed if not failed or hook["status"] == "failed"]
+        shown, more = hooks[:limit], len(hooks) > limit
+    else:
+        shown, more = api.gather("webhooks", limit, "webhooks", **whose, state="failed" if failed else None)
     if json_output:
-        print_json({"webhooks": [_json(webhook) for webhook in shown], "more": more})
+        print_json({"webhooks": shown, "more": more})
         return
-    rows = [
-        [
-            webhook.partition,
-            webhook.task_id,
-            webhook.config_id,
-            webhook.config.url,
-            webhook.cursor.status,
-            str(webhook.cursor.seq),
-            str(webhook.cursor.failures),
-            webhook.cursor.error,
-        ]
-        for webhook in shown
-    ]
-    print_table(["partition", "task", "config", "url", "status", ">told", ">failures", "error"], rows)
+    names = ("taskId", "id", "partition", "url", "status", "cursor", "failures", "error")
+    rows = [[str(hook[name]) for name in names] for hook in shown]
+    print_table(["task", "config", "of", "url", "status", ">told", ">failures", "error"], rows)
     if more:
         echo("there are more; see them with a larger --limit")
 
@@ -93,21 +62,17 @@ def list_(
 @webhooks.command()
 @click.argument("task", required=False)
 @click.argument("config", required=False)
-@or_server(replay_webhooks)
-@storage_option
-@whose
-@everyone_option
+@operates
+@whose_or_all
 @click.option("--failed", is_flag=True, help="All that were given up, instead of those of one task.")
 @click.option("--after", type=click.IntRange(0), help="Repeat everything after this event of the task; 0: all of it.")
 @as_json
 def replay(
+    api: Operations,
     task: str | None,
     config: str | None,
-    url: str,
     *,
-    owner: str,
-    tenant: str,
-    everyone: bool,
+    whose: dict[str, Any],
     failed: bool,
     after: int | None,
     json_output: bool,
@@ -121,42 +86,36 @@ def replay(
     Example:
       keelbolt webhooks replay --failed --all --storage sqlite:///agent.db
     """
-    check_replay(task, everyone=everyone, failed=failed, after=after)
-    replayed = asyncio.run(_replay(url, owner, tenant, task, config, everyone=everyone, after=after))
+    if (task is None) != failed:
+        raise click.UsageError("name a task, or --failed")
+    if failed and after is not None:
+        raise click.UsageError("--after is about the events of one task; name it")
+    if task is not None:
+        _check_owner(whose)
+        replayed = _replay_task(api, task, config, whose, after)
+    else:
+        replayed = [each for page in api.pages("POST", "webhooks", "replay", **whose) for each in page["replayed"]]
     if json_output:
-        print_json({"replayed": [{"task": webhook.task_id, "config": webhook.config_id} for webhook in replayed]})
+        print_json({"replayed": replayed})
     else:
         echo(f"{len(replayed):,} webhook(s) are delivered to again")
-    if task is not None and not replayed:
-        raise SystemExit(1)
 
 
-async def _replay(
-    url: str, owner: str, tenant: str, task: str | None, config: str | None, *, everyone: bool, after: int | None
-) -> list[Webhook]:
-    from keelbolt.webhooks.configs import PushConfigs
-
-    async with engine_at(url) as engine:
-        configs = PushConfigs(engine.kernel)
-        found = [webhook async for webhook in _webhooks(engine.store, owner, tenant, task, everyone=everyone)]
-        if task is None:
-            found = [webhook for webhook in found if webhook.cursor.status == "failed"]
-        elif config is not None:
-            found = [webhook for webhook in found if webhook.config_id == config]
-        for webhook in found:
-            await configs.replay(webhook.partition, webhook.task_id, webhook.config_id, after=after)
-    return found
+def _replay_task(
+    api: Operations, task: str, config: str | None, whose: dict[str, Any], after: int | None
+) -> list[dict[str, str]]:
+    listed = api.get("tasks", task, "webhooks", **whose)["webhooks"]
+    wanted = [hook["id"] for hook in listed if config in (None, hook["id"])]
+    if not wanted:
+        raise Refused(f"task {task} has no webhook {config}" if config else f"task {task} has no webhooks")
+    body = {} if after is None else {"after": after}
+    return [
+        each
+        for config_id in wanted
+        for each in api.post("tasks", task, "webhooks", config_id, "replay", **whose, body=body)["replayed"]
+    ]
 
 
-def _webhooks(
-    store: TaskStore, owner: str, tenant: str, task: str | None, *, everyone: bool
-) -> AsyncGenerator[Webhook, None]:
-    from keelbolt.webhooks import overview
-
-    if everyone and task is None:
-        return overview.webhooks_everywhere(store)
-    return overview.webhooks(store, principal_of(owner, tenant).partition, task)
-
-
-def _json(webhook: Webhook) -> dict[str, Any]:
-    return {"partition": webhook.partition, **webhook.json()}
+def _check_owner(whose: dict[str, Any]) -> None:
+    if whose["all"]:
+        raise click.UsageError("a task is one owner's: name it with --owner and --tenant")

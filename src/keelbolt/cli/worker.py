@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keelbolt.cli.engine import opened, policies_of, retain_option, storage_option
 from keelbolt.cli.loading import load_worker
+from keelbolt.cli.options import (
+    log_format_options,
+    log_level_options,
+    policies_of,
+    retain_option,
+    storage_option,
+    task_options,
+    variable_of,
+)
+from keelbolt.cli.stores import opened
 from keelbolt.observability.logs import log_to_stderr
 
 if TYPE_CHECKING:
@@ -23,26 +32,27 @@ logger = logging.getLogger("keelbolt.worker")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+def _settings(command: Any) -> Any:
+    for flag, options in reversed(task_options):
+        command = click.option(flag, envvar=variable_of(flag), **options)(command)
+    return command
+
+
 @click.command()
 @click.argument("worker", metavar="MODULE:WORKER")
-@storage_option
-@click.option("--concurrency", type=int, help="How many tasks run at once in this process.  [default: 100]")
+@storage_option()
+@_settings
 @click.option(
-    "--lease",
-    "lease_seconds",
+    "--drain-seconds",
+    envvar="KEELBOLT_DRAIN_SECONDS",
     type=float,
     metavar="SECONDS",
-    help="A process silent for so long is dead.  [default: 15]",
-)
-@click.option("--drain-seconds", type=float, metavar="SECONDS", help="How long running tasks may go on.  [default: 10]")
-@click.option(
-    "--double-text",
-    type=click.Choice(["enqueue", "reject", "interrupt"]),
-    help="What a message to a running task does.  [default: enqueue]",
+    help="At the end, how long running tasks go on before they are handed over.  [default: 10]",
 )
 @retain_option
-@click.option("--json", "json_output", is_flag=True, help="Log JSON, a line each, for programs.")
-def worker(worker: str, url: str, retain: tuple[str, ...], json_output: bool, **settings: Any) -> None:
+@click.option("--log-level", envvar="KEELBOLT_LOG_LEVEL", **log_level_options)
+@click.option("--log-format", **log_format_options)
+def worker(worker: str, url: str, retain: tuple[str, ...], log_level: str, log_format: str, **settings: Any) -> None:
     """Run the tasks of a storage with this worker, until SIGTERM or Ctrl-C.
 
     MODULE:WORKER names a Worker, a class of it or an async function; modules are also looked for in the current
@@ -50,8 +60,8 @@ def worker(worker: str, url: str, retain: tuple[str, ...], json_output: bool, **
     them, and when that one dies, by another.
 
     At the end nothing new is begun; what still runs after --drain-seconds is handed over to the other processes. A
-    second signal ends it at once, which loses nothing either. Options not given are taken from the environment:
-    KEELBOLT_CONCURRENCY, KEELBOLT_LEASE_SECONDS, KEELBOLT_DRAIN_SECONDS, KEELBOLT_DOUBLE_TEXT and so on.
+    second signal ends it at once, which loses nothing either. Every option but MODULE:WORKER is also read from the
+    environment: KEELBOLT_CONCURRENCY, KEELBOLT_LEASE_SECONDS and so on.
 
     \b
     Example:
@@ -62,7 +72,7 @@ def worker(worker: str, url: str, retain: tuple[str, ...], json_output: bool, **
     chosen = TaskSettings.of(**settings)
     retention = policies_of(retain)
     found = load_worker(worker)
-    log_to_stderr(as_json=json_output)
+    log_to_stderr(as_json=log_format == "json", level=log_level)
     asyncio.run(_work(worker, found, url, chosen, retention))
 
 

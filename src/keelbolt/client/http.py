@@ -268,5 +268,7 @@ def _reason(error: BaseException) -> str:
             return "the name is not known"
         if isinstance(seen, ssl.SSLCertVerificationError):
             return f"the certificate is not accepted ({seen.verify_message})"
+        if isinstance(seen, ssl.SSLError):
+            return f"TLS failed ({(seen.reason or 'no reason given').lower().replace('_', ' ')})"
         seen = seen.__cause__ or seen.__context__
     return "can't connect"

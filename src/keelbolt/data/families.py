@@ -7,6 +7,9 @@ subject itself: the record of a task is the subject "task", and the files of the
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,13 +18,40 @@ from typing import Any, NamedTuple, Protocol
 
 from keelbolt.data.retention import Policy
 from keelbolt.errors import InvalidValue
-from keelbolt.storage import Collection, Delete, Detach, Drop, Index, Kernel, Operation, Query, Record, Remove, Scope
+from keelbolt.storage import (
+    Collection,
+    Delete,
+    Detach,
+    Drop,
+    Entry,
+    Index,
+    Kernel,
+    Operation,
+    Put,
+    Query,
+    Record,
+    Remove,
+    Scalar,
+    Scope,
+)
 
+MAX_KEY_CHARS = 4000
 GROUP = "keelbolt.faces"  # the group of entry points: name = "package.module:FACE"
 EVERYTHING = "everything"  # the kind of a target that is a whole partition
 SWEEPS = "data_sweeps"  # records of the last sweeps, and the beginning of the names of their queues
 SWEEPS_COLLECTION = Collection(SWEEPS, indexes=(Index("key"),))
+_UUID_EPOCH = 0x01B21DD213814000  # from 1582 to 1970, in 100 ns
+IMPORTS = "data_imports"  # records of subjects that are imported in part
+IMPORTS_COLLECTION = Collection(IMPORTS, indexes=(Index("key"),))
 ERASURES = "data_erasures"  # records of erasures that are not finished, and the queue of their work items
+TOMBSTONES = "data_tombstones"  # what was erased lately; the version counts the erasures
+TOMBSTONES_COLLECTION = Collection(TOMBSTONES, indexes=(Index("key"),), expiring=True)
+TOMBSTONE_SECONDS = 30 * 86400.0  # a process that was stopped for longer may write to an erased subject
+
+
+def tombstone_key(collection: str, key: str) -> str:
+    """The key of a subject's tombstone: a digest, which reveals nothing of what was erased."""
+    return hashlib.sha256(f"{collection}/{key}".encode()).hexdigest()
 
 
 class Lookup(Protocol):
@@ -45,13 +75,17 @@ class ByField:
     """The records whose indexed field is the subject's key, or one of the values that ``values`` makes of it."""
 
     name: str
-    values: Callable[[str], Iterable[str]] = lambda ref: (ref,)
+    values: Callable[[str], Iterable[str]] | None = None
 
     async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
-        order = next(index.order for index in collection.indexes if index.equal == (self.name,))
-        for value in self.values(ref):
-            async for record in scope.scan(Query(collection.name, {self.name: value}, order=order)):
+        for value in (ref,) if self.values is None else self.values(ref):
+            async for record in scope.scan(self.query(collection, value)):
                 yield record
+
+    def query(self, collection: Collection, value: str) -> Query:
+        """What finds the records with this value."""
+        order = next(index.order for index in collection.indexes if index.equal == (self.name,))
+        return Query(collection.name, {self.name: value}, order=order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +112,31 @@ class Reference(NamedTuple):
 class Family:
     """One kind of record, and what belongs to each of them.
 
-    ``title`` is the name for people. ``subject`` is the kind of subject that each record is; ``found_by`` says how the
-    records of other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that use
-    the same keys. ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further subjects
-    that are erased with a record, ``busy`` families have a record while their subject is in use. ``remove`` replaces
-    the deletion of a record where plain operations are not enough.
+    ``title`` is the name for people. ``subject`` is the kind of subject that each record is; of a subject that has
+    several of them ``key_of`` returns the key of the first, and ``ref_of`` the subject of each. ``found_by`` says how
+    the records of other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that
+    use the same keys. ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further
+    subjects that are erased with a record. ``remove`` replaces the deletion of a record where plain operations are not
+    enough. ``tombstone``: an erased subject leaves a tombstone, which the face checks with each write.
+
+    ``named`` returns the kind and the id under which people know a record that is a subject, ``value`` its content and
+    ``entry`` the content of a log entry, as JSON data; without them the key, and the body if it is JSON. ``hides`` are
+    names of fields and members that hold secrets: inspection leaves them out.
+
+    An export has a family unless ``travels`` is false or it is ``busy``. ``dedupe`` returns the dedupe key of a log
+    entry and ``expires`` the Unix time at which a record expires, which readers of the storage do not see. ``restore``
+    replaces the writing of an imported record, whose blobs are staged, where plain operations are not enough.
 
     ``everything`` finds all records of a partition (None: an index without filters does, if there is one). ``hidden``
-    finds records that their subjects find only by reading many others; they are erased first.
+    finds records that their subjects find only by reading many others; they are erased first, and ``apart`` finds the
+    others.
     """
 
     collection: Collection
     title: str
     subject: str | None = None
+    key_of: Callable[[str], str] = lambda ref: ref
+    ref_of: Callable[[Record], str] = lambda record: record.key
     found_by: Mapping[str, Lookup] = field(default_factory=dict)
     everything: tuple[Query, ...] | None = None
     hidden: tuple[Query, ...] = ()
@@ -100,8 +146,17 @@ class Family:
     queues: tuple[str, ...] = ()
     blobs: Callable[[Record], Iterable[Detach]] | None = None
     leads_to: Callable[[Record], Iterable[Reference]] | None = None
-    busy: bool = False
+    tombstone: bool = False
     remove: Callable[[Scope, Record], Awaitable[None]] | None = None
+    named: Callable[[Record], tuple[str, str] | None] | None = None
+    value: Callable[[Scope, Record], Awaitable[Any]] | None = None
+    entry: Callable[[str, Entry], Any] | None = None
+    hides: tuple[str, ...] = ()
+    travels: bool = True
+    apart: Mapping[str, Lookup] = field(default_factory=dict)
+    dedupe: Callable[[str, Entry], str | None] | None = None
+    expires: Callable[[Record], float | None] | None = None
+    restore: Callable[[Scope, Record], Awaitable[None]] | None = None
 
     @property
     def name(self) -> str:
@@ -116,8 +171,8 @@ class Family:
                 return (Query(self.name, order=index.order),)
         return ()
 
-    def operations(self, record: Record, *, version: int | None = None) -> Iterator[Operation]:
-        """What deletes this record with everything that belongs to it.
+    def operations(self, record: Record, *, version: int | None = None, tombstone: bool = True) -> Iterator[Operation]:
+        """What deletes this record with everything that belongs to it; without ``tombstone`` it leaves none.
 
         A record that holds blobs is deleted at the version that was read: another version may hold other blobs.
         """
@@ -125,6 +180,8 @@ class Family:
             version = record.version
             yield from self.blobs(record)
         yield Delete(self.name, record.key, version)
+        if self.tombstone and tombstone:
+            yield Put(TOMBSTONES, tombstone_key(self.name, record.key), b"", expires_in=TOMBSTONE_SECONDS)
         for collection in self.beside:
             yield Delete(collection, record.key)
         for log in self.logs:
@@ -170,6 +227,8 @@ class Retain(Protocol):
 class Face:
     """All families of one face. ``kinds`` are the subjects that it knows.
 
+    ``prefix`` begins the names of its partitions; "" means the partitions of callers, which no face reserves. ``more``
+    names further partitions that it uses.
     ``expired`` removes what nothing needs any more, whatever the retention policy is, and returns counts by title.
     ``policy`` is the class of its retention policies; ``retain`` removes what such a policy lets go.
     """
@@ -178,21 +237,90 @@ class Face:
     kinds: tuple[str, ...]
     families: tuple[Family, ...]
     locate: Locate
+    prefix: str = ""
+    more: tuple[str, ...] = ()
     expired: Callable[[Kernel], Awaitable[Mapping[str, int]]] | None = None
     policy: type[Policy] | None = None
     retain: Retain | None = None
 
     def collections(self) -> list[Collection]:
         """What the kernel must know before this face is used."""
-        return [*(family.collection for family in self.families), Collection(ERASURES)]
+        own = (family.collection for family in self.families)
+        return [*own, Collection(ERASURES), IMPORTS_COLLECTION, TOMBSTONES_COLLECTION]
+
+    def owns(self, partition: str) -> bool:
+        """Whether this face keeps its records in such a partition."""
+        if partition in self.more:
+            return True
+        if self.prefix:
+            return partition.startswith(self.prefix)
+        return not partition.startswith("~") or partition.startswith("~anonymous")
+
+    async def partitions(self, kernel: Kernel, *, tenant: str = "", owner: str = "") -> AsyncIterator[str]:
+        """The partitions of a tenant, of an owner, or without either of all that use this face, in order."""
+        if not tenant and not owner:
+            async for name in all_partitions(kernel, prefix=self.prefix):
+                if self.owns(name):
+                    yield name
+            return
+        whole = Subject(kind="user", id=owner, tenant=tenant) if owner else Subject(kind="tenant", id=tenant)
+        for name in sorted({each.partition async for each in self.locate(kernel, whole) if each.kind == EVERYTHING}):
+            yield name
 
     def root(self, kind: str) -> Family | None:
         """The family whose records are subjects of this kind."""
         return next((family for family in self.families if family.subject == kind), None)
 
-    def members(self, kind: str) -> list[tuple[Family, Lookup]]:
-        """The families that have records of such a subject."""
-        return [(family, family.found_by[kind]) for family in self.families if kind in family.found_by]
+    def home(self, family: Family) -> tuple[str, ByField] | None:
+        """The kind of subject to which an export of a whole partition adds the records of this family.
+
+        None: they are subjects themselves, or no field of theirs is the subject.
+        """
+        for kind, found_by in family.found_by.items():
+            lookup = family.apart.get(kind, found_by)
+            fits = family.subject in (None, kind) and self.root(kind) is not None
+            if fits and isinstance(lookup, ByField) and lookup.values is None:
+                return kind, lookup
+        return None
+
+    def members(self, kind: str, *, whole: bool = False) -> list[tuple[Family, Lookup]]:
+        """The families that have records of such a subject.
+
+        ``whole``: all of a partition is gone through, so that only those are looked up which no query finds.
+        """
+        if not whole:
+            return [(family, family.found_by[kind]) for family in self.families if kind in family.found_by]
+        return [
+            (family, family.apart.get(kind, family.found_by[kind]))
+            for family in self.families
+            if kind in family.found_by and not family.queries()
+        ]
+
+
+def age_in_seconds(value: Scalar) -> float | None:
+    """The Unix time of an age field: whole microseconds, seconds with a fraction, or a UUID that begins with a time."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return value / 1_000_000 if isinstance(value, int) else value
+    with contextlib.suppress(ValueError):
+        found = uuid.UUID(value)
+        ticks = int(f"{found.hex[:12]}{found.hex[13:16]}", 16)  # of version 6, which LangGraph makes
+        return (ticks - _UUID_EPOCH) / 10_000_000 if found.version == 6 else None
+    return None
+
+
+def age_of_seconds(kind: type, seconds: float) -> Scalar:
+    """The value of an age field of this type at a Unix time: the least one, for a range that ends there."""
+    if kind is str:
+        ticks = f"{max(int(seconds * 10_000_000) + _UUID_EPOCH, 0):015x}"
+        return f"{ticks[:8]}-{ticks[8:12]}-6{ticks[12:]}-"
+    return int(seconds * 1_000_000) if kind is int else seconds
+
+
+def import_key(face: str, kind: str, ref: str) -> str:
+    """The key of the record that marks a subject as imported in part."""
+    return f"{face}/{kind}/{ref}"[:MAX_KEY_CHARS]
 
 
 @cache

@@ -9,11 +9,16 @@ each thing that it can let go: seconds under the thing's own name, numbers under
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from keelbolt.errors import InvalidValue
+from keelbolt.storage import Kernel, Query, Record
+
+if TYPE_CHECKING:
+    from keelbolt.data.families import Face, Family
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 NUMBER = "max_"
@@ -79,6 +84,39 @@ def parse_policies(texts: Iterable[str], kinds: Sequence[type[Policy]], *, empty
             raise InvalidValue(_explain(word, kinds))
         limits.setdefault(kind, {})[field] = int(limit) if counted else read_age(limit)
     return [kind(**limits.get(kind, {})) for kind in kinds if empty or kind in limits]
+
+
+async def retain_old(
+    kernel: Kernel,
+    face: Face,
+    family: Family,
+    seconds: float | None,
+    *,
+    dry: bool,
+    only: Callable[[Record], bool] = lambda _record: True,
+) -> dict[str, int]:
+    """Erase the subjects of this family whose age field is older than this, in all partitions; ``dry`` only counts.
+
+    A subject that changes meanwhile stays. ``only`` selects among the records.
+    """
+    from keelbolt.data.erasing import erase_target  # noqa: PLC0415 - it needs the families
+    from keelbolt.data.families import Target, age_of_seconds  # noqa: PLC0415
+
+    if seconds is None:
+        return {}
+    assert family.age is not None
+    assert family.subject is not None
+    await kernel.declare(*face.collections())
+    until = age_of_seconds(family.collection.fields[family.age], time.time() - seconds)
+    count = 0
+    async for partition in face.partitions(kernel):
+        async for record in kernel.scan(partition, Query(family.name, order=family.age, until=until)):
+            if not only(record):
+                continue
+            target = Target(partition, family.subject, family.ref_of(record))
+            if dry or await erase_target(kernel, face, target, version=record.version):
+                count += 1
+    return {family.title: count} if count else {}
 
 
 def _words(texts: Iterable[str]) -> Iterator[str]:

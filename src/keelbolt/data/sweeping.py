@@ -106,12 +106,13 @@ class Sweeper:
         duties: Mapping[str, Duty],
         *,
         every: float = EVERY_SECONDS,
-        removed: Callable[[Removed], None] | None = None,
+        swept: Callable[[str, Removed | None], None] | None = None,
     ) -> None:
+        """``swept`` is called after each sweep with the name of its duty and what was removed; None: it failed."""
         self._kernel = kernel
         self._duties = duties
         self._every = every
-        self._removed = removed
+        self._swept = swept
         self._loop: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -131,8 +132,13 @@ class Sweeper:
                     removed = await sweep_in_turn(self._kernel, name, duty, every=self._every / 2)
                 except KeelboltError as error:
                     logger.warning("the sweep of %s failed and is repeated later: %s", name, error)
+                    self._tell(name, None)
                     continue
+                if removed is not None:
+                    self._tell(name, removed)
                 if removed:
                     logger.info("swept %s: %s", name, ", ".join(f"{count} {what}" for what, count in removed.items()))
-                    if self._removed is not None:
-                        self._removed(removed)
+
+    def _tell(self, name: str, removed: Removed | None) -> None:
+        if self._swept is not None:
+            self._swept(name, removed)

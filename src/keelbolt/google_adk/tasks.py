@@ -6,7 +6,8 @@ from a2a.server.context import ServerCallContext
 from a2a.server.tasks.task_store import TaskStore as PlainTaskStore
 from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
 
-from keelbolt.a2a_sdk.scope import FAMILY, Directory, whose
+from keelbolt.a2a_sdk.families import FAMILIES as SDK_FAMILIES
+from keelbolt.a2a_sdk.scope import Directory, whose
 from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore
 from keelbolt.storage import Kernel
 from keelbolt.storage.connection import Connection
@@ -18,7 +19,7 @@ class TaskStore(PlainTaskStore):
     """Keeps A2A tasks at this URL."""
 
     def __init__(self, url: str) -> None:
-        self._connection = Connection(url, [*FAMILIES, FAMILY])
+        self._connection = Connection(url, [*FAMILIES, *SDK_FAMILIES])
 
     async def save(self, task: Task, context: ServerCallContext) -> None:
         await self._connection.call(lambda kernel: _on(kernel).save(task, context))
@@ -37,4 +38,4 @@ class TaskStore(PlainTaskStore):
 
 
 def _on(kernel: Kernel) -> KeelboltPlainTaskStore:
-    return KeelboltPlainTaskStore(KeelboltTaskStore(store.TaskStore(kernel), Directory(kernel), whose))
+    return KeelboltPlainTaskStore(KeelboltTaskStore(store.TaskStore(kernel), Directory(kernel, whose)))

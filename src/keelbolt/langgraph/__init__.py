@@ -7,15 +7,26 @@ Needs the extra ``langgraph``.
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from keelbolt.errors import MissingExtra
 
-if find_spec("langgraph") is None:
-    raise MissingExtra("langgraph", "langgraph")
-
-from keelbolt.langgraph.saver import KeelboltSaver
-from keelbolt.langgraph.store import KeelboltStore
-from keelbolt.langgraph.worker import GraphContext, langgraph_worker
+if TYPE_CHECKING:
+    from keelbolt.langgraph.saver import KeelboltSaver
+    from keelbolt.langgraph.store import KeelboltStore
+    from keelbolt.langgraph.worker import GraphContext, langgraph_worker
 
 __all__ = ["GraphContext", "KeelboltSaver", "KeelboltStore", "langgraph_worker"]
+
+_NAMES = {"KeelboltSaver": "saver", "KeelboltStore": "store", "GraphContext": "worker", "langgraph_worker": "worker"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used. The declarations in ``families`` need no LangGraph."""
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if find_spec("langgraph") is None:
+        raise MissingExtra("langgraph", "langgraph")
+    return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)

@@ -46,6 +46,11 @@ class AddressedId(str):
 
     __slots__ = ()
 
+    def __eq__(self, other: object) -> bool:
+        return str(self) == other  # a subclass of str on the other side decides, as it does beside a plain str
+
+    __hash__ = str.__hash__
+
 
 class KeelboltSaver(Connected, BaseCheckpointSaver[str]):
     """Keeps the checkpoints of graphs on SQLite, PostgreSQL, Redis/Valkey or in memory.

@@ -1,7 +1,8 @@
 """Counters, histograms and gauges, in the text format of Prometheus. No names, no texts, no ids of callers.
 
 What a process knows carries the label ``process``: several processes share one port, so that each scrape reaches any of
-them, and without the label a counter would jump between their values.
+them, and without the label a counter would jump between their values. What the store knows is the same from every
+process, and carries no such label.
 """
 
 from __future__ import annotations
@@ -10,31 +11,40 @@ import os
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 TASK_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
-EVENTS = ("takeovers", "dead_letters", "lease_losses", "failed_attempts", "storage_outages")
-_ABOUT = {
+EVENTS = {
     "takeovers": "Tasks that this process began again after another attempt",
+    "retries": "Attempts that could not be run here and are repeated",
     "dead_letters": "Tasks that this process gave up after their last attempt",
-    "lease_losses": "Times that this process could not renew its lease in time",
-    "failed_attempts": "Attempts that could not be run, apart from exceptions of the worker",
+    "lease_losses": "Times that this process could not renew a lease in time",
     "storage_outages": "Times that the storage stopped answering this process",
 }
 
 
 class Histogram:
-    """How long things took."""
+    """How many values were at most as large as each bound, and their sum."""
 
     def __init__(self, bounds: tuple[float, ...] = BUCKETS) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(self.bounds, seconds)] += 1
-        self.total += seconds
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+@dataclass(slots=True)
+class StoreNumbers:
+    """What was read from the store for one scrape. ``queues`` counts work items by queue and state."""
+
+    queues: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    oldest: Mapping[str, float] = field(default_factory=dict)  # seconds, by queue
+    workers: int = 0
 
 
 class Metrics:
@@ -45,10 +55,17 @@ class Metrics:
         self.seconds: dict[str, Histogram] = {}
         self.tasks: Counter[str] = Counter()  # by the state they reached
         self.task_seconds: dict[str, Histogram] = {}  # by the state that ended them
+        self.step_seconds: dict[str, Histogram] = {}  # by outcome: done, failed
         self.webhooks: Counter[str] = Counter()  # sent, failed
+        self.webhook_lag = Histogram(TASK_BUCKETS)
+        self.sweeps: Counter[tuple[str, str]] = Counter()  # (duty, outcome)
         self.removed: Counter[str] = Counter()  # by sweeps, by what it was
         self.events: Counter[str] = Counter()  # see EVENTS
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        # Of the engine of the storage, set when it is known.
+        self.commit_seconds = Histogram()
+        self.commit_sizes = Histogram()
+        self.storage_errors: Counter[str] = Counter()
 
     def request(self, operation: str, outcome: str, seconds: float) -> None:
         self.requests[operation, outcome] += 1
@@ -57,47 +74,81 @@ class Metrics:
     def task_ended(self, state: str, seconds: float) -> None:
         self.task_seconds.setdefault(state, Histogram(TASK_BUCKETS)).add(seconds)
 
+    def step_ended(self, outcome: str, seconds: float) -> None:
+        self.step_seconds.setdefault(outcome, Histogram(TASK_BUCKETS)).add(seconds)
+
+    def swept(self, duty: str, removed: Mapping[str, int] | None) -> None:
+        """Count a sweep; None: it failed."""
+        self.sweeps[duty, "failed" if removed is None else "ok"] += 1
+        self.removed.update(removed or {})
+
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """A value that is read when it is asked for."""
         self.gauges[name] = (text, read)
 
-    def text(self, queues: Mapping[str, Mapping[str, int]] | None = None) -> str:
-        """Everything, for Prometheus. ``queues`` are the work items of the store by queue and state."""
-        return "\n".join([*self._lines(), *_queues(queues or {})]) + "\n"
+    def text(self, store: StoreNumbers | None = None) -> str:
+        """Everything, for Prometheus. ``store`` is None while the store does not answer."""
+        return "\n".join([*self._lines(), *_store_lines(store)]) + "\n"
 
     def _lines(self) -> Iterator[str]:
         process = {"process": str(os.getpid())}  # read at each scrape: the object is made before a fork
         yield from _head("requests_total", "counter", "Requests by operation and outcome")
         for (operation, outcome), count in sorted(self.requests.items()):
             yield _sample("requests_total", count, operation=operation, outcome=outcome, **process)
-        yield from _head("request_duration_seconds", "histogram", "How long requests took; of a stream, until it ended")
-        for operation, histogram in sorted(self.seconds.items()):
-            yield from _buckets("request_duration_seconds", histogram, operation=operation, **process)
-        yield from _head("tasks_total", "counter", "Tasks by the state that they reached in this process")
-        for state, count in sorted(self.tasks.items()):
-            yield _sample("tasks_total", count, state=state, **process)
-        yield from _head("task_duration_seconds", "histogram", "Seconds from the creation of a task to its end")
-        for state, histogram in sorted(self.task_seconds.items()):
-            yield from _buckets("task_duration_seconds", histogram, state=state, **process)
-        yield from _head("webhooks_total", "counter", "Webhook deliveries by outcome")
-        for outcome, count in sorted(self.webhooks.items()):
-            yield _sample("webhooks_total", count, outcome=outcome, **process)
-        yield from _head("swept_total", "counter", "What the sweeps of this process removed")
-        for what, count in sorted(self.removed.items()):
-            yield _sample("swept_total", count, what=what, **process)
-        for event in EVENTS:
-            yield from _head(f"{event}_total", "counter", _ABOUT[event])
+        for name, label, histograms, text in (
+            (
+                "request_duration_seconds",
+                "operation",
+                self.seconds,
+                "Durations of requests; streams until they end",
+            ),
+            ("task_duration_seconds", "state", self.task_seconds, "Seconds from the creation of a task to its end"),
+            ("step_duration_seconds", "outcome", self.step_seconds, "Durations of durable steps that ran here"),
+        ):
+            yield from _head(name, "histogram", text)
+            for value, histogram in sorted(histograms.items()):
+                yield from _buckets(name, histogram, **{label: value}, **process)
+        for name, histogram, text in (
+            ("webhook_lag_seconds", self.webhook_lag, "Seconds from the commit of an event to its delivery"),
+            ("commit_duration_seconds", self.commit_seconds, "Durations of transactions that write a batch of commits"),
+            ("commit_batch_size", self.commit_sizes, "Commits that one transaction wrote together"),
+        ):
+            yield from _head(name, "histogram", text)
+            yield from _buckets(name, histogram, **process)
+        for name, label, counts, text in (
+            ("tasks_total", "state", self.tasks, "Tasks by the state that they reached in this process"),
+            ("webhooks_total", "outcome", self.webhooks, "Webhook deliveries by outcome"),
+            ("swept_total", "what", self.removed, "What the sweeps of this process removed"),
+            ("storage_errors_total", "error", self.storage_errors, "Calls that the storage failed, by class of error"),
+        ):
+            yield from _head(name, "counter", text)
+            for value, count in sorted(counts.items()):
+                yield _sample(name, count, **{label: value}, **process)
+        yield from _head("sweeps_total", "counter", "Sweeps that this process made, by duty and outcome")
+        for (duty, outcome), count in sorted(self.sweeps.items()):
+            yield _sample("sweeps_total", count, duty=duty, outcome=outcome, **process)
+        for event, text in EVENTS.items():
+            yield from _head(f"{event}_total", "counter", text)
             yield _sample(f"{event}_total", self.events[event], **process)
         for name, (text, read) in self.gauges.items():
             yield from _head(name, "gauge", text)
             yield _sample(name, f"{read():g}", **process)
 
 
-def _queues(queues: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+def _store_lines(store: StoreNumbers | None) -> Iterator[str]:
+    yield from _head("storage_up", "gauge", "Whether the store answered this process at this scrape")
+    yield _sample("storage_up", int(store is not None), process=str(os.getpid()))
+    if store is None:
+        return
     yield from _head("queue_items", "gauge", "Work items of the store by queue and state; the same from every process")
-    for queue, states in sorted(queues.items()):
+    for queue, states in sorted(store.queues.items()):
         for state, count in sorted(states.items()):
             yield _sample("queue_items", count, queue=queue, state=state)
+    yield from _head("queue_oldest_seconds", "gauge", "How long the item that has been ready for longest has waited")
+    for queue in sorted(store.queues):
+        yield _sample("queue_oldest_seconds", f"{store.oldest.get(queue, 0.0):.3f}", queue=queue)
+    yield from _head("workers", "gauge", "Leases of worker processes that have not ended")
+    yield f"keelbolt_workers {store.workers}"
 
 
 def _head(name: str, kind: str, text: str) -> Iterator[str]:

@@ -8,14 +8,25 @@ Needs the extra ``openai-agents``.
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from keelbolt.errors import MissingExtra
 
-if find_spec("agents") is None:
-    raise MissingExtra("openai-agents", "openai-agents")
-
-from keelbolt.openai_agents.session import KeelboltSession
-from keelbolt.openai_agents.worker import openai_agent_worker
+if TYPE_CHECKING:
+    from keelbolt.openai_agents.session import KeelboltSession
+    from keelbolt.openai_agents.worker import openai_agent_worker
 
 __all__ = ["KeelboltSession", "openai_agent_worker"]
+
+_NAMES = {"KeelboltSession": "session", "openai_agent_worker": "worker"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used. The declarations in ``families`` need no SDK."""
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if find_spec("agents") is None:
+        raise MissingExtra("openai-agents", "openai-agents")
+    return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from agents import SessionSettings, TResponseInputItem
-from agents.memory.session_settings import resolve_session_limit
+from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 from keelbolt.errors import CommitRefused, InvalidValue, SecretKeyMissing, StorageBusy, StorageCorrupt
-from keelbolt.openai_agents.families import FAMILIES, ITEMS, SESSIONS, partition_of
+from keelbolt.openai_agents.families import FAMILIES, ITEMS, PLAIN, SEALED, SESSIONS, partition_of
 from keelbolt.state.names import joined, name
 from keelbolt.storage import Delete, Insert, Kernel, Operation, Put, Query, Record, Replace, Scalar, Scope, Take
 from keelbolt.storage.connection import AsyncConnected, Connection
@@ -22,7 +22,6 @@ from keelbolt.webhooks.sealing import Sealer, opened
 
 ATTEMPTS = 100  # of a change that meets another one of the same session
 PAGE = 500
-_PLAIN, _SEALED = b"j", b"s"  # the first byte of an item
 
 T = TypeVar("T")
 
@@ -47,12 +46,12 @@ class KeelboltSession(AsyncConnected):
         tenant: str = "default",
         ttl_seconds: float | None = None,
         secret_key: str | None = None,
-        session_settings: SessionSettings | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         if ttl_seconds is not None and not ttl_seconds > 0:
             raise InvalidValue(f"ttl_seconds is a positive number, not {ttl_seconds!r}")
         self.session_id = session_id
-        self.session_settings: SessionSettings | None = session_settings or SessionSettings()
+        self.session_settings: SessionSettings | None = coerce_session_settings(session_settings or {})
         self._ttl = ttl_seconds
         self._secret = secret_key
         self._sealer = Sealer.of(secret_key) if secret_key is not None else None
@@ -112,17 +111,7 @@ class KeelboltSession(AsyncConnected):
     async def _read(self, scope: Scope, limit: int | None) -> list[Record]:
         """The newest items, newest first."""
         query = Query(ITEMS, equal={"session": self._key}, order="number", newest_first=True)
-        found: list[Record] = []
-        cursor: str | None = None
-        while limit is None or len(found) < limit:
-            page = await scope.find(
-                query, limit=PAGE if limit is None else min(PAGE, limit - len(found)), cursor=cursor
-            )
-            found.extend(page.records)
-            cursor = page.cursor
-            if cursor is None:
-                break
-        return found
+        return [record async for record in scope.scan(query, limit=limit, page=PAGE)]
 
     async def _add(self, scope: Scope, bodies: Sequence[bytes]) -> None:
         async def change(session: Record | None) -> tuple[list[Operation], None]:
@@ -134,7 +123,7 @@ class KeelboltSession(AsyncConnected):
             for body in bodies:
                 number += 1
                 key = joined(self.session_id, f"{number:016}")
-                fields: dict[str, Scalar] = {"session": self._key, "number": number}
+                fields: dict[str, Scalar] = {"session": self._key, "number": number, "expires": self._expires()}
                 inserts.append(Insert(ITEMS, key, self._sealed(body, key), fields, expires_in=self._ttl))
             return [self._session(session, number), *inserts], None
 
@@ -178,28 +167,31 @@ class KeelboltSession(AsyncConnected):
         )
 
     def _session(self, session: Record | None, items: int) -> Put | Insert | Replace:
-        fields = {"items": items, "updated": time.time_ns() // 1000}
+        fields = {"items": items, "updated": time.time_ns() // 1000, "expires": self._expires()}
         body = self.session_id.encode("utf-8", "surrogatepass")
         if session is None:
             return Insert(SESSIONS, self._key, body, fields, expires_in=self._ttl)
         return Replace(SESSIONS, self._key, session.version, body, fields, expires_in=self._ttl)
 
+    def _expires(self) -> int | None:
+        return None if self._ttl is None else int((time.time() + self._ttl) * 1_000_000)
+
     # ----------------------------------------------------------------------------------------------------- the bytes
 
     def _sealed(self, body: bytes, key: str) -> bytes:
         if self._sealer is None:
-            return _PLAIN + body
-        return _SEALED + self._sealer.seal(body, f"{ITEMS}/{key}").encode()
+            return PLAIN + body
+        return SEALED + self._sealer.seal(body, f"{ITEMS}/{key}").encode()
 
     def _load(self, record: Record) -> Any:
         kind, body = record.body[:1], record.body[1:]
-        if kind == _SEALED:
+        if kind == SEALED:
             try:
                 body = opened(self._sealer, body.decode(), f"{ITEMS}/{record.key}")
             except SecretKeyMissing:
                 raise SecretKeyMissing(
                     f"the session {self.session_id!r} is encrypted with another key; pass that key in secret_key"
                 ) from None
-        elif kind != _PLAIN:
+        elif kind != PLAIN:
             raise StorageCorrupt
         return json.loads(body)

@@ -72,23 +72,23 @@ class Dispatcher:
             case CancelTaskRequest():
                 return codec.task(with_addresses(await service.cancel(request, caller), at))
             case CreatePushConfigRequest():
-                partition = await service.push_task(request.task_id, caller)
+                scope = await service.push_task(request.task_id, caller)
                 config = request.config
                 if codec is not v1 and not config.id:  # in 0.3 a task has one config without a name, which is replaced
                     config = config.model_copy(update={"id": NAMELESS_CONFIG})
-                return codec.push_config(await service.push.create(partition, request.task_id, config, caller.version))
+                return codec.push_config(await service.push.create(scope, request.task_id, config, caller.version))
             case GetPushConfigRequest():
-                partition = await service.push_task(request.task_id, caller)
-                return codec.push_config(await service.push.get(partition, request.task_id, request.id))
+                scope = await service.push_task(request.task_id, caller)
+                return codec.push_config(await service.push.get(scope, request.task_id, request.id))
             case ListPushConfigsRequest():
-                partition = await service.push_task(request.task_id, caller)
+                scope = await service.push_task(request.task_id, caller)
                 configs = await service.push.list(
-                    partition, request.task_id, page_size=request.page_size, page_token=request.page_token
+                    scope, request.task_id, page_size=request.page_size, page_token=request.page_token
                 )
                 return codec.push_config_list(configs)
             case DeletePushConfigRequest():
-                partition = await service.push_task(request.task_id, caller)
-                await service.push.delete(partition, request.task_id, request.id)
+                scope = await service.push_task(request.task_id, caller)
+                await service.push.delete(scope, request.task_id, request.id)
                 return codec.deleted()
             case _:
                 if operation is Operation.get_extended_card:

@@ -17,6 +17,7 @@ from keelbolt.errors import InvalidParamsError, LogTrimmed
 from keelbolt.protocol.extensions import GENERATION
 from keelbolt.protocol.requests import GetTaskRequest, SendMessageRequest
 from keelbolt.server.caller import Caller
+from keelbolt.storage import Scope
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.notes import WIRE_KINDS
@@ -64,18 +65,18 @@ def _number(value: Any, name: str) -> int:
 
 async def newer(engine: TaskEngine, task: StoredTask, generation: int, seconds: float) -> StoredTask:
     """The task once it is past this generation, or as it is after so many seconds, or when it is over."""
-    partition, task_id = task.partition, task.record.task_id
+    scope, task_id = task.scope, task.record.task_id
     found = task.view.generation
     if found > generation or task.view.state.terminal:
         return task
-    follow = engine.events.follow(partition, task_id, after=task.version)
+    follow = engine.events.follow(scope, task_id, after=task.version)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds), contextlib.aclosing(follow) as events:
             async for event in events:
                 found += getattr(event, "kind", "status") in WIRE_KINDS
                 if found > generation:
                     break
-    return await engine.store.load(partition, task_id)
+    return await engine.store.load(scope, task_id)
 
 
 async def numbered(engine: TaskEngine, items: AsyncGenerator[Item, None], caller: Caller) -> AsyncGenerator[Item, None]:
@@ -89,20 +90,20 @@ async def numbered(engine: TaskEngine, items: AsyncGenerator[Item, None], caller
             body = from_json(item.json)
             if generation is None or item.kind == "task":
                 task_id = item.task_id or body["id"]
-                generation = await _at(engine, caller.principal.partition, task_id, item.seq or 0)
+                generation = await _at(engine, engine.tasks.scope(caller.principal), task_id, item.seq or 0)
             else:
                 generation += 1
             body["metadata"] = {**body.get("metadata", {}), GENERATION: {"generation": generation}}
             yield item.with_json(to_json(body))
 
 
-async def _at(engine: TaskEngine, partition: str, task_id: str, seq: int) -> int:
+async def _at(engine: TaskEngine, scope: Scope, task_id: str, seq: int) -> int:
     """The generation of the task when its log ended with this entry."""
-    task = await engine.store.load(partition, task_id)
+    task = await engine.store.load(scope, task_id)
     generation, after = task.view.generation, seq
     while after < task.version:
         try:
-            page = await engine.kernel.read_log(partition, EVENTS, task_id, after=after, before=task.version + 1)
+            page = await scope.read_log(EVENTS, task_id, after=after, before=task.version + 1)
         except LogTrimmed:  # the stream has a gap there, and begins with a newer task
             break
         if not page.entries:

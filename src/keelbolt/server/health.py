@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from keelbolt import __version__
 from keelbolt.server.sse import Streams
 from keelbolt.tasks.engine import TaskEngine
 
@@ -36,6 +37,10 @@ class Health:
 
     def uptime(self) -> float:
         return round(time.monotonic() - self.started, 3)
+
+    def about(self) -> dict[str, Any]:
+        """What the operations API shows of this process."""
+        return {"version": __version__, "uptimeSeconds": self.uptime(), "openStreams": self.streams.open}
 
     def live(self) -> tuple[int, bytes]:
         """200 while this process serves requests, also while it stops; the storage is not asked."""

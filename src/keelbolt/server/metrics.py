@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 
 from pydantic_core import to_json
 from starlette.types import Scope, Send
 
 from keelbolt.errors import KeelboltError
-from keelbolt.observability.metrics import Metrics
+from keelbolt.observability.metrics import Metrics, StoreNumbers
 from keelbolt.protocol.types import TaskState
 from keelbolt.server.gate import query_of
 from keelbolt.server.health import Health
 from keelbolt.server.http import header, respond
+from keelbolt.storage.work import WorkState
+from keelbolt.tasks.families import QUEUE, WEBHOOKS
 
-COUNT_SECONDS = 5.0  # a scrape does not wait longer for the store
+QUEUES = (QUEUE, WEBHOOKS)
+WORK_STATES: tuple[WorkState, ...] = ("waiting", "held", "dead")
+COUNT_SECONDS = 2.0  # a scrape does not wait longer for the store; less than the shortest usual scrape timeout
 
 
 class MetricsPage:
@@ -26,8 +29,11 @@ class MetricsPage:
         self._metrics = metrics
         self._health = health
         self._counting = asyncio.Lock()
-        self._counted: Mapping[str, Mapping[str, int]] = {}
+        self._counted: StoreNumbers | None = None
         self._counted_until = 0.0
+        if (meter := health.engine.kernel.meter) is not None:
+            metrics.commit_seconds, metrics.commit_sizes = meter.seconds, meter.sizes
+            metrics.storage_errors = meter.errors
         self.json_first = False  # JSON for who asks for nothing in particular, text for who asks for text
         metrics.gauge("tasks_running", "Tasks that run in this process now", self._running)
         metrics.gauge("streams_open", "Streams that are open in this process now", lambda: health.streams.open)
@@ -44,26 +50,32 @@ class MetricsPage:
         if wants_json or (self.json_first and not wants_text):
             await respond(send, 200, to_json(self.numbers()))
         else:
-            text = self._metrics.text(await self._queues()).encode()
+            text = self._metrics.text(await self._store()).encode()
             await respond(send, 200, text, content_type=b"text/plain; version=0.0.4; charset=utf-8")
 
-    async def _queues(self) -> Mapping[str, Mapping[str, int]]:
-        """Work items by queue and state, as the store has them; none while it does not answer.
+    async def _store(self) -> StoreNumbers | None:
+        """What the store knows; None while it does not answer.
 
-        Counting takes a while on a large store: it takes a twentieth of the time at most.
+        The cost grows with the work items, not with the tasks. Counting takes a twentieth of the time at most.
         """
         async with self._counting:
             started = time.monotonic()
             if self._counted_until <= started:
                 try:
                     async with asyncio.timeout(COUNT_SECONDS):
-                        work = (await self._health.engine.kernel.stats()).work
-                        self._counted = {queue: {str(state): n for state, n in work[queue].items()} for queue in work}
+                        self._counted = await self._count()
                 except (KeelboltError, TimeoutError):
-                    self._counted = {}
+                    self._counted = None
                 ended = time.monotonic()
                 self._counted_until = ended + max(1.0, 20 * (ended - started))
             return self._counted
+
+    async def _count(self) -> StoreNumbers:
+        counts = await self._health.engine.kernel.count_work(QUEUES)
+        work = {
+            queue: {str(state): counts.work.get(queue, {}).get(state, 0) for state in WORK_STATES} for queue in QUEUES
+        }
+        return StoreNumbers(work, counts.oldest, sum(left > 0 for left in counts.workers.values()))
 
     def numbers(self) -> dict[str, float]:
         tasks = self._metrics.tasks

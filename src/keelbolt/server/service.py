@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic_core import from_json, to_json
 
+from keelbolt.auth import Principal
 from keelbolt.errors import (
     ContentTypeNotSupportedError,
     InvalidTaskRequest,
@@ -33,13 +34,13 @@ from keelbolt.protocol.requests import (
     SubscribeToTaskRequest,
     TaskPage,
 )
-from keelbolt.protocol.types import PAUSED, Part, TaskState
+from keelbolt.protocol.types import PAUSED, Message, Part, TaskState
 from keelbolt.protocol.versions import Version
 from keelbolt.server import generation
 from keelbolt.server.admission import Admission, Admitted
 from keelbolt.server.caller import Caller
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import Entry
+from keelbolt.storage import Entry, Scope
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.envelope import Envelope, Sent
 from keelbolt.tasks.events import Known, Snapshot
@@ -99,9 +100,7 @@ class AgentService:
         self.tasks = engine.tasks
         self.card = card
         self.settings = settings
-        self.push = PushConfigs(
-            engine.kernel, loopback=settings.webhook_loopback, hosts=settings.webhook_hosts, sealer=sealer
-        )
+        self.push = PushConfigs(loopback=settings.webhook_loopback, hosts=settings.webhook_hosts, sealer=sealer)
         engine.store.tell_transitions = card.capabilities.state_transition_history
         self._taken = frozenset(kind for kind, mode in _MEDIA_TYPES.items() if accepts(card.input_modes, mode))
         self._abandoned: set[asyncio.Task[None]] = set()
@@ -115,7 +114,7 @@ class AgentService:
         task = sent.task
         if configuration is not None and configuration.return_immediately:
             if not sent.opening:  # a run of this task here may have written on in the other copy
-                task = await self.engine.store.load(task.partition, task.record.task_id)
+                task = await self.engine.store.load(task.scope, task.record.task_id)
         else:
             task = await self.tasks.settled(sent, seconds=self.settings.blocking_seconds or None)
             if task.record.direct and task.view.state.terminal:
@@ -123,6 +122,11 @@ class AgentService:
         length = configuration.history_length if configuration is not None else None
         numbered = generation.in_use(caller)
         return Answer(await self.engine.store.task_json(task, history_length=length, generation=numbered))
+
+    async def send_as(self, message: Message, principal: Principal) -> bytes:
+        """Send a message as this principal, for an operator, and return its task without its history."""
+        sent = await self._send(SendMessageRequest(message=message), Caller(principal))
+        return await self.engine.store.task_json(sent.task, history_length=0)
 
     async def _send(self, request: SendMessageRequest, caller: Caller, *, streamed: bool = False) -> Sent:
         configuration = request.configuration
@@ -159,7 +163,7 @@ class AgentService:
         sent = await self.tasks.send(message, envelope, task_id=task_id)
         if not config.id:
             config = config.model_copy(update={"id": f"message-{sha256(message.message_id.encode()).hexdigest()[:24]}"})
-        await self.push.create(sent.task.partition, task_id, config, caller.version, after=head)
+        await self.push.create(sent.task.scope, task_id, config, caller.version, after=head)
         return sent
 
     async def _admit(self, admission: Admission, request: SendMessageRequest, caller: Caller) -> Admitted:
@@ -199,7 +203,7 @@ class AgentService:
             configuration = request.configuration
             length = configuration.history_length if configuration is not None else None
             # The task as the message was committed to it; of a repeated message, as it is now.
-            task = sent.opened or await self.engine.store.load(task.partition, task.record.task_id)
+            task = sent.opened or await self.engine.store.load(task.scope, task.record.task_id)
             json, seq = await self.engine.store.task_json(task, history_length=length), task.version
         try:
             yield Item("task", json, seq)
@@ -218,7 +222,7 @@ class AgentService:
         view = task.view
         if view.state.terminal or view.state not in ends_at:
             return view.state.terminal
-        inbox = await self.engine.kernel.read_log(task.partition, INBOX, task.record.task_id, limit=1)
+        inbox = await task.scope.read_log(INBOX, task.record.task_id, limit=1)
         return not view.pending and inbox.head <= view.inbox
 
     def _abandon(self, task_id: str, caller: Caller) -> None:
@@ -256,7 +260,7 @@ class AgentService:
     ) -> AsyncGenerator[Item, None]:
         endings = tuple([_BEGINNING % state.encode() for state in ends_at])
         ids = task.record.task_id, task.record.context_id
-        follow = self.engine.events.follow(task.partition, ids[0], after=after, known=known)
+        follow = self.engine.events.follow(task.scope, ids[0], after=after, known=known)
         async with contextlib.aclosing(follow) as events:
             async for event in events:
                 if isinstance(event, Snapshot):  # what the caller asked for was trimmed: it gets what there is
@@ -306,14 +310,14 @@ class AgentService:
         if not self.card.capabilities.push_notifications:
             raise PushNotificationNotSupportedError
 
-    async def push_task(self, task_id: str, caller: Caller) -> str:
-        """The partition of a task whose webhooks the caller may see. Raises TaskNotFoundError."""
+    async def push_task(self, task_id: str, caller: Caller) -> Scope:
+        """The scope of a task whose webhooks the caller may see. Raises TaskNotFoundError."""
         self._check_push()
-        partition = caller.principal.partition
+        scope = self.engine.tasks.scope(caller.principal)
         store = self.engine.store  # of a mirrored one, `find` also looks where tasks of earlier processes are
-        if await store.record(partition, task_id) is None and await store.find(partition, task_id) is None:
+        if await store.record(scope, task_id) is None and await store.find(scope, task_id) is None:
             raise TaskNotFoundError(task_id)
-        return partition
+        return scope
 
 
 def _beside(request: SendMessageRequest, caller: Caller, *, streamed: bool) -> dict[str, Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
+from typing import Any
 
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target, all_partitions
+from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.state.codec import decode
-from keelbolt.state.names import digest, name
+from keelbolt.state.names import digest, name, unnamed
 from keelbolt.state.retention.policy import StateRetention
-from keelbolt.storage import Collection, Index, Kernel, Query, Record, Scope
+from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
 DEFAULT_TENANT = "default"
 PARTITIONS = "~state/"
@@ -33,12 +35,11 @@ TRACES = "state_traces"  # trace, so that they can be listed
 CONTEXTS = "state_contexts"  # session: its context, and how many patches wait
 PATCHES = "state_patches"  # (session, patch): waits for an approval
 CONTROLS = "state_controls"  # (session, event): a demand that waits for an approval
-OWNERS = "state_owners"  # process incarnation: gone when its lease is over
-RUNS = "state_runs"  # (session, task): which incarnation runs the task
+RUNS = "state_runs"  # (session, task): a task that a process runs; also the queue of its work item
 ARTIFACTS = "state_artifacts"  # id
 ARTIFACT_TOTALS = "state_artifact_totals"  # a session's or a trace's group: how much it holds
 SWEEPS = "state_sweeps"  # a collection: how far a sweep of it came
-INBOXES = "state_inboxes"  # stream = process incarnation: demands for the tasks that it runs
+INBOXES = "state_inboxes"  # stream = (session, task): demands of other processes
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
 
@@ -82,10 +83,53 @@ def _artifact_of_user(record: Record, ref: str) -> bool:
     return user is not None and name(user) == ref
 
 
+def _named(kind: str) -> Callable[[Record], tuple[str, str]]:
+    """Of records whose body is the id, or has it as ``key``."""
+
+    def named(record: Record) -> tuple[str, str]:
+        body = decode(record.body)
+        return kind, body["key"] if isinstance(body, dict) else body
+
+    return named
+
+
+async def _value(_scope: Scope, record: Record) -> Any:
+    return plain(decode(record.body), large=len(record.body) > LARGE_BYTES)
+
+
+def _entry(_log: str, entry: Entry) -> Any:
+    return decode(entry.data)
+
+
 async def _remove_artifact(scope: Scope, record: Record) -> None:
     from keelbolt.state.artifacts.shelf import remove_artifact  # noqa: PLC0415 - it needs the names above
 
     await remove_artifact(scope, record)
+
+
+def _artifact_blob(record: Record) -> Iterator[Detach]:
+    from keelbolt.state.artifacts.record import Kept  # noqa: PLC0415 - it needs the names above
+
+    yield Kept.of(record).detach()
+
+
+async def _restore_artifact(scope: Scope, record: Record) -> None:
+    from keelbolt.state.artifacts.shelf import restore_artifact  # noqa: PLC0415 - it needs the names above
+
+    await restore_artifact(scope, record)
+
+
+def _dedupe(log: str, entry: Entry) -> str | None:
+    """As updates, steering events and the order of tasks are appended."""
+    if log == TASK_ORDER:
+        return entry.data.decode()
+    found = decode(entry.data).get("update_id" if log == UPDATES else "event_id")
+    return name(found) if isinstance(found, str) else None
+
+
+def _expires(record: Record) -> float | None:
+    expires = record.fields.get("expires")
+    return None if not isinstance(expires, int) else expires / 1_000_000
 
 
 async def _expired(kernel: Kernel) -> dict[str, int]:
@@ -116,6 +160,7 @@ FACE = Face(
     name="state",
     kinds=(*KINDS, "tenant"),
     locate=_locate,
+    prefix=PARTITIONS,
     expired=_expired,
     policy=StateRetention,
     retain=_retain,
@@ -124,18 +169,27 @@ FACE = Face(
             title="sessions",
             collection=Collection(SESSIONS, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
             subject="session",
+            tombstone=True,
             age="seen",
             beside=(CONTEXTS,),
             logs=(UPDATES, STEERING, TASK_ORDER),
+            dedupe=_dedupe,
+            named=_named("session"),
+            value=_value,
+            entry=_entry,
         ),
         Family(
             title="traces",
             collection=Collection(TRACES, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
             subject="trace",
+            tombstone=True,
             age="seen",
             logs=(EVENTS, PLANNER_EVENTS),
+            named=_named("trace"),
+            value=_value,
+            entry=_entry,
         ),
-        Family(title="contexts", collection=Collection(CONTEXTS, fields={"pending": int})),
+        Family(title="contexts", collection=Collection(CONTEXTS, fields={"pending": int}), value=_value),
         Family(
             title="session tasks",
             collection=Collection(
@@ -143,6 +197,7 @@ FACE = Face(
             ),
             found_by=_OF_SESSION,
             leads_to=_traces_of_task,
+            value=_value,
         ),
         Family(
             title="context snapshots",
@@ -150,6 +205,7 @@ FACE = Face(
                 SNAPSHOTS, fields={"session": str, "hash": str}, indexes=(Index("session", equal=("session",)),)
             ),
             found_by=_OF_SESSION,
+            value=_value,
         ),
         Family(
             title="trajectories",
@@ -165,6 +221,7 @@ FACE = Face(
             found_by={**_OF_SESSION, "trace": ByField("trace")},
             leads_to=_trace_in_key,
             age="saved",
+            value=_value,
         ),
         Family(
             title="bindings",
@@ -180,16 +237,20 @@ FACE = Face(
             ),
             found_by={**_OF_SESSION, "trace": ByField("trace")},
             age="saved",
+            value=_value,
         ),
         Family(
             title="memory states",
             collection=Collection(MEMORY, fields={"saved": int}, indexes=(Index("saved", order="saved"),)),
             subject="memory",
+            tombstone=True,
             found_by={
                 "session": ByScan(Query(MEMORY, order="saved"), memory_of_session),
                 "user": ByScan(Query(MEMORY, order="saved"), _memory_of_user),
             },
             age="saved",
+            named=_named("memory"),
+            value=_value,
         ),
         Family(
             title="pauses",
@@ -199,23 +260,29 @@ FACE = Face(
             subject="pause",
             age="saved",
             beside=(PAUSE_LEASES,),
+            named=lambda record: ("pause", unnamed(record.key) or record.key),
+            expires=_expires,
+            value=_value,
         ),
         Family(title="pause leases", collection=Collection(PAUSE_LEASES, fields={"lease": str}, expiring=True)),
         Family(
             title="patches",
             collection=Collection(PATCHES, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
             found_by=_OF_SESSION,
+            value=_value,
         ),
         Family(
             title="controls",
             collection=Collection(CONTROLS, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
             found_by=_OF_SESSION,
+            value=_value,
         ),
         Family(
             title="runs",
-            collection=Collection(RUNS, fields={"session": str, "owner": str, "arrived": str}, indexes=_BY_ARRIVAL),
+            collection=Collection(RUNS, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
             found_by=_OF_SESSION,
-            busy=True,
+            logs=(INBOXES,),
+            queues=(RUNS,),
         ),
         # ``rank`` is the order of removal: when it was last used (or made, where the strategy is fifo), in
         # microseconds; values of ctx.kv come last.
@@ -241,10 +308,13 @@ FACE = Face(
             found_by={**_OF_SESSION, "user": ByScan(Query(ARTIFACTS, order="expires"), _artifact_of_user)},
             age="rank",
             remove=_remove_artifact,
+            blobs=_artifact_blob,
+            expires=_expires,
+            restore=_restore_artifact,
+            value=_value,
         ),
         Family(title="artifact totals", collection=Collection(ARTIFACT_TOTALS)),
-        Family(title="processes", collection=Collection(OWNERS, expiring=True)),
-        Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),))),
+        Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),)), travels=False),
     ),
 )
 FAMILIES = tuple(FACE.collections())

@@ -14,7 +14,7 @@ from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import Durability, Health, Kernel, Problem, Stats, Swept, WorkCounts
 from keelbolt.storage.hints import LogTopic, QueueTopic, Topic, Watch
 from keelbolt.storage.ids import new_id
-from keelbolt.storage.logs import Append, Draft, Drop, Entry, Head, LogPage, LogState, Trim
+from keelbolt.storage.logs import Append, Draft, Drop, Entry, Head, LogPage, LogState, Start, Trim
 from keelbolt.storage.records import (
     Absent,
     Collection,
@@ -31,6 +31,7 @@ from keelbolt.storage.records import (
     Query,
     Record,
     Replace,
+    Restore,
     Scalar,
     Take,
     Version,
@@ -93,9 +94,11 @@ __all__ = [
     "Release",
     "Remove",
     "Replace",
+    "Restore",
     "Retry",
     "Scalar",
     "Scope",
+    "Start",
     "Stats",
     "Swept",
     "Take",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from keelbolt.storage.blobs import Attach, Detach
-from keelbolt.storage.logs import Append, Drop, Head, Trim
+from keelbolt.storage.logs import Append, Drop, Head, Start, Trim
 from keelbolt.storage.records import (
     Absent,
     Delete,
@@ -18,14 +18,15 @@ from keelbolt.storage.records import (
     Put,
     Record,
     Replace,
+    Restore,
     Take,
     Version,
 )
 from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 Check = Version | Absent | Present | FieldIn | FieldNotIn | Head | Fence
-RecordWrite = Insert | Put | Replace | Patch | Delete | Take | Expire
-LogWrite = Append | Trim | Drop
+RecordWrite = Insert | Restore | Put | Replace | Patch | Delete | Take | Expire
+LogWrite = Append | Start | Trim | Drop
 WorkWrite = Enqueue | Complete | Release | Retry | Bury | Remove
 BlobWrite = Attach | Detach
 Operation = Check | RecordWrite | LogWrite | WorkWrite | BlobWrite
@@ -44,7 +45,7 @@ class Receipt(Struct, frozen=True, gc=False):
 
     def version(self, collection: str, key: str) -> int:
         """The version that this commit gave the record (0: it was deleted)."""
-        outcome = self._of((Insert, Put, Replace, Patch, Delete), collection, key)
+        outcome = self._of((Insert, Restore, Put, Replace, Patch, Delete), collection, key)
         assert isinstance(outcome, int)
         return outcome
 
@@ -84,7 +85,7 @@ class Receipt(Struct, frozen=True, gc=False):
 def address(operation: Operation) -> tuple[str, str]:
     """(collection, key), (log, stream) or (queue, key) of an operation; (digest, holder) of a blob's."""
     match operation:
-        case Append() | Trim() | Drop() | Head():
+        case Append() | Start() | Trim() | Drop() | Head():
             return operation.log, operation.stream
         case Enqueue() | Complete() | Release() | Retry() | Bury() | Remove() | Fence():
             return operation.queue, operation.key
@@ -100,7 +101,7 @@ def relieves(operations: tuple[Operation, ...]) -> bool:
         return False
     added = 0
     for operation in operations:
-        if isinstance(operation, Insert | Put | Replace):
+        if isinstance(operation, Insert | Restore | Put | Replace):
             added += len(operation.body)
         elif isinstance(operation, Append):
             added += sum(len(draft.data) for draft in operation.entries)

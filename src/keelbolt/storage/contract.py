@@ -42,17 +42,16 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from keelbolt.storage.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.hints import Topic, Watch
-from keelbolt.storage.logs import Entry, LogPage, LogState
+from keelbolt.storage.logs import PAGE_BYTES, Entry, LogPage, LogState
+from keelbolt.storage.meter import Meter
 from keelbolt.storage.records import Collection, Count, Page, Query, Record
+from keelbolt.storage.scope import Scope
 from keelbolt.storage.work import Claim, WorkItem, WorkPage, WorkState
-
-if TYPE_CHECKING:
-    from keelbolt.storage.scope import Scope
 
 Durability = Literal["durable", "relaxed"]
 
@@ -62,7 +61,6 @@ MAX_COMMIT_BYTES = 64 * 1024 * 1024
 MAX_KEY_CHARS = 4000
 MAX_PARTITION_BYTES = 200
 MAX_REASON_CHARS = 2000
-PAGE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +92,17 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class WorkCounts:
-    """How much work there is: items by queue and state, held items by worker, and the number of known workers."""
+    """How much work there is.
+
+    ``work`` counts items by queue and state, ``holders`` held items by worker. ``workers`` are the known workers with
+    the seconds until their leases end (negative: it has ended). ``oldest`` is how long the item of each queue that has
+    been ready for longest has waited, in seconds; a queue without a ready item is not in it.
+    """
 
     work: dict[str, dict[WorkState, int]]
     holders: dict[str, int]
-    workers: int
+    workers: dict[str, float]
+    oldest: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,8 @@ class Kernel(ABC):
     """
 
     engine: str
+    meter: Meter | None = None
+    """What this process measures of the storage, where the engine does so."""
 
     # -------------------------------------------------------------------------------------------------- lifecycle
 
@@ -179,10 +185,19 @@ class Kernel(ABC):
         """The names of partitions in order, from the one after ``after``."""
 
     def scoped(self, partition: str) -> Scope:
-        """This kernel from inside one partition: what request handlers are given."""
-        from keelbolt.storage.scope import Scope
-
+        """Return this kernel bound to one partition: the handle that every face works with."""
         return Scope(self, partition)
+
+    async def scopes(self, *, prefix: str = "", after: str = "") -> AsyncIterator[Scope]:
+        """The scopes of all partitions in order: those after ``after`` whose names begin with ``prefix``."""
+        after = after or prefix[:-1]  # a partition may have the prefix itself as its name
+        while names := await self.partitions(after=after):
+            for name in names:
+                if name.startswith(prefix):
+                    yield self.scoped(name)
+                elif name > prefix:
+                    return
+            after = names[-1]
 
     # ----------------------------------------------------------------------------------------------------- commit
 

@@ -30,7 +30,6 @@ from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import (
     LEASE_SECONDS,
-    PAGE_BYTES,
     Durability,
     Health,
     Kernel,
@@ -43,7 +42,8 @@ from keelbolt.storage.cursors import Cursor, read_cursor, write_cursor
 from keelbolt.storage.declared import Declared, Shape
 from keelbolt.storage.hints import Board, LogTopic, QueueTopic, Topic, Watch
 from keelbolt.storage.keys import encode
-from keelbolt.storage.logs import Entry, LogPage, LogState
+from keelbolt.storage.logs import PAGE_BYTES, Entry, LogPage, LogState
+from keelbolt.storage.meter import Meter
 from keelbolt.storage.records import Collection, Count, Page, Query, Record
 from keelbolt.storage.requests import (
     check_count,
@@ -87,6 +87,7 @@ class Front(Kernel):
         self.clock = clock or Clock()
         self.declared = Declared()
         self.board = Board()
+        self.meter: Meter = Meter()
         self._to_declare = _families(declare)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = False

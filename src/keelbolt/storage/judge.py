@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from keelbolt.errors import CommitRefused
 from keelbolt.storage.blobs import Attach, Detach
-from keelbolt.storage.commits import Operation, Outcome
+from keelbolt.storage.commits import Operation, Outcome, RecordWrite
 from keelbolt.storage.hints import QueueTopic, log_topic
 from keelbolt.storage.ledger import Ledger, RecordState, StreamState, WorkRow, new_entry
-from keelbolt.storage.logs import Append, Drop, Head, Trim
+from keelbolt.storage.logs import Append, Drop, Head, Start, Trim
 from keelbolt.storage.records import (
     Absent,
     Delete,
@@ -29,6 +29,7 @@ from keelbolt.storage.records import (
     Put,
     Record,
     Replace,
+    Restore,
     Take,
     Version,
 )
@@ -37,9 +38,7 @@ from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remov
 MICROSECONDS = 1_000_000
 RENEWED = 0.1  # of a lease: a claim leaves a lease that ends so much sooner or later than wanted
 
-RecordOperation = (
-    Version | Absent | Present | FieldIn | FieldNotIn | Insert | Put | Replace | Patch | Delete | Take | Expire
-)
+RecordOperation = Version | Absent | Present | FieldIn | FieldNotIn | RecordWrite
 FenceOperation = Fence | Complete | Release | Retry | Bury
 
 
@@ -77,7 +76,7 @@ def _check_version(ledger: Ledger, partition: str, operation: Version | Replace 
         raise CommitRefused("version", operation, found=state.version if state else 0)
 
 
-def _check_absent(ledger: Ledger, partition: str, operation: Absent | Insert, now: int) -> None:
+def _check_absent(ledger: Ledger, partition: str, operation: Absent | Insert | Restore, now: int) -> None:
     state = _record(ledger, partition, operation, now)
     if state is not None:
         raise CommitRefused("absent", operation, found=state.version)
@@ -97,10 +96,10 @@ def _check_field(ledger: Ledger, partition: str, operation: FieldIn | FieldNotIn
         raise CommitRefused("field", operation, found=found)
 
 
-def _put(ledger: Ledger, partition: str, operation: Insert | Put | Replace, now: int, _at: int) -> int:
+def _put(ledger: Ledger, partition: str, operation: Insert | Restore | Put | Replace, now: int, _at: int) -> int:
     key = (partition, operation.collection, operation.key)
     stored = ledger.records.get(key)
-    version = 1
+    version = operation.version if type(operation) is Restore else 1
     if stored is not None and (stored.expires_at is None or stored.expires_at > now):
         version = stored.version + 1
     seconds = operation.expires_in
@@ -155,6 +154,18 @@ def _check_head(ledger: Ledger, partition: str, operation: Head, _now: int) -> N
     head = stream.head if stream else 0
     if head != operation.seq:
         raise CommitRefused("head", operation, found=head)
+
+
+def _check_unwritten(ledger: Ledger, partition: str, operation: Start, _now: int) -> None:
+    stream = ledger.streams.get((partition, operation.log, operation.stream))
+    if stream is not None and stream.head:
+        raise CommitRefused("head", operation, found=stream.head)
+
+
+def _start(ledger: Ledger, partition: str, operation: Start, _now: int, _at: int) -> None:
+    key = (partition, operation.log, operation.stream)
+    if operation.floor:
+        ledger.put_stream(key, StreamState(ledger.next_stream(), operation.floor, operation.floor))
 
 
 def _append(ledger: Ledger, partition: str, operation: Append, _now: int, at: int) -> tuple[int, ...]:
@@ -329,11 +340,13 @@ _CHECKS: dict[type[Operation], Callable[[Ledger, str, Any, int], None]] = {
     FieldIn: _check_field,
     FieldNotIn: _check_field,
     Insert: _check_absent,
+    Restore: _check_absent,
     Replace: _check_version,
     Patch: _check_version,
     Delete: _check_version,
     Take: _check_present,
     Head: _check_head,
+    Start: _check_unwritten,
     Fence: _check_fence,
     Complete: _check_fence,
     Release: _check_fence,
@@ -352,6 +365,7 @@ _WRITES: dict[type[Operation], Callable[[Ledger, str, Any, int, int], Outcome]] 
     Head: _nothing,
     Fence: _nothing,
     Insert: _put,
+    Restore: _put,
     Put: _put,
     Replace: _put,
     Patch: _patch,
@@ -359,6 +373,7 @@ _WRITES: dict[type[Operation], Callable[[Ledger, str, Any, int, int], Outcome]] 
     Take: _take,
     Expire: _expire,
     Append: _append,
+    Start: _start,
     Trim: _trim,
     Drop: _drop,
     Enqueue: _enqueue,

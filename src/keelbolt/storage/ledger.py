@@ -17,6 +17,7 @@ from msgspec import Struct
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.records import Fields
+from keelbolt.storage.scope import Scope
 from keelbolt.storage.work import Claim, WorkItem, WorkState
 
 Key = tuple[str, str, str]  # partition, family, name
@@ -142,10 +143,11 @@ def work_item(key: Key, row: WorkRow, *, now: int) -> WorkItem:
     )
 
 
-def claimed(key: Key, row: WorkRow) -> Claim:
+def claimed(scope: Scope, key: Key, row: WorkRow) -> Claim:
     """A held row as its holder sees it."""
     return Claim(
-        *key,
+        scope,
+        *key[1:],
         fence=row.fence,
         attempt=row.attempt,
         max_attempts=row.max_attempts,
@@ -175,6 +177,15 @@ def stored_state(state: WorkState, ready_at: int, now: int) -> str:
     if state == "waiting":
         return "ready" if ready_at <= now else "later"
     return state
+
+
+def oldest_ready(rows: Iterable[tuple[str, int]], *, now: int) -> dict[str, float]:
+    """The longest wait of each queue in seconds, from (queue, ready_at) of waiting items; later ones don't count."""
+    oldest: dict[str, float] = {}
+    for queue, ready_at in rows:
+        if ready_at <= now:
+            oldest[queue] = max(oldest.get(queue, 0.0), (now - ready_at) / 1_000_000)
+    return oldest
 
 
 def work_counts(rows: Iterable[tuple[str, str, int]]) -> dict[str, dict[WorkState, int]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+PAGE_BYTES = 1024 * 1024  # a page of a log ends with the entry that reaches this
+
 
 class Draft(Struct, frozen=True, gc=False):
     """An entry to append. A repeat of ``dedupe`` in the same stream writes nothing and answers the first one's seq."""
@@ -57,6 +59,14 @@ class Append(Struct, frozen=True, gc=False):
     log: str
     stream: str
     entries: tuple[Draft, ...]
+
+
+class Start(Struct, frozen=True, gc=False):
+    """Begin a stream behind this seq, as if the entries up to it were trimmed; refused when it was written already."""
+
+    log: str
+    stream: str
+    floor: int
 
 
 class Trim(Struct, frozen=True, gc=False):

@@ -143,6 +143,17 @@ class Insert(Struct, frozen=True, gc=False):
     expires_in: float | None = None  # seconds
 
 
+class Restore(Struct, frozen=True, gc=False):
+    """Write a new record at this version, as an import needs it; refused when there is one already."""
+
+    collection: str
+    key: str
+    version: int
+    body: bytes
+    fields: Fields = NO_FIELDS
+    expires_in: float | None = None  # seconds
+
+
 class Put(Struct, frozen=True, gc=False):
     """Write the record, whatever was there: version 1, or one more than before. Fields and expiry are replaced too."""
 

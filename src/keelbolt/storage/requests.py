@@ -19,7 +19,7 @@ from keelbolt.storage.contract import (
     MAX_VALUE_BYTES,
 )
 from keelbolt.storage.declared import Declared, Shape, check_name
-from keelbolt.storage.logs import Append, Draft, Drop, Head, Trim
+from keelbolt.storage.logs import Append, Draft, Drop, Head, Start, Trim
 from keelbolt.storage.records import (
     NO_FIELDS,
     Absent,
@@ -33,6 +33,7 @@ from keelbolt.storage.records import (
     Put,
     Query,
     Replace,
+    Restore,
     Take,
     Version,
 )
@@ -178,18 +179,18 @@ def _write(declared: Declared, operation: Insert | Put) -> tuple[Operation, int]
     return operation, len(body)
 
 
-def _replace(declared: Declared, operation: Replace) -> tuple[Operation, int]:
+def _replace(declared: Declared, operation: Replace | Restore) -> tuple[Operation, int]:
     version = operation.version
     if type(version) is not int or not 1 <= version < _INT_LIMIT:
         check_count(version, "an expected version", low=1)
     fields = _content(declared, operation)
     body = operation.body
     if fields is not operation.fields:
-        operation = Replace(operation.collection, operation.key, version, body, fields, operation.expires_in)
+        operation = type(operation)(operation.collection, operation.key, version, body, fields, operation.expires_in)
     return operation, len(body)
 
 
-def _content(declared: Declared, operation: Insert | Put | Replace) -> Fields:
+def _content(declared: Declared, operation: Insert | Restore | Put | Replace) -> Fields:
     """Check what a record will hold; answers its fields, copied."""
     shape = declared.shape(operation.collection)
     check_key(operation.key)
@@ -275,13 +276,15 @@ def _append(_declared: Declared, operation: Append) -> tuple[Operation, int]:
     return operation, size
 
 
-def _stream(_declared: Declared, operation: Head | Trim | Drop) -> tuple[Operation, int]:
+def _stream(_declared: Declared, operation: Head | Start | Trim | Drop) -> tuple[Operation, int]:
     check_family(operation.log, "log")
     check_key(operation.stream, "stream")
     if isinstance(operation, Head):
         check_count(operation.seq, "a seq")
     elif isinstance(operation, Trim):
         check_count(operation.through, "through")
+    elif isinstance(operation, Start):
+        check_count(operation.floor, "a floor")
     return operation, 0
 
 
@@ -329,6 +332,7 @@ _HANDLERS: dict[type[Operation], tuple[Callable[[Declared, Any], tuple[Operation
     FieldIn: (_field, _CHECK),
     FieldNotIn: (_field, _CHECK),
     Insert: (_write, _RECORD),
+    Restore: (_replace, _RECORD),
     Put: (_write, _RECORD),
     Replace: (_replace, _RECORD),
     Patch: (_patch, _RECORD),
@@ -336,6 +340,7 @@ _HANDLERS: dict[type[Operation], tuple[Callable[[Declared, Any], tuple[Operation
     Take: (_record, _RECORD),
     Head: (_stream, _CHECK),
     Append: (_append, _LOG),
+    Start: (_stream, _LOG),
     Trim: (_stream, _LOG),
     Drop: (_stream, _LOG),
     Fence: (_work, _CHECK),
@@ -350,8 +355,8 @@ _HANDLERS: dict[type[Operation], tuple[Callable[[Declared, Any], tuple[Operation
 }
 
 _PLACES: dict[type[Operation], tuple[str, Callable[[Any], tuple[str, str]]]] = {
-    **dict.fromkeys((Insert, Put, Replace, Patch, Delete, Take), ("record", attrgetter("collection", "key"))),
-    **dict.fromkeys((Append, Trim, Drop), ("log", attrgetter("log", "stream"))),
+    **dict.fromkeys((Insert, Restore, Put, Replace, Patch, Delete, Take), ("record", attrgetter("collection", "key"))),
+    **dict.fromkeys((Append, Start, Trim, Drop), ("log", attrgetter("log", "stream"))),
     **dict.fromkeys((Enqueue, Complete, Release, Retry, Bury, Remove), ("work", attrgetter("queue", "key"))),
     **dict.fromkeys((Attach, Detach), ("blob", attrgetter("digest", "holder"))),
 }

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from keelbolt.storage.blobs import Attach, Detach
 from keelbolt.storage.commits import Operation
 from keelbolt.storage.ledger import Key, Ledger
-from keelbolt.storage.logs import Append, Drop, Head, Trim
+from keelbolt.storage.logs import Append, Drop, Head, Start, Trim
 from keelbolt.storage.records import Take
 from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
-_LOGS = frozenset((Append, Trim, Drop, Head))
+_LOGS = frozenset((Append, Start, Trim, Drop, Head))
 _WORK = frozenset((Enqueue, Complete, Release, Retry, Bury, Remove, Fence))
 _BLOBS = frozenset((Attach, Detach))
 

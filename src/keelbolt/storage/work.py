@@ -11,9 +11,12 @@ The life of an item:
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from keelbolt.storage.scope import Scope
 
 WorkState = Literal["waiting", "held", "dead"]
 
@@ -42,14 +45,15 @@ class WorkPage(Struct, frozen=True, gc=False):
     cursor: str | None
 
 
-class Claim(Struct, frozen=True, gc=False):
+class Claim(Struct, frozen=True):
     """A held item. Every write made in its name carries its fence, so that a holder who lost it can't write.
 
-    ``attempt`` counts from 1. An ``exhausted`` item has used up its attempts without an answer (each holder died): it
-    is handed out only so that its end can be written together with `bury`, in one commit.
+    ``scope`` is where the item lies: its holder commits there. ``attempt`` counts from 1. An ``exhausted`` item has
+    used up its attempts without an answer (each holder died): it is handed out only so that its end can be written
+    together with `bury`, in one commit.
     """
 
-    partition: str
+    scope: Scope
     queue: str
     key: str
     fence: int
@@ -57,6 +61,10 @@ class Claim(Struct, frozen=True, gc=False):
     max_attempts: int
     lane: str
     priority: int
+
+    @property
+    def partition(self) -> str:
+        return self.scope.partition
 
     @property
     def exhausted(self) -> bool:

@@ -321,7 +321,7 @@ class TaskContext(TurnOutput):
         found = self.history
         if self.message.context_id is not None and len(found) < messages:
             query = ListTasksQuery(context_id=self.context_id, page_size=CONVERSATION_TASKS)
-            page = await list_tasks(self._run.store, self._run.partition, query)
+            page = await list_tasks(self._run.store, self._run.scope, query)
             tasks = [each if isinstance(each, Task) else Task.model_validate_json(each) for each in page.tasks]
             tasks.sort(key=lambda task: task.id)  # ids are ordered by time
             found = [*(each for task in tasks if task.id != self.task_id for each in task.history), *found]

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from keelbolt.errors import CommitRefused, ConcurrencyError, LeaseLost
-from keelbolt.storage import Fence, Insert, Kernel, Operation, Put, Replace
+from keelbolt.storage import Fence, Insert, Operation, Put, Replace, Scope
 from keelbolt.tasks.families import CONTEXTS
 from keelbolt.tasks.json import bounded, json_bytes
 
@@ -19,15 +19,14 @@ TRIES = 1000
 class Conversation:
     """What a worker keeps about a context."""
 
-    def __init__(self, kernel: Kernel, partition: str, context_id: str, fence: Callable[[], Sequence[Fence]]) -> None:
-        self._kernel = kernel
+    def __init__(self, scope: Scope, context_id: str, fence: Callable[[], Sequence[Fence]]) -> None:
         self._fence = fence  # who lost the task can't write its conversation either
-        self._partition = partition
+        self._scope = scope
         self._context_id = context_id
         self._version: int | None = None  # that was loaded; 0: there was none
 
     async def load(self) -> Any:
-        record = await self._kernel.get(self._partition, CONTEXTS, self._context_id)
+        record = await self._scope.get(CONTEXTS, self._context_id)
         self._version = record.version if record is not None else 0
         return from_json(record.body) if record is not None else None
 
@@ -58,7 +57,7 @@ class Conversation:
                 operation = Replace(CONTEXTS, self._context_id, version, body)
         expected = self._version
         try:
-            receipt = await self._kernel.commit(self._partition, *self._fence(), operation)
+            receipt = await self._scope.commit(*self._fence(), operation)
         except CommitRefused as refusal:
             if refusal.reason == "fence":
                 raise LeaseLost from None

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import UnsupportedOperationError
 from keelbolt.protocol.types import Message, Role, TaskState
-from keelbolt.storage import Remove, WorkItem
+from keelbolt.storage import Remove, Scope, WorkItem
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.store import StoredTask, TaskStore
@@ -21,7 +21,7 @@ REQUEUED = (TaskState.failed, TaskState.rejected, TaskState.canceled)
 class DeadLetter:
     """A work item that was given up, and the task that it was for (None: that was erased)."""
 
-    partition: str
+    scope: Scope
     task_id: str
     attempts: int
     reason: str
@@ -30,13 +30,13 @@ class DeadLetter:
     @property
     def principal(self) -> Principal | None:
         """Whose task it is; None when that is not known."""
-        return owner_of(self.partition, self.record) if self.record is not None else None
+        return owner_of(self.scope, self.record) if self.record is not None else None
 
 
-def owner_of(partition: str, record: TaskRecord) -> Principal | None:
-    """The principal who sent the task's message, if the partition is theirs."""
+def owner_of(scope: Scope, record: TaskRecord) -> Principal | None:
+    """The principal who sent the task's message, if the scope is theirs."""
     who = Principal.from_json(record.turn.principal)
-    return who if who.partition == partition else None
+    return who if who.partition == scope.partition else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +47,24 @@ class DeadPage:
     cursor: str | None
 
 
-async def dead_letters(store: TaskStore, partition: str, *, limit: int = 50, cursor: str | None = None) -> DeadPage:
-    """The dead letters of a partition, by task id."""
-    page = await store.kernel.list_work(partition, QUEUE, state="dead", limit=limit, cursor=cursor)
-    return DeadPage(tuple([await _letter(store, item) for item in page.items]), page.cursor)
+async def dead_letters(store: TaskStore, scope: Scope, *, limit: int = 50, cursor: str | None = None) -> DeadPage:
+    """The dead letters of a scope, by task id."""
+    page = await scope.list_work(QUEUE, state="dead", limit=limit, cursor=cursor)
+    return DeadPage(tuple([await _letter(store, scope, item) for item in page.items]), page.cursor)
 
 
-async def _letter(store: TaskStore, item: WorkItem) -> DeadLetter:
-    record = await store.record(item.partition, item.key)
+async def _letter(store: TaskStore, scope: Scope, item: WorkItem) -> DeadLetter:
+    record = await store.record(scope, item.key)
     attempts = min(item.attempt, item.max_attempts)  # the last claim was only made to end it
-    return DeadLetter(item.partition, item.key, attempts, item.reason or "", record)
+    return DeadLetter(scope, item.key, attempts, item.reason or "", record)
 
 
-async def drop(store: TaskStore, partition: str, task_id: str) -> bool:
+async def drop(scope: Scope, task_id: str) -> bool:
     """Forget the dead letter; its task stays failed. False: there is none."""
-    item = await store.kernel.work(partition, QUEUE, task_id)
+    item = await scope.work(QUEUE, task_id)
     if item is None or item.state != "dead":
         return False
-    await store.kernel.commit(partition, Remove(QUEUE, task_id))
+    await scope.commit(Remove(QUEUE, task_id))
     return True
 
 
@@ -77,7 +77,7 @@ async def second_try(store: TaskStore, task: StoredTask) -> Message:
             f"the task is {task.view.state.name}; only one that failed, was rejected or was canceled is requeued"
         )
     task_id = task.record.task_id
-    for stretch in reversed(await store.values(task.partition, task_id, task.view.history)):
+    for stretch in reversed(await store.values(task, task.view.history)):
         for body in reversed(from_json(b"[%b]" % stretch)):
             if body["role"] == Role.user:
                 message = Message.model_validate(body)

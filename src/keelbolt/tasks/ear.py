@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from keelbolt.errors import KeelboltError, LeaseLost
-from keelbolt.storage import LogTopic, Watch
+from keelbolt.storage import Watch
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE
 from keelbolt.tasks.inbox import Steering, noted, steering
 from keelbolt.tasks.notes import OtherNote
@@ -46,10 +46,10 @@ class Ear:
 
     def listen(self) -> None:
         """Look into the inbox now, and at each wake from now on."""
-        kernel, key = self._run.store.kernel, self._run.journal.claim.key
+        scope, key = self._run.scope, self._run.journal.claim.key
         self._watches = (
-            kernel.watch(LogTopic(self._run.partition, INBOX, key), self.poke),
-            kernel.watch(LogTopic(self._run.partition, EVENTS, key), self._note_write),
+            scope.watch(INBOX, key, self.poke),
+            scope.watch(EVENTS, key, self._note_write),
         )
         for watch in self._watches:
             watch.__enter__()
@@ -107,7 +107,7 @@ class Ear:
     async def _check_claim(self) -> None:
         """Stop a worker whose task was ended, erased or taken over by others: it may not write for long."""
         run, claim = self._run, self._run.journal.claim
-        item = await run.store.kernel.work(run.partition, QUEUE, claim.key)
+        item = await run.scope.work(QUEUE, claim.key)
         if not (run.ended or run.ending) and (item is None or item.holder is None or item.fence != claim.fence):
             run.stop("lost")
 
@@ -124,7 +124,7 @@ class Ear:
     async def _drain(self) -> None:
         journal = self._run.journal
         task_id, known = journal.task.record.task_id, journal.task.view.inbox
-        page = await self._run.store.kernel.read_log(self._run.partition, INBOX, task_id, after=known)
+        page = await self._run.scope.read_log(INBOX, task_id, after=known)
         entries = [entry for entry in page.entries if entry.seq > journal.task.view.inbox]
         if not entries or self._run.ended:
             return

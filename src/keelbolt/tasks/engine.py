@@ -117,7 +117,7 @@ class TaskEngine:
                 duties[policy.face] = partial(_sweep_tasks, self.store, policy)
             else:
                 duties[policy.face] = partial(retain, policy)
-        return Sweeper(self.kernel, duties, every=every, removed=None if metrics is None else metrics.removed.update)
+        return Sweeper(self.kernel, duties, every=every, swept=None if metrics is None else metrics.swept)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opened:

@@ -9,7 +9,6 @@ from msgspec import Struct
 from pydantic_core import to_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.tasks.families import lane_of
 from keelbolt.tasks.notes import MessageNote, Note, StatusNote
 from keelbolt.tasks.pushes import NewPush
 from keelbolt.tasks.record import Turn
@@ -54,11 +53,6 @@ class Envelope(Struct, frozen=True):
     key: str | None = None  # the Idempotency-Key of the request
     request: Mapping[str, Any] = {}
     generation: int | None = None  # that the task must have which the message continues
-
-    @property
-    def lane(self) -> str:
-        """Tenants take turns; where there is only one, its owners do."""
-        return lane_of(self.principal.partition)
 
     def turn(self, number: int, message_id: str) -> Turn:
         caller: dict[str, Any] = {}

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from keelbolt.data.erasing import erase_target
 from keelbolt.data.families import EVERYTHING, Target
+from keelbolt.storage import Scope
 from keelbolt.tasks.families import FACE
 from keelbolt.tasks.store import TaskStore
 
 
-async def erase_task(store: TaskStore, partition: str, task_id: str, *, version: int | None = None) -> bool:
+async def erase_task(store: TaskStore, scope: Scope, task_id: str, *, version: int | None = None) -> bool:
     """Erase the task, whatever its state: its worker can't write any more. False: there is none.
 
     With ``version`` only if its record is still at this version, which every change of its status changes.
     """
-    await store.take_in(partition, task_id)
-    return bool(await erase_target(store.kernel, FACE, Target(partition, "task", task_id), version=version))
+    await store.take_in(scope, task_id)
+    return bool(await erase_target(store.kernel, FACE, Target(scope.partition, "task", task_id), version=version))
 
 
-async def erase_context(store: TaskStore, partition: str, context_id: str) -> int:
+async def erase_context(store: TaskStore, scope: Scope, context_id: str) -> int:
     """Erase every task of the context, and what the worker kept about it; returns the number of tasks."""
-    erased = await erase_target(store.kernel, FACE, Target(partition, "context", context_id))
+    erased = await erase_target(store.kernel, FACE, Target(scope.partition, "context", context_id))
     return erased.records["tasks"]
 
 
-async def erase_owner(store: TaskStore, partition: str) -> int:
-    """Erase every task and context of a partition, which is all that one owner has; returns the number of tasks."""
-    erased = await erase_target(store.kernel, FACE, Target(partition, EVERYTHING))
+async def erase_owner(store: TaskStore, scope: Scope) -> int:
+    """Erase every task and context of one owner; returns the number of tasks."""
+    erased = await erase_target(store.kernel, FACE, Target(scope.partition, EVERYTHING))
     return erased.records["tasks"]

@@ -18,10 +18,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from keelbolt.errors import LogTrimmed, TaskNotFoundError
-from keelbolt.storage import Entry, Kernel, LogTopic
+from keelbolt.storage import Entry, Scope
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.notes import StatusNote, read_note
-from keelbolt.tasks.store import StoredTask, TaskStore
+from keelbolt.tasks.store import StoredTask, TaskKey, TaskStore
 from keelbolt.timers import Timer, call_later
 
 logger = logging.getLogger("keelbolt.tasks")
@@ -55,8 +55,8 @@ class Known(NamedTuple):
 class Feed:
     """The newest entries of one task, for all its readers in this process."""
 
-    def __init__(self, events: Events, partition: str, task_id: str, head: int) -> None:
-        self.partition = partition
+    def __init__(self, events: Events, scope: Scope, task_id: str, head: int) -> None:
+        self.scope = scope
         self.task_id = task_id
         self.head = head
         self.readers = 0
@@ -65,7 +65,7 @@ class Feed:
         self._ring: deque[Entry] = deque()
         self._bytes = 0
         self._waiting: list[asyncio.Future[None]] = []
-        self._watch = events.kernel.watch(LogTopic(partition, EVENTS, task_id), self._woken)
+        self._watch = scope.watch(EVENTS, task_id, self._woken)
         self._reading: asyncio.Task[None] | None = None
         self._again = False
         self._published = False  # since the timer was set
@@ -89,7 +89,7 @@ class Feed:
 
     def _woken(self) -> None:
         """The log has grown, or was dropped. A commit of the journal here wakes this too, and is published already."""
-        if (self.partition, self.task_id) not in self._events.running:
+        if (self.scope, self.task_id) not in self._events.running:
             self._read_soon()
         elif self._timer is None:
             self._published = False
@@ -124,7 +124,7 @@ class Feed:
     async def _read_page(self) -> bool:
         """Take in the next entries; return whether there are more."""
         try:
-            page = await self._events.kernel.read_log(self.partition, EVENTS, self.task_id, after=self.head)
+            page = await self.scope.read_log(EVENTS, self.task_id, after=self.head)
         except LogTrimmed as trimmed:  # the task was erased or cut short: readers see it by themselves
             self.head = trimmed.head
             self.wake()
@@ -192,14 +192,13 @@ class Events:
 
     def __init__(self, store: TaskStore) -> None:
         self.store = store
-        self.kernel: Kernel = store.kernel
-        self.running: set[tuple[str, str]] = set()  # tasks that run in this process: their journals tell everything
-        self._feeds: dict[tuple[str, str], Feed] = {}
+        self.running: set[TaskKey] = set()  # tasks that run in this process: their journals tell everything
+        self._feeds: dict[TaskKey, Feed] = {}
         self.closing = False
 
-    def feed(self, partition: str, task_id: str) -> Feed | None:
+    def feed(self, scope: Scope, task_id: str) -> Feed | None:
         """Return the feed of a task that has readers in this process."""
-        return self._feeds.get((partition, task_id))
+        return self._feeds.get((scope, task_id))
 
     def close(self) -> None:
         """End every follower, as a server does before it stops."""
@@ -208,7 +207,7 @@ class Events:
             feed.wake()
 
     async def follow(
-        self, partition: str, task_id: str, *, after: int | None = None, known: Known | None = None
+        self, scope: Scope, task_id: str, *, after: int | None = None, known: Known | None = None
     ) -> AsyncGenerator[Followed, None]:
         """A snapshot (unless ``after`` is given), then every entry up to the one that ends the task.
 
@@ -218,7 +217,7 @@ class Events:
         """
         seq = after
         if known is None or seq is None or seq > known.version:
-            task = await self.store.load(partition, task_id)
+            task = await self.store.load(scope, task_id)
             known = Known(task.version, ended=task.view.state.terminal)
             if seq is None or seq > known.version:
                 seq = known.version
@@ -226,15 +225,15 @@ class Events:
                 if known.ended:
                     return
         ended = known.ended
-        feed = self._open(partition, task_id, known.version)
+        feed = self._open(scope, task_id, known.version)
         try:
             while True:
                 entries = feed.after(seq)
                 if entries is None or (ended and not entries):
                     try:
-                        page = await self.kernel.read_log(partition, EVENTS, task_id, after=seq, max_bytes=READ_BYTES)
+                        page = await scope.read_log(EVENTS, task_id, after=seq, max_bytes=READ_BYTES)
                     except LogTrimmed:
-                        task = await self.store.load(partition, task_id)
+                        task = await self.store.load(scope, task_id)
                         seq = task.version
                         yield Snapshot(task, seq, gap=True)
                         if task.view.state.terminal:
@@ -257,11 +256,11 @@ class Events:
         finally:
             await self._leave(feed)
 
-    def _open(self, partition: str, task_id: str, head: int) -> Feed:
-        key = (partition, task_id)
+    def _open(self, scope: Scope, task_id: str, head: int) -> Feed:
+        key = (scope, task_id)
         feed = self._feeds.get(key)
         if feed is None:
-            feed = self._feeds[key] = Feed(self, partition, task_id, head)
+            feed = self._feeds[key] = Feed(self, scope, task_id, head)
             feed.open()
         feed.readers += 1
         return feed
@@ -269,7 +268,7 @@ class Events:
     async def _leave(self, feed: Feed) -> None:
         feed.readers -= 1
         if feed.readers == 0:
-            self._feeds.pop((feed.partition, feed.task_id), None)
+            self._feeds.pop((feed.scope, feed.task_id), None)
             await feed.close()
 
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target, all_partitions
-from keelbolt.storage import Collection, Detach, Index, Kernel, Record
+from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target
+from keelbolt.storage import Collection, Detach, Index, Kernel, Record, Scope
 from keelbolt.tasks.retention import RetentionPolicy
 
 TASKS = "tasks"  # task id → where it stands: narrow, rewritten when its status changes
@@ -38,9 +38,10 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
                 yield Target(partition, EVERYTHING)
         case "tenant":
             first, last = (Principal(tenant=subject.id).partition, Principal(asked_tenant=subject.id).partition)
-            async for partition in all_partitions(kernel):
-                if partition.startswith(first) or partition.endswith(last.removeprefix(ANONYMOUS.partition)):
-                    yield Target(partition, EVERYTHING)
+            async for scope in kernel.scopes():
+                name = scope.partition
+                if name.startswith(first) or name.endswith(last.removeprefix(ANONYMOUS.partition)):
+                    yield Target(name, EVERYTHING)
         case _:
             pass
 
@@ -120,6 +121,7 @@ FACE = Face(
             found_by=_OF_TASK,
             beside=(PUSH_CURSORS,),
             queues=(WEBHOOKS,),
+            hides=("token", "credentials", "secret", "sealed"),
         ),
         Family(title="push cursors", collection=Collection(PUSH_CURSORS)),
         Family(
@@ -128,12 +130,12 @@ FACE = Face(
             found_by=_OF_TASK,
             blobs=_file_blob,
         ),
-        Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),))),
+        Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),)), travels=False),
     ),
 )
 FAMILIES = tuple(FACE.collections())
 
 
-def lane_of(partition: str) -> str:
+def lane_of(scope: Scope) -> str:
     """Return the tenant: tenants take turns in a queue, and then the owners of a tenant, which are its partitions."""
-    return partition.partition("/")[0]
+    return scope.partition.partition("/")[0]

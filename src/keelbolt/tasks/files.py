@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import BlobNotFound
-from keelbolt.storage import Attach, BlobReader, Fence, Kernel, Put
+from keelbolt.storage import Attach, BlobReader, Fence, Put, Scope
 from keelbolt.storage.blobs import BlobSource
 from keelbolt.tasks.families import FILES, file_holder
 
@@ -43,8 +43,7 @@ def with_addresses(json: bytes, base: str) -> bytes:
 
 
 async def keep_file(
-    kernel: Kernel,
-    partition: str,
+    scope: Scope,
     task_id: str,
     source: BlobSource,
     *fence: Fence,
@@ -52,11 +51,10 @@ async def keep_file(
     filename: str | None = None,
 ) -> TaskFile:
     """Keep a file with its task. The same bytes again are the same file."""
-    blob = await kernel.stage_blob(partition, source)
+    blob = await scope.stage_blob(source)
     file = TaskFile(task_id, blob.digest, blob.size, media_type, filename)
     body = to_json({"size": file.size, "mediaType": media_type, "filename": filename})
-    await kernel.commit(
-        partition,
+    await scope.commit(
         *fence,
         Attach(blob.digest, file_holder(task_id)),
         Put(FILES, _key(task_id, blob.digest), body, {"task": task_id}),
@@ -64,15 +62,15 @@ async def keep_file(
     return file
 
 
-async def open_file(kernel: Kernel, partition: str, task_id: str, digest: str) -> tuple[TaskFile, BlobReader] | None:
+async def open_file(scope: Scope, task_id: str, digest: str) -> tuple[TaskFile, BlobReader] | None:
     """A file of this task and its bytes; None: the task has no such file."""
-    found = await kernel.get(partition, FILES, _key(task_id, digest))
+    found = await scope.get(FILES, _key(task_id, digest))
     if found is None:
         return None
     body = from_json(found.body)
     file = TaskFile(task_id, digest, body["size"], body["mediaType"], body["filename"])
     try:
-        return file, await kernel.open_blob(partition, digest)
+        return file, await scope.open_blob(digest)
     except BlobNotFound:  # the task was erased meanwhile
         return None
 

@@ -9,14 +9,14 @@ from keelbolt.protocol.types import Message, Role
 from keelbolt.storage import new_id
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, read_note
-from keelbolt.tasks.store import StoredTask, TaskStore
+from keelbolt.tasks.store import StoredTask
 
 
-async def forked(store: TaskStore, task: StoredTask, seq: int) -> tuple[Message, list[Note]]:
+async def forked(task: StoredTask, seq: int) -> tuple[Message, list[Note]]:
     """What a fork is sent as: the last message of the user up to ``seq``, and what was said and made before it."""
     if not 1 <= seq <= task.version:
         raise InvalidTaskRequest(f"the log of this task has the numbers 1 to {task.version}, not {seq}")
-    notes = await _notes(store, task, seq)
+    notes = await _notes(task, seq)
     for place in range(len(notes) - 1, -1, -1):
         note = notes[place]
         if isinstance(note, MessageNote) and from_json(note.data)["role"] == Role.user:
@@ -24,13 +24,11 @@ async def forked(store: TaskStore, task: StoredTask, seq: int) -> tuple[Message,
     raise UnsupportedOperationError("up to there nobody said anything that could be sent again")
 
 
-async def _notes(store: TaskStore, task: StoredTask, seq: int) -> list[Note]:
+async def _notes(task: StoredTask, seq: int) -> list[Note]:
     notes: list[Note] = []
     while len(notes) < seq:
         try:
-            page = await store.kernel.read_log(
-                task.partition, EVENTS, task.record.task_id, after=len(notes), before=seq + 1
-            )
+            page = await task.scope.read_log(EVENTS, task.record.task_id, after=len(notes), before=seq + 1)
         except LogTrimmed:
             raise UnsupportedOperationError("the beginning of this task's log is no longer kept") from None
         if not page.entries:  # erased meanwhile

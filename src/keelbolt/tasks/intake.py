@@ -20,7 +20,7 @@ from keelbolt.errors import (
     TooLarge,
 )
 from keelbolt.protocol.types import Message, Role, TaskState, encode, timestamp
-from keelbolt.storage import Claim, Enqueue, FieldIn, Head, Operation, WorkItem, new_id
+from keelbolt.storage import Claim, Enqueue, FieldIn, Head, Operation, Scope, WorkItem, new_id
 from keelbolt.tasks.envelope import ALONE, Envelope, Sent
 from keelbolt.tasks.events import Events
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, SENDS, TASKS, lane_of
@@ -56,6 +56,10 @@ class Intake:
         self.settings = settings
         self.runner = runner
 
+    def scope(self, principal: Principal) -> Scope:
+        """What this principal owns: its tasks and contexts, and no others."""
+        return self.kernel.scoped(principal.partition)
+
     # -------------------------------------------------------------------------------------------------------- send
 
     async def send(self, message: Message, envelope: Envelope = ALONE, *, task_id: str | None = None) -> Sent:
@@ -67,11 +71,11 @@ class Intake:
         send = self.send_of(message, text, envelope.principal, envelope.key)
         if task_id is not None and message.task_id is None:
             message = message.model_copy(update={"task_id": task_id})
-        partition = envelope.principal.partition
+        scope = self.scope(envelope.principal)
         try:
             if message.task_id is None:
-                return await self._create(partition, message, send, envelope)
-            return await self._continue(partition, message, send, envelope)
+                return await self._create(scope, message, send, envelope)
+            return await self._continue(scope, message, send, envelope)
         except TooLarge as error:
             raise InvalidTaskRequest("the message is too large; send large files by URL") from error
 
@@ -80,7 +84,7 @@ class Intake:
         return Send.of(message, text, principal, repeated=self.settings.repeated_send, key=key)
 
     async def _create(
-        self, partition: str, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None
+        self, scope: Scope, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None
     ) -> Sent:
         """``ids`` are those of task and context, where somebody else gives them out."""
         task_id, context_id = ids or (new_id(), message.context_id or new_id())
@@ -97,27 +101,27 @@ class Intake:
             record = TaskRecord(task_id, context_id, submitted.state, submitted.status, now, now, turn)
             record.metadata = dict(envelope.metadata)
             record.push = (envelope.push.config_id,) if envelope.push is not None else ()
-            task = StoredTask(partition, record, TaskView(task_id, context_id))
+            task = StoredTask(scope, record, TaskView(task_id, context_id))
             if worker is not None:
                 self._start(task, notes, now)
             operations: list[Operation] = [*send.insert(task_id), record.insert()]
-            operations += [self._enqueue(task_id, envelope, worker), append_notes(task_id, notes)]
+            operations += [self._enqueue(scope, task_id, worker), append_notes(task_id, notes)]
             if envelope.push is not None:
-                operations += [envelope.push.put(task_id), nudge(partition, task_id, envelope.push.config_id)]
+                operations += [envelope.push.put(task_id), nudge(scope, task_id, envelope.push.config_id)]
             task.view.apply(notes)
-            self._keep_request(partition, task_id, message, envelope)
+            self._keep_request(scope, task_id, message, envelope)
             try:
-                receipt = await self.kernel.commit(partition, *operations)
+                receipt = await scope.commit(*operations)
             except CommitRefused as refusal:
-                self._drop_request(partition, task_id, message)
+                self._drop_request(scope, task_id, message)
                 if getattr(refusal.check, "collection", None) != SENDS:
                     raise
-                return await self._repeated(partition, send)
+                return await self._repeated(scope, send)
             except asyncio.CancelledError:
-                self._orphaned(partition, task_id)
+                self._orphaned(scope, task_id)
                 raise
             record.version = 1
-            run = self._run(task, receipt.fence(QUEUE, task_id), envelope, message, worker)
+            run = self._run(task, receipt.fence(QUEUE, task_id), message, worker)
         finally:
             if worker is not None and runner is not None:
                 runner.unreserve()
@@ -131,58 +135,55 @@ class Intake:
         task.record.stand(decision, now, task.record.metadata)
         notes += decision.notes
 
-    def _enqueue(self, task_id: str, envelope: Envelope, worker: str | None) -> Enqueue:
-        return Enqueue(QUEUE, task_id, lane=envelope.lane, max_attempts=self.settings.max_attempts, worker=worker)
+    def _enqueue(self, scope: Scope, task_id: str, worker: str | None) -> Enqueue:
+        return Enqueue(QUEUE, task_id, lane=lane_of(scope), max_attempts=self.settings.max_attempts, worker=worker)
 
-    def _run(
-        self, task: StoredTask, fence: int, envelope: Envelope, message: Message, worker: str | None
-    ) -> Run | None:
+    def _run(self, task: StoredTask, fence: int, message: Message, worker: str | None) -> Run | None:
         """Run what was claimed as ``worker``; nothing, where nothing was."""
         if worker is None:
             return None
         assert self.runner is not None
-        claim = Claim(
-            task.partition, QUEUE, task.record.task_id, fence, 1, self.settings.max_attempts, envelope.lane, 0
-        )
+        lane, attempts = lane_of(task.scope), self.settings.max_attempts
+        claim = Claim(task.scope, QUEUE, task.record.task_id, fence, 1, attempts, lane, 0)
         if worker != self.runner.name:  # the lease was given up meanwhile: nobody would renew it for this task
             self.runner.give_back_later(claim)
             return None
         self.runner.told(task)
         return self.runner.run(Journal(self.store, self.events, task, claim), message)
 
-    def _keep_request(self, partition: str, task_id: str, message: Message, envelope: Envelope) -> None:
+    def _keep_request(self, scope: Scope, task_id: str, message: Message, envelope: Envelope) -> None:
         """Before the commit: the turn may begin in this process before the sender continues."""
         if envelope.request and self.runner is not None:
-            self.runner.requests.put((partition, task_id, message.message_id), envelope.request)
+            self.runner.requests.put((scope, task_id, message.message_id), envelope.request)
 
-    def _drop_request(self, partition: str, task_id: str, message: Message) -> None:
+    def _drop_request(self, scope: Scope, task_id: str, message: Message) -> None:
         if self.runner is not None:
-            self.runner.requests.take((partition, task_id, message.message_id))
+            self.runner.requests.take((scope, task_id, message.message_id))
 
-    async def _repeated(self, partition: str, send: Send) -> Sent:
-        task_id = await send.reached(self.kernel, partition)
+    async def _repeated(self, scope: Scope, send: Send) -> Sent:
+        task_id = await send.reached(scope)
         if task_id is None:
             raise StorageBusy("the message was sent and erased at the same time; send it again")
-        task = await self.store.load(partition, task_id)
-        return Sent(task, self._local(partition, task_id), repeated=True)
+        task = await self.store.load(scope, task_id)
+        return Sent(task, self._local(scope, task_id), repeated=True)
 
-    def _orphaned(self, partition: str, task_id: str) -> None:
+    def _orphaned(self, scope: Scope, task_id: str) -> None:
         """Who sent the message did not wait for it; the task may be claimed for this process, and must not be lost."""
         if self.runner is not None:
-            self.runner.orphaned(partition, task_id)
+            self.runner.orphaned(scope, task_id)
 
-    def _local(self, partition: str, task_id: str) -> Run | None:
-        return self.runner.runs.get((partition, task_id)) if self.runner is not None else None
+    def _local(self, scope: Scope, task_id: str) -> Run | None:
+        return self.runner.runs.get((scope, task_id)) if self.runner is not None else None
 
     # --------------------------------------------------------------------------------------------------- follow-up
 
-    async def _continue(self, partition: str, message: Message, send: Send, envelope: Envelope) -> Sent:
+    async def _continue(self, scope: Scope, message: Message, send: Send, envelope: Envelope) -> Sent:
         assert message.task_id is not None
         here = True  # whether it may be begun in this process at once
         for _ in range(RETRIES):
-            task = await self.store.load(partition, message.task_id)
-            if await send.reached(self.kernel, partition) is not None:
-                return await self._repeated(partition, send)
+            task = await self.store.load(scope, message.task_id)
+            if await send.reached(scope) is not None:
+                return await self._repeated(scope, send)
             if message.context_id is not None and message.context_id != task.record.context_id:
                 raise ContextMismatchError(message.task_id, message.context_id)
             state = task.view.state
@@ -197,7 +198,7 @@ class Intake:
                     return await self._answer(task, message, send, envelope, here=here)
                 return await self._double_text(task, message, send, envelope)
             except CommitRefused as refusal:
-                self._drop_request(partition, message.task_id, message)
+                self._drop_request(scope, message.task_id, message)
                 # The task moved on, or the same message came at the same time: look again. If somebody else still
                 # holds its work item (a nudge that came late), that one, or whoever follows it, begins the turn.
                 here = here and refusal.reason != "held"
@@ -216,7 +217,8 @@ class Intake:
         else:
             record.turn = envelope.turn(record.turn.number + 1, message.message_id)
         record.stand(decision, now, view.metadata)
-        opened = copy.deepcopy(task)  # a run that begins at once writes on in the other one
+        # A run that begins at once writes to the other one. The scope is no data, and is shared.
+        opened = StoredTask(task.scope, copy.deepcopy(record), copy.deepcopy(view))
         opened.view.apply(notes)
         runner = self.runner
         worker = runner.reserve() if runner is not None and asked is None and here else None
@@ -227,20 +229,19 @@ class Intake:
                 Head(EVENTS, record.task_id, view.head),
                 *send.insert(record.task_id),
                 record.replace(),
-                self._enqueue(record.task_id, envelope, worker),
+                self._enqueue(task.scope, record.task_id, worker),
                 append_notes(record.task_id, notes),
-                *nudges(task.partition, record, notes),
+                *nudges(task.scope, record, notes),
             ]
-            self._keep_request(task.partition, record.task_id, message, envelope)
+            self._keep_request(task.scope, record.task_id, message, envelope)
             try:
-                receipt = await self.kernel.commit(task.partition, *operations)
+                receipt = await task.scope.commit(*operations)
             except asyncio.CancelledError:
-                self._orphaned(task.partition, record.task_id)
+                self._orphaned(task.scope, record.task_id)
                 raise
             view.apply(notes)
             record.version += 1
-            fence = receipt.fence(QUEUE, record.task_id)
-            run = self._run(task, fence, envelope, message, worker)
+            run = self._run(task, receipt.fence(QUEUE, record.task_id), message, worker)
         finally:
             if worker is not None and runner is not None:
                 runner.unreserve()
@@ -250,7 +251,7 @@ class Intake:
         record = task.record
         if self.settings.double_text == "reject":
             raise TaskNotAcceptingMessagesError(record.task_id, task.view.state)
-        inbox = await self.kernel.log_state(task.partition, INBOX, record.task_id)
+        inbox = await task.scope.log_state(INBOX, record.task_id)
         if len(task.view.pending) + inbox.head - task.view.inbox >= MAX_WAITING:
             words = "Too many messages wait for this task already; wait for its answer."
             raise TaskNotAcceptingMessagesError(record.task_id, task.view.state, words)
@@ -260,13 +261,13 @@ class Intake:
             "source": envelope.principal.owner,
             **envelope.turn(0, message.message_id).json(),
         }
-        self._keep_request(task.partition, record.task_id, message, envelope)
+        self._keep_request(task.scope, record.task_id, message, envelope)
         checks: list[Operation] = [FieldIn(TASKS, record.task_id, "state", RUNNING)]
         if envelope.generation is not None:
             checks.append(Head(EVENTS, record.task_id, task.view.head))
-        item = await self.kernel.work(task.partition, QUEUE, record.task_id)
+        item = await task.scope.work(QUEUE, record.task_id)
         await self._post(task, item, "message", body, *checks, *send.insert(record.task_id))
-        return Sent(task, self._local(task.partition, record.task_id), opened=task)
+        return Sent(task, self._local(task.scope, record.task_id), opened=task)
 
     async def _post(
         self, task: StoredTask, item: WorkItem | None, kind: str, body: dict[str, Any], *operations: Operation
@@ -276,11 +277,11 @@ class Intake:
         priority = item.priority if item is not None else 0  # a nudge does not change it
         if kind == "prioritise":
             priority = body["payload"].get("priority", 1)
-        lane = lane_of(task.partition)
+        lane = lane_of(task.scope)
         attempts = self.settings.max_attempts
         posted = post(task_id, kind, body, lane=lane, priority=priority, max_attempts=attempts)
-        await self.kernel.commit(task.partition, *operations, *posted)
-        if (run := self._local(task.partition, task_id)) is not None:
+        await task.scope.commit(*operations, *posted)
+        if (run := self._local(task.scope, task_id)) is not None:
             run.ear.poke()
 
 

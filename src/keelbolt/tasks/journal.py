@@ -139,7 +139,7 @@ class Journal:
     async def cleaned(self, done: Complete | Bury, before: Sequence[Note] = ()) -> None:
         """Note that the worker needs no further call to clean up, and end its work item."""
         record = self.task.record
-        seen = [nudge(self.task.partition, record.task_id, config_id) for config_id in record.push]
+        seen = [nudge(self.task.scope, record.task_id, config_id) for config_id in record.push]
         await self.write([*before, OtherNote("cleanup", {"due": False})], done, *seen)
 
     async def move(
@@ -232,9 +232,9 @@ class Journal:
         if not any(getattr(operation, "fence", None) for operation in more):
             more.append(claim.fenced())
         if drafts:
-            more += [Append(EVENTS, view.task_id, drafts), *nudges(self.task.partition, self.task.record, notes)]
+            more += [Append(EVENTS, view.task_id, drafts), *nudges(self.task.scope, self.task.record, notes)]
         try:
-            receipt = await self.store.kernel.commit(self.task.partition, *more)
+            receipt = await self.task.scope.commit(*more)
         except CommitRefused as refusal:
             await self._refused(refusal)
             raise
@@ -253,7 +253,7 @@ class Journal:
         seqs = receipt.seqs(EVENTS, view.task_id)
         if seqs[0] != first:  # somebody else wrote in between, which a pure append may do: read it all again
             await self._reload()
-        feed = self._events.feed(self.task.partition, view.task_id)
+        feed = self._events.feed(self.task.scope, view.task_id)
         if feed is not None:
             now = self.store.clock.wall()
             feed.publish([Entry(seq, note.kind, note.data, now) for seq, note in zip(seqs, notes, strict=True)])
@@ -276,7 +276,7 @@ class Journal:
     async def _reload(self) -> None:
         self.unsure = True  # also if this fails: what was meant to be may not be so
         try:
-            self.task = await self.store.load(self.task.partition, self.task.record.task_id)
+            self.task = await self.store.load(self.task.scope, self.task.record.task_id)
         except TaskNotFoundError:  # it was erased meanwhile
             self._error = LeaseLost()
             raise self._error from None

@@ -1,4 +1,4 @@
-"""Lists the tasks of one partition, newest status first.
+"""Lists the tasks of one scope, newest status first.
 
 Pages go by the index, never by an offset: a page costs the same wherever it lies, and a task that did not move while
 somebody turned the pages is on exactly one of them. One whose status changes meanwhile moves to the front. A page token
@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from keelbolt.errors import BadCursor, InvalidTaskRequest
 from keelbolt.protocol.requests import TaskPage
-from keelbolt.storage import Count, Query
+from keelbolt.storage import Count, Query, Scope
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.queries import MAX_PAGE_SIZE, ListTasksQuery, moment
 from keelbolt.tasks.record import TaskRecord
@@ -39,9 +39,7 @@ class RecordPage:
     total: Count
 
 
-async def list_records(
-    store: TaskStore, partition: str, query: ListTasksQuery, *, until: str | None = None
-) -> RecordPage:
+async def list_records(scope: Scope, query: ListTasksQuery, *, until: str | None = None) -> RecordPage:
     """A page of what stands in the records alone: state, status, metadata. Raises InvalidTaskRequest.
 
     ``until`` is a moment after their status, which is itself not included.
@@ -53,8 +51,8 @@ async def list_records(
         return RecordPage((), "", query.page_size, Count(0, exact=True))
     try:
         page, total = await asyncio.gather(
-            store.kernel.find(partition, wanted, limit=query.page_size, cursor=query.page_token or None),
-            store.kernel.count(partition, wanted, cap=COUNT_CAP),
+            scope.find(wanted, limit=query.page_size, cursor=query.page_token or None),
+            scope.count(wanted, cap=COUNT_CAP),
         )
     except BadCursor:
         raise InvalidTaskRequest("this page token belongs to another list of tasks, or is none at all") from None
@@ -62,41 +60,41 @@ async def list_records(
     return RecordPage(records, page.cursor or "", query.page_size, total)
 
 
-async def newest_record(store: TaskStore, partition: str, query: ListTasksQuery) -> TaskRecord | None:
+async def newest_record(scope: Scope, query: ListTasksQuery) -> TaskRecord | None:
     """The first of them alone, without a total."""
     wanted = _query(query)
     if wanted is None:
         return None
-    found = (await store.kernel.find(partition, wanted, limit=1)).records
+    found = (await scope.find(wanted, limit=1)).records
     return TaskRecord.of(found[0]) if found else None
 
 
-async def list_tasks(store: TaskStore, partition: str, query: ListTasksQuery) -> TaskPage:
+async def list_tasks(store: TaskStore, scope: Scope, query: ListTasksQuery) -> TaskPage:
     """A page of tasks, each as the JSON of version 1.0. Raises InvalidTaskRequest."""
     if query.history_length is not None and query.history_length < 0:
         raise InvalidTaskRequest("history_length is not negative")
     if query.history_length == 0 and not query.include_artifacts:
-        page = await list_records(store, partition, query)
+        page = await list_records(scope, query)
         return TaskPage(list(map(record_json, page.records)), page.next_page_token, page.page_size, page.total.value)
     # Whole tasks may be large: one after the other, each with the place after it, so that the page can end anywhere.
-    one = await list_records(store, partition, query.model_copy(update={"page_size": 1}))
+    one = await list_records(scope, query.model_copy(update={"page_size": 1}))
     total, tasks, size, left = one.total.value, list[bytes](), 0, query.page_size
     while True:
         for record in one.records:
-            if (task := await _task_json(store, partition, record, query)) is not None:
+            if (task := await _task_json(store, scope, record, query)) is not None:
                 tasks.append(task)
                 size += len(task)
         left -= 1
         token = one.next_page_token
         if not token or not left or size >= PAGE_BYTES:
             return TaskPage(tasks, token, query.page_size, total)
-        one = await _next_record(store, partition, query, token, one.total)
+        one = await _next_record(scope, query, token, one.total)
 
 
-async def _next_record(store: TaskStore, partition: str, query: ListTasksQuery, token: str, total: Count) -> RecordPage:
+async def _next_record(scope: Scope, query: ListTasksQuery, token: str, total: Count) -> RecordPage:
     wanted = _query(query)
     assert wanted is not None
-    page = await store.kernel.find(partition, wanted, limit=1, cursor=token)
+    page = await scope.find(wanted, limit=1, cursor=token)
     return RecordPage(tuple([TaskRecord.of(record) for record in page.records]), page.cursor or "", 1, total)
 
 
@@ -111,8 +109,8 @@ def record_json(record: TaskRecord) -> bytes:
     )
 
 
-async def _task_json(store: TaskStore, partition: str, record: TaskRecord, query: ListTasksQuery) -> bytes | None:
-    task = await store.find(partition, record.task_id)
+async def _task_json(store: TaskStore, scope: Scope, record: TaskRecord, query: ListTasksQuery) -> bytes | None:
+    task = await store.find(scope, record.task_id)
     if task is None:  # erased meanwhile
         return None
     return await store.task_json(task, history_length=query.history_length, include_artifacts=query.include_artifacts)

@@ -49,28 +49,28 @@ class TaskManager(Intake):
 
     async def load(self, task_id: str, principal: Principal = ANONYMOUS) -> StoredTask:
         """The task; raises TaskNotFoundError."""
-        return await self.store.load(principal.partition, task_id)
+        return await self.store.load(self.scope(principal), task_id)
 
     async def knows(self, message: Message, principal: Principal = ANONYMOUS, *, key: str | None = None) -> bool:
         """Whether a send of this message is a repeat. Raises IdempotencyKeyReused, or MessageReused."""
         send = self.send_of(message, checked_message(message), principal, key)
-        return await send.reached(self.kernel, principal.partition) is not None
+        return await send.reached(self.scope(principal)) is not None
 
     async def waiting(self, context_id: str, principal: Principal = ANONYMOUS) -> str | None:
         """The task of this context that waits for its user; of several, the one that asked last."""
         query = ListTasksQuery(context_id=context_id, status=TaskState.input_required)
-        found = await newest_record(self.store, principal.partition, query)
+        found = await newest_record(self.scope(principal), query)
         return found.task_id if found is not None else None
 
     async def list(self, query: ListTasksQuery, principal: Principal = ANONYMOUS) -> TaskPage:
         """A page of the caller's tasks, newest status first; see `keelbolt.tasks.listing`."""
-        return await list_tasks(self.store, principal.partition, query)
+        return await list_tasks(self.store, self.scope(principal), query)
 
     def follow(
         self, task_id: str, principal: Principal = ANONYMOUS, *, after: int | None = None
     ) -> AsyncGenerator[Followed, None]:
         """See `Events.follow`."""
-        return self.events.follow(principal.partition, task_id, after=after)
+        return self.events.follow(self.scope(principal), task_id, after=after)
 
     async def settled(self, sent: Sent, *, seconds: float | None = None) -> StoredTask:
         """The task when its turn is over (terminal or paused), or as it is after so many seconds."""
@@ -78,7 +78,7 @@ class TaskManager(Intake):
             return await self._settled(sent)
         with contextlib.suppress(TimeoutError), within(seconds):
             return await self._settled(sent)
-        return await self.store.load(sent.task.partition, sent.task.record.task_id)
+        return await self.store.load(sent.task.scope, sent.task.record.task_id)
 
     async def _settled(self, sent: Sent) -> StoredTask:
         if sent.run is not None:
@@ -88,15 +88,15 @@ class TaskManager(Intake):
         return await self._settled_elsewhere(sent.task)
 
     async def _settled_elsewhere(self, task: StoredTask) -> StoredTask:
-        partition, task_id = task.partition, task.record.task_id
-        async with contextlib.aclosing(self.events.follow(partition, task_id)) as followed:
+        scope, task_id = task.scope, task.record.task_id
+        async with contextlib.aclosing(self.events.follow(scope, task_id)) as followed:
             async for event in followed:
                 if isinstance(event, Snapshot):
                     if event.task.view.state.terminal or event.task.view.state.paused:
                         return event.task
                 elif (state := _state_of(event)) is not None and (state.terminal or state.paused):
                     break
-        return await self.store.load(partition, task_id)
+        return await self.store.load(scope, task_id)
 
     # ------------------------------------------------------------------------------------------------------ cancel
 
@@ -117,13 +117,13 @@ class TaskManager(Intake):
         A worker whose process does not react within ``cancel_seconds`` loses the task. Raises TaskNotCancelableError
         when the task ended otherwise before.
         """
-        partition = principal.partition
+        scope = self.scope(principal)
         body = {"source": source or principal.owner, "reason": reason, "metadata": dict(metadata or {}), "words": words}
         for _ in range(RETRIES):
-            task = await self.store.load(partition, task_id)
+            task = await self.store.load(scope, task_id)
             if task.view.state.terminal:
                 raise TaskNotCancelableError(task_id, task.view.state)
-            item = await self.kernel.work(partition, QUEUE, task_id)
+            item = await scope.work(QUEUE, task_id)
             try:
                 if item is not None and item.holder is not None:
                     await self._post(task, item, "cancel", body, FieldIn(TASKS, task_id, "state", RUNNING))
@@ -143,8 +143,8 @@ class TaskManager(Intake):
 
     async def _stopped(self, task: StoredTask, words: str, seconds: float) -> StoredTask:
         """The task when its worker stopped, or as it is after so many seconds."""
-        partition, task_id = task.partition, task.record.task_id
-        sent = Sent(task, self._local(partition, task_id))
+        scope, task_id = task.scope, task.record.task_id
+        sent = Sent(task, self._local(scope, task_id))
         grace = self.settings.cancel_seconds + HEARD_SECONDS
         ended = await self.settled(sent, seconds=min(seconds, grace))
         if seconds < grace or ended.view.state.terminal:
@@ -154,9 +154,9 @@ class TaskManager(Intake):
                 return await self.settled(sent, seconds=seconds - grace)  # its worker noted the cancel, and ends it
             try:
                 # Its process hangs, or died. It loses the work item, so all that it may still write is refused.
-                return await self._cancel_here(ended, await self.kernel.work(partition, QUEUE, task_id), words)
+                return await self._cancel_here(ended, await scope.work(QUEUE, task_id), words)
             except CommitRefused:
-                ended = await self.store.load(partition, task_id)
+                ended = await self.store.load(scope, task_id)
         return ended
 
     async def _pass_on_cancel(self, task: StoredTask, body: dict[str, Any]) -> None:
@@ -167,13 +167,12 @@ class TaskManager(Intake):
         record.stand(decision, now, view.metadata)
         record.turn.asked = None
         notes: list[Note] = [cancelled(view.inbox, body), *decision.notes]
-        await self.kernel.commit(
-            task.partition,
+        await task.scope.commit(
             Head(EVENTS, record.task_id, view.head),
             record.replace(),
-            Enqueue(QUEUE, record.task_id, lane=lane_of(task.partition), max_attempts=self.settings.max_attempts),
+            Enqueue(QUEUE, record.task_id, lane=lane_of(task.scope), max_attempts=self.settings.max_attempts),
             append_notes(record.task_id, notes),
-            *nudges(task.partition, record, notes),
+            *nudges(task.scope, record, notes),
         )
 
     async def _cancel_here(
@@ -196,13 +195,12 @@ class TaskManager(Intake):
         if view.state is TaskState.working and item is not None and item.state != "dead":
             notes.insert(0, OtherNote("cleanup", {"due": True}))
             over = _left_for_cleanup(item)
-        await self.kernel.commit(
-            task.partition,
+        await task.scope.commit(
             Head(EVENTS, record.task_id, view.head),
             record.replace(),
             over,
             append_notes(record.task_id, notes),
-            *nudges(task.partition, record, notes),
+            *nudges(task.scope, record, notes),
         )
         view.apply(notes)
         record.version += 1
@@ -217,20 +215,20 @@ class TaskManager(Intake):
 
         The old one stays as it is, and its dead letter is removed. Requeued again, it answers the same new task.
         """
-        task = await self.store.load(principal.partition, task_id)
+        task = await self.store.load(self.scope(principal), task_id)
         message = await second_try(self.store, task)
         turn = task.record.turn
-        who = owner_of(task.partition, task.record) or principal
+        who = owner_of(task.scope, task.record) or principal
         envelope = Envelope(who, turn.accepts, turn.request, task.view.metadata)
         send = Send(checked_message(message), (named("requeue", task_id),))  # whatever repeated_send says
-        sent = await self._create(task.partition, message, send, envelope)
-        await drop(self.store, task.partition, task_id)
+        sent = await self._create(task.scope, message, send, envelope)
+        await drop(task.scope, task_id)
         return sent
 
     async def fork(self, task_id: str, seq: int, principal: Principal = ANONYMOUS) -> Sent:
         """A new task that goes on from a point of this one's log; this one stays as it is."""
-        task = await self.store.load(principal.partition, task_id)
-        message, before = await forked(self.store, task, seq)
+        task = await self.store.load(self.scope(principal), task_id)
+        message, before = await forked(task, seq)
         turn = task.record.turn
         origin = {"forkedFrom": {"taskId": task_id, "seq": seq}}
         metadata = {**task.view.metadata, **origin}
@@ -254,7 +252,7 @@ class TaskManager(Intake):
         """
         if kind not in STEERING:
             raise InvalidTaskRequest(f"a task is steered by {', '.join(STEERING)}, not by {kind!r}")
-        task = await self.store.load(principal.partition, task_id)
+        task = await self.store.load(self.scope(principal), task_id)
         if task.view.state.name not in RUNNING:
             raise TaskNotAcceptingMessagesError(task_id, task.view.state)
         given = dict(payload or {})
@@ -267,7 +265,7 @@ class TaskManager(Intake):
         body = {"source": source or principal.owner, "reason": reason, "payload": given}
         json_bytes(body, "what the task is steered with")
         try:
-            item = await self.kernel.work(task.partition, QUEUE, task_id)
+            item = await task.scope.work(QUEUE, task_id)
             await self._post(task, item, kind, body, FieldIn(TASKS, task_id, "state", RUNNING))
         except CommitRefused:
             raise TaskNotAcceptingMessagesError(task_id) from None

@@ -43,6 +43,7 @@ from keelbolt.storage import (
     Receipt,
     Record,
     Remove,
+    Scope,
     Trim,
 )
 from keelbolt.storage.memory import MemoryKernel
@@ -139,14 +140,15 @@ class Mirror:
 
     # ---------------------------------------------------------------------------------------------------------- write
 
-    async def create(self, partition: str, context_id: str, message: Message, *, key: str | None) -> Task:
+    async def create(self, scope: Scope, context_id: str, message: Message, *, key: str | None) -> Task:
         """Have the storage make a task; it gives the id. A ``key`` that made one before returns that task."""
         # A storage knows no owners: without its name in the key, one owner would be answered another one's task.
-        if key is not None and partition != ANONYMOUS.partition:
-            key = f"{partition}/{key}"
+        owner = scope.partition
+        if key is not None and owner != ANONYMOUS.partition:
+            key = f"{owner}/{key}"
         task: Task = await asked(self.storage.create_task(context_id, message, idempotency_key=key), self)
-        if partition != ANONYMOUS.partition and not (task.metadata or {}).get(OWNER):
-            await asked(self.storage.update_task(task.id, task_metadata={OWNER: partition}), self)
+        if owner != ANONYMOUS.partition and not (task.metadata or {}).get(OWNER):
+            await asked(self.storage.update_task(task.id, task_metadata={OWNER: owner}), self)
         if not self.versioned:
             return task
         # Another engine may have made it, and begun it: what is loaded is at least as new as the version.
@@ -198,11 +200,11 @@ class Mirror:
 
     # ----------------------------------------------------------------------------------------------------------- read
 
-    async def stored(self, partition: str, task_id: str) -> Task | None:
+    async def stored(self, scope: Scope, task_id: str) -> Task | None:
         """The task in the storage, if it is this owner's."""
         await self.look_at_version(task_id)
         task: Task | None = await asked(self.storage.load_task(task_id), self)
-        if task is None or partition_of(task) != partition:
+        if task is None or partition_of(task) != scope.partition:
             return None
         return task
 
@@ -215,20 +217,17 @@ class Mirror:
 
     async def give_up_the_rest(self) -> None:
         """End what this process leaves unfinished, since nobody will run it: a clear end, instead of none."""
-        after, cursor = "", None
-        while partitions := await self.kernel.partitions(after=after):
-            for after in partitions:
-                while True:
-                    page = await self.kernel.list_work(after, QUEUE, state="waiting", cursor=cursor)
-                    for item in page.items:
-                        with suppress(KeelboltError):
-                            await self._give_up(after, item.key)
-                    cursor = page.cursor
-                    if cursor is None:
-                        break
+        async for scope in self.kernel.scopes():
+            cursor: str | None = ""
+            while cursor is not None:
+                page = await scope.list_work(QUEUE, state="waiting", cursor=cursor or None)
+                for item in page.items:
+                    with suppress(KeelboltError):
+                        await self._give_up(scope, item.key)
+                cursor = page.cursor
 
-    async def _give_up(self, partition: str, task_id: str) -> None:
-        task = await self.store.find(partition, task_id)
+    async def _give_up(self, scope: Scope, task_id: str) -> None:
+        task = await self.store.find(scope, task_id)
         if task is not None and not task.view.state.terminal and not task.view.state.paused:
             text = agent_message(task_id, task.record.context_id, text_part(STOPPED))
             said = Message.model_validate_json(text)
@@ -271,30 +270,30 @@ class MirrorKernel(MemoryKernel):
         subject = subject_of(operations)
         if subject is None:
             return super().commit(partition, *operations)
-        task = asyncio.ensure_future(self._through(partition, subject, operations))
+        task = asyncio.ensure_future(self._through(self.scoped(partition), subject, operations))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         return asyncio.shield(task)  # who stops waiting does not stop the write
 
-    def commit_here(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+    def commit_here(self, scope: Scope, *operations: Operation) -> Awaitable[Receipt]:
         """Commit in memory alone."""
-        return super().commit(partition, *operations)
+        return super().commit(scope.partition, *operations)
 
-    async def _through(self, partition: str, subject: str, operations: tuple[Operation, ...]) -> Receipt:
+    async def _through(self, scope: Scope, subject: str, operations: tuple[Operation, ...]) -> Receipt:
         async with self.lock(subject):
             for _ in range(RETRIES):
                 if checks := checks_of(operations):
-                    await self.commit_here(partition, *checks)
+                    await self.commit_here(scope, *checks)
                 try:
                     await self._mirror.write(subject, operations)
                 except ConcurrencyError:  # another process wrote it: what it wrote is checked against first
-                    await self._mirror.store.refresh(partition, subject)
+                    await self._mirror.store.refresh(scope, subject)
                     continue
                 except TaskTerminalStateError:
-                    await self._mirror.store.refresh(partition, subject)
+                    await self._mirror.store.refresh(scope, subject)
                     raise
                 except TaskNotFoundError:
-                    await self.forget(partition, subject)
+                    await self.forget(scope, subject)
                     raise
                 except StorageUnreachable:  # it may have been written, and the version with it
                     self._mirror.versions.pop(subject, None)
@@ -302,18 +301,18 @@ class MirrorKernel(MemoryKernel):
                 break
             else:
                 raise StorageBusy("the task is written by others all the time; try again later")
-            receipt = await self.commit_here(partition, *operations)
+            receipt = await self.commit_here(scope, *operations)
         if written(operations).state in TERMINAL:
-            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._let_go, partition, subject)
+            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._let_go, scope, subject)
         return receipt
 
-    def _let_go(self, partition: str, task_id: str, waited: bool = False) -> None:  # noqa: FBT001, FBT002
-        asyncio.ensure_future(self._forget_in_time(partition, task_id, waited)).add_done_callback(_ignored)
+    def _let_go(self, scope: Scope, task_id: str, waited: bool = False) -> None:  # noqa: FBT001, FBT002
+        asyncio.ensure_future(self._forget_in_time(scope, task_id, waited)).add_done_callback(_ignored)
 
-    async def _forget_in_time(self, partition: str, task_id: str, waited: bool) -> None:  # noqa: FBT001
-        pushed = (await self.find(partition, Query(PUSH_CONFIGS, {"task": task_id}))).records
+    async def _forget_in_time(self, scope: Scope, task_id: str, waited: bool) -> None:  # noqa: FBT001
+        pushed = (await scope.find(Query(PUSH_CONFIGS, {"task": task_id}))).records
         if pushed and not waited:
-            asyncio.get_running_loop().call_later(KEEP_PUSHED_SECONDS, self._let_go, partition, task_id, True)
+            asyncio.get_running_loop().call_later(KEEP_PUSHED_SECONDS, self._let_go, scope, task_id, True)
             return
         if pushed:
             for record in pushed:
@@ -322,15 +321,15 @@ class MirrorKernel(MemoryKernel):
                     Delete(PUSH_CURSORS, record.key),
                     Remove(WEBHOOKS, record.key),
                 )
-                await self.commit_here(partition, *gone)
-        await self.forget(partition, task_id)
+                await self.commit_here(scope, *gone)
+        await self.forget(scope, task_id)
 
-    async def forget(self, partition: str, task_id: str) -> None:
+    async def forget(self, scope: Scope, task_id: str) -> None:
         """Let go of the copy in memory; the storage has the task. That messages were sent is remembered."""
-        snapshot = await super().get(partition, SNAPSHOTS, task_id)
+        snapshot = await scope.get(SNAPSHOTS, task_id)
         keys = TaskView.from_index(task_id, "", snapshot.body).segment_keys() if snapshot is not None else []
         await self.commit_here(
-            partition,
+            scope,
             Delete(TASKS, task_id),
             Delete(SNAPSHOTS, task_id),
             Drop(EVENTS, task_id),
@@ -357,7 +356,7 @@ class MirrorKernel(MemoryKernel):
             async with self.lock(f"{CONTEXTS}/{key}"):
                 value = await asked(self._mirror.storage.load_context(key), self._mirror)
                 if value is not None and await super().get(partition, collection, key) is None:
-                    await self.commit_here(partition, Put(CONTEXTS, key, to_json(value)))
+                    await self.commit_here(self.scoped(partition), Put(CONTEXTS, key, to_json(value)))
             found = await super().get(partition, collection, key)
         return found
 
@@ -382,37 +381,37 @@ class MirrorStore(TaskStore):
         self._mirror = mirror
         self.adopted: set[str] = set()  # tasks that were not made here: others may be writing them
 
-    async def find(self, partition: str, task_id: str) -> StoredTask | None:
-        found = await super().find(partition, task_id)
+    async def find(self, scope: Scope, task_id: str) -> StoredTask | None:
+        found = await super().find(scope, task_id)
         if found is None or await self.is_run_elsewhere(found):
             async with self._here.lock(task_id):
-                await self.refresh(partition, task_id)
-            found = await super().find(partition, task_id)
+                await self.refresh(scope, task_id)
+            found = await super().find(scope, task_id)
         return found
 
-    async def take_in(self, partition: str, task_id: str) -> None:
-        await self.find(partition, task_id)
+    async def take_in(self, scope: Scope, task_id: str) -> None:
+        await self.find(scope, task_id)
 
     async def is_run_elsewhere(self, task: StoredTask) -> bool:
         """Whether another process may be writing it."""
         if task.view.state.terminal or task.record.task_id not in self.adopted:
             return False
-        return await self.kernel.work(task.partition, QUEUE, task.record.task_id) is None
+        return await task.scope.work(QUEUE, task.record.task_id) is None
 
-    async def refresh(self, partition: str, task_id: str) -> None:
+    async def refresh(self, scope: Scope, task_id: str) -> None:
         """Take in what the storage has. The caller holds the lock of the task."""
-        stored = await self._mirror.stored(partition, task_id)
-        known = await super().find(partition, task_id)
+        stored = await self._mirror.stored(scope, task_id)
+        known = await super().find(scope, task_id)
         if stored is None:
             if known is not None:
-                await self._here.forget(partition, task_id)
+                await self._here.forget(scope, task_id)
         elif known is None:
             self.adopted.add(task_id)
-            await self._adopt(partition, stored)
+            await self._adopt(scope, stored)
         else:
             await self._catch_up(known, stored)
 
-    async def _adopt(self, partition: str, stored: Task) -> None:
+    async def _adopt(self, scope: Scope, stored: Task) -> None:
         """A task of the storage that is new to this process. Its log begins with a cut: whoever followed it under
         other numbers, before, is told of a gap and given the task as it is.
         """
@@ -430,9 +429,9 @@ class MirrorStore(TaskStore):
             with suppress(KeelboltError):
                 record.updated = record.created = moment(stored.status.timestamp)
         adopted = pushes_adopted(stored.id, pushes, len(notes))
-        await self._here.commit_here(partition, record.insert(), append_notes(stored.id, notes), *adopted)
+        await self._here.commit_here(scope, record.insert(), append_notes(stored.id, notes), *adopted)
         if snapshot := snapshot_operations(view):  # too much for one: then the log says everything
-            await self._here.commit_here(partition, Trim(EVENTS, stored.id, len(notes)), *snapshot)
+            await self._here.commit_here(scope, Trim(EVENTS, stored.id, len(notes)), *snapshot)
 
     async def _catch_up(self, known: StoredTask, stored: Task) -> None:
         notes = difference(await self.task(known), stored)
@@ -447,4 +446,4 @@ class MirrorStore(TaskStore):
         lost = [Remove(QUEUE, view.task_id)] if view.state is not before else []
         if lost:
             self.adopted.add(view.task_id)
-        await self._here.commit_here(known.partition, record.replace(), append_notes(view.task_id, notes), *lost)
+        await self._here.commit_here(known.scope, record.replace(), append_notes(view.task_id, notes), *lost)

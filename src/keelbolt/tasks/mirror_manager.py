@@ -8,17 +8,12 @@ from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import CommitRefused, TaskNotAcceptingMessagesError, UnsupportedOperationError
 from keelbolt.protocol.requests import TaskPage
 from keelbolt.protocol.types import Message, TaskState
-from keelbolt.storage import (
-    new_id,
-)
+from keelbolt.storage import Scope, new_id
 from keelbolt.tasks.envelope import Envelope, Sent
 from keelbolt.tasks.events import Events
 from keelbolt.tasks.manager import TaskManager
 from keelbolt.tasks.mirror import Mirror, asked
-from keelbolt.tasks.mirrored import (
-    OWNER,
-    ListsOwned,
-)
+from keelbolt.tasks.mirrored import OWNER, ListsOwned
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.runner import Runner
 from keelbolt.tasks.sends import Send
@@ -35,26 +30,26 @@ class MirrorManager(TaskManager):
         self.mirror = mirror
 
     async def _create(
-        self, partition: str, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None
+        self, scope: Scope, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None
     ) -> Sent:
         mirror = self.mirror
-        name = f"{partition}/{send.keys[0]}" if send.keys else ""
+        name = f"{scope.partition}/{send.keys[0]}" if send.keys else ""
         async with AsyncExitStack() as locks:
             for key in sorted(send.keys):
-                await locks.enter_async_context(mirror.kernel.lock(f"{partition}/{key}"))
-            if await send.reached(self.kernel, partition) is not None:
-                return await self._repeated(partition, send)
+                await locks.enter_async_context(mirror.kernel.lock(f"{scope.partition}/{key}"))
+            if await send.reached(scope) is not None:
+                return await self._repeated(scope, send)
             # If this fails half-way, the message that is sent again must find the task that it made.
             context_id = message.context_id or (mirror.contexts.setdefault(name, new_id()) if name else new_id())
-            task = await mirror.create(partition, context_id, message, key=send.keys[0] if send.keys else None)
-            known = await TaskStore.find(self.store, partition, task.id)
+            task = await mirror.create(scope, context_id, message, key=send.keys[0] if send.keys else None)
+            known = await TaskStore.find(self.store, scope, task.id)
             if known is not None or task.status.state is not TaskState.submitted:  # it was sent to an earlier process
-                return Sent(await self.store.load(partition, task.id), self._local(partition, task.id), repeated=True)
+                return Sent(await self.store.load(scope, task.id), self._local(scope, task.id), repeated=True)
             mirror.making[task.id] = message.message_id
             try:
-                sent = await super()._create(partition, message, send, envelope, ids or (task.id, context_id))
+                sent = await super()._create(scope, message, send, envelope, ids or (task.id, context_id))
             except CommitRefused:  # another engine began it meanwhile
-                return Sent(await self.store.load(partition, task.id), self._local(partition, task.id), repeated=True)
+                return Sent(await self.store.load(scope, task.id), self._local(scope, task.id), repeated=True)
             finally:
                 del mirror.making[task.id]
             mirror.contexts.pop(name, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from keelbolt.storage import Enqueue, Operation, Put
+from keelbolt.storage import Enqueue, Operation, Put, Scope
 from keelbolt.tasks.families import PUSH_CONFIGS, WEBHOOKS, lane_of
 from keelbolt.tasks.notes import WIRE_KINDS, Note
 from keelbolt.tasks.record import TaskRecord
@@ -37,13 +37,13 @@ def push_ids(key: str) -> tuple[str, str]:
     return task_id, config_id
 
 
-def nudges(partition: str, record: TaskRecord, notes: Iterable[Note]) -> list[Operation]:
-    """What makes these notes be delivered; nothing where nobody wants to be told."""
+def nudges(scope: Scope, record: TaskRecord, notes: Iterable[Note]) -> list[Operation]:
+    """What makes these notes be delivered; no operations when the task has no push configs."""
     if not record.push or not any(note.kind in WIRE_KINDS for note in notes):
         return []
-    return [nudge(partition, record.task_id, config_id) for config_id in record.push]
+    return [nudge(scope, record.task_id, config_id) for config_id in record.push]
 
 
-def nudge(partition: str, task_id: str, config_id: str) -> Enqueue:
+def nudge(scope: Scope, task_id: str, config_id: str) -> Enqueue:
     """Have somebody look whether there is something to deliver."""
-    return Enqueue(WEBHOOKS, push_key(task_id, config_id), lane=lane_of(partition), max_attempts=ATTEMPTS)
+    return Enqueue(WEBHOOKS, push_key(task_id, config_id), lane=lane_of(scope), max_attempts=ATTEMPTS)

@@ -46,7 +46,7 @@ from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.parts import encoded_part, plain
 from keelbolt.tasks.relay_output import RelayOutput
 from keelbolt.tasks.steps import RELAYED, Policy, Unwind
-from keelbolt.tasks.traces import step_span
+from keelbolt.tasks.traces import watched_step
 from keelbolt.tasks.view import StepView
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Relay:
             elif self._remote is None and not await self._repeatable():
                 await self._steps.ask_in_doubt(self._key)
                 raise Unwind
-            with step_span(self._run.runner.tracing, self._key):
+            with watched_step(self._run.runner, self._key):
                 return await self._answer()
         finally:
             self._run.relays -= 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pydantic_core import from_json
 
-from keelbolt.storage import Entry, WorkItem
+from keelbolt.storage import Entry, Scope, WorkItem
 from keelbolt.tasks.families import EVENTS, QUEUE
 from keelbolt.tasks.store import StoredTask, TaskStore
 
@@ -86,14 +86,14 @@ class TaskReport:
         return [step for step in self.steps if step.in_doubt]
 
 
-async def report(store: TaskStore, partition: str, task_id: str) -> TaskReport:
+async def report(store: TaskStore, scope: Scope, task_id: str) -> TaskReport:
     """Look into a task. Raises TaskNotFoundError."""
-    task = await store.load(partition, task_id)
-    item = await store.kernel.work(partition, QUEUE, task_id)
-    log = await store.kernel.log_state(partition, EVENTS, task_id)
+    task = await store.load(scope, task_id)
+    item = await scope.work(QUEUE, task_id)
+    log = await scope.log_state(EVENTS, task_id)
     found = TaskReport(task, item, log.floor)
     steps = {(task.view.turn, name): (step.state, step.run, None) for name, step in task.view.steps.items()}
-    known = await _read(store, found)
+    known = await _read(found)
     held = item is not None and item.holder is not None
     for (turn, name), (state, run, at) in (steps | known).items():
         if not name.startswith("~"):  # a sleep
@@ -109,11 +109,11 @@ async def report(store: TaskStore, partition: str, task_id: str) -> TaskReport:
 Known = dict[tuple[int, str], tuple[str, int, int | None]]  # (turn, step) → state, run, when
 
 
-async def _read(store: TaskStore, found: TaskReport) -> Known:
+async def _read(found: TaskReport) -> Known:
     """Collect attempts, steering and errors; return the steps of all turns that the log still holds."""
     known: Known = {}
     turn = run = attempt = 0
-    async for entry in _entries(store, found.task):
+    async for entry in _entries(found.task):
         body = from_json(entry.data) if entry.kind in ("attempt", "step", "steer", "error") else {}
         match entry.kind:
             case "attempt":
@@ -133,10 +133,10 @@ async def _read(store: TaskStore, found: TaskReport) -> Known:
     return known if not found.floor else {}
 
 
-async def _entries(store: TaskStore, task: StoredTask) -> AsyncIterator[Entry]:
+async def _entries(task: StoredTask) -> AsyncIterator[Entry]:
     after = None
     while True:
-        page = await store.kernel.read_log(task.partition, EVENTS, task.record.task_id, after=after)
+        page = await task.scope.read_log(EVENTS, task.record.task_id, after=after)
         for entry in page.entries:
             yield entry
         if not page.entries or page.entries[-1].seq >= page.head:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from keelbolt.storage import Scope
+
 MAX_WAITING = 1000  # requests whose turn has not begun here; the oldest is dropped first
 
-Key = tuple[str, str, str]  # partition, task, message
+Key = tuple[Scope, str, str]  # of the owner; task, message
 
 
 class RequestContexts:

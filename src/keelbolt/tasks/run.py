@@ -40,7 +40,7 @@ from keelbolt.tasks.run_state import (
     step,
 )
 from keelbolt.tasks.steps import Steps, Suspend, Unwind
-from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.store import StoredTask, TaskKey
 
 if TYPE_CHECKING:
     from keelbolt.tasks.runner import Runner
@@ -60,7 +60,8 @@ class Run:
         self.store = runner.store
         self.settings = runner.settings
         self.dependencies = runner.dependencies
-        self.partition = journal.task.partition
+        self.scope = journal.claim.scope
+        self.key: TaskKey = (self.scope, journal.claim.key)
         self.journal = journal
         view = journal.task.view
         self.state = RunState(
@@ -76,10 +77,6 @@ class Run:
         self.steps: Steps  # of the turn that runs
         self._ear: Ear | None = None
         self.relays = 0  # agents that the worker waits for, which have limits of their own
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.partition, self.journal.claim.key
 
     @property
     def _fields(self) -> dict[str, Any]:
@@ -388,7 +385,7 @@ class Run:
         over = certain and not self.journal.unsure and self.journal.task.view.over
         try:
             done = claim.complete() if over else claim.release(ready_in=ready_in)
-            await self.store.kernel.commit(self.partition, done)
+            await self.scope.commit(done)
         except CommitRefused:
             pass
         except KeelboltError as error:

@@ -9,13 +9,13 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
-from keelbolt.leases import Lease, cancelled, give_back
+from keelbolt.leases import Lease, Outage, cancelled, give_back
 from keelbolt.observability.masking import masked
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.pulse import Pulse
 from keelbolt.observability.tracing import Tracing
 from keelbolt.protocol.types import Message, TaskState
-from keelbolt.storage import Claim, QueueTopic, Release
+from keelbolt.storage import Claim, QueueTopic, Release, Scope
 from keelbolt.tasks.dependencies import Dependencies
 from keelbolt.tasks.events import Events
 from keelbolt.tasks.families import QUEUE
@@ -28,7 +28,7 @@ from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.request_contexts import RequestContexts
 from keelbolt.tasks.run import Run
 from keelbolt.tasks.settings import TaskSettings
-from keelbolt.tasks.store import StoredTask, TaskStore
+from keelbolt.tasks.store import StoredTask, TaskKey, TaskStore
 from keelbolt.tasks.traces import traced
 from keelbolt.tasks.worker import Handler
 
@@ -67,12 +67,12 @@ class Runner:
         self.dependencies = dependencies
         self.hooks = hooks
         self.tracing = tracing
-        self._metrics = metrics
+        self.metrics = metrics
         self.pulse = Pulse()
         self._lease = Lease(
             store.kernel, seconds=settings.lease_seconds, heartbeat=settings.heartbeat_seconds, lost=self._lost
         )
-        self.runs: dict[tuple[str, str], Run] = {}
+        self.runs: dict[TaskKey, Run] = {}
         self.requests = RequestContexts()
         self._reserved = 0
         self._draining = False
@@ -80,9 +80,9 @@ class Runner:
         self._freed = asyncio.Event()
         self._claiming: asyncio.Task[None] | None = None
         self._beginning: set[asyncio.Task[None]] = set()
-        self._suspect: tuple[str, str] | None = None  # a task with few attempts left, which begins here
+        self._suspect: TaskKey | None = None  # a task with few attempts left, which begins here
         self._cleared = asyncio.Event()
-        self._failing_since: float | None = None  # since when no task can be claimed
+        self._outage = Outage("no task can be claimed", logger)
 
     # -------------------------------------------------------------------------------------------------- life cycle
 
@@ -182,16 +182,16 @@ class Runner:
         if state.terminal:
             seconds = (task.record.updated - task.record.created) / 1_000_000
             self.pulse.end(seconds, failed=state is TaskState.failed)
-            if self._metrics is not None:
-                self._metrics.task_ended(state.name, seconds)
-        if self._metrics is not None:
-            self._metrics.tasks[state.name] += 1
+            if self.metrics is not None:
+                self.metrics.task_ended(state.name, seconds)
+        if self.metrics is not None:
+            self.metrics.tasks[state.name] += 1
         if self.hooks is not None:
             self._spawn(self.hooks.tell(task.record.task_id, state))
 
     def _count(self, event: str) -> None:
-        if self._metrics is not None:
-            self._metrics.events[event] += 1
+        if self.metrics is not None:
+            self.metrics.events[event] += 1
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -222,11 +222,12 @@ class Runner:
         try:
             claims = await self.store.kernel.claim(QUEUE, name, limit=limit, lease_seconds=self.settings.lease_seconds)
         except Exception as error:  # noqa: BLE001 - a process that claims nothing more would look healthy
-            self._storage_failed(error)
+            if self._outage.failed(error):
+                self._count("storage_outages")
             claims = ()
             await asyncio.sleep(POLL_SECONDS)
         else:
-            self._storage_answers()
+            self._outage.ended()
         finally:
             self._reserved -= limit
         if name != self.name:  # the lease was given up meanwhile: nobody would renew it for these
@@ -238,19 +239,6 @@ class Runner:
             self._spawn(self._begin(claim))
         return len(claims)
 
-    def _storage_failed(self, error: Exception) -> None:
-        """Log the first of several failures in a row."""
-        if self._failing_since is None:
-            self._failing_since = asyncio.get_running_loop().time()
-            self._count("storage_outages")
-            logger.warning("storage lost: no task can be claimed until it answers again: %s", error)
-
-    def _storage_answers(self) -> None:
-        if self._failing_since is not None:
-            seconds = asyncio.get_running_loop().time() - self._failing_since
-            self._failing_since = None
-            logger.warning("storage found: it answers again after %.1f s, and tasks are claimed", seconds)
-
     async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """What is begun of these. A task with few attempts left may be what ended the processes before, or may only
         have been in them. So these are begun one at a time: the others are given back first, and nothing more is
@@ -259,11 +247,11 @@ class Runner:
         suspects = [claim for claim in claims if max(2, claim.max_attempts - 1) <= claim.attempt <= claim.max_attempts]
         if not suspects:
             return claims
-        self._suspect = (suspects[0].partition, suspects[0].key)
+        self._suspect = (suspects[0].scope, suspects[0].key)
         self._cleared.clear()
         for claim in suspects[1:]:
             try:
-                await self.store.kernel.commit(claim.partition, claim.release(ready_in=POLL_SECONDS))
+                await claim.scope.commit(claim.release(ready_in=POLL_SECONDS))
             except CommitRefused:
                 pass
             except KeelboltError:
@@ -277,7 +265,7 @@ class Runner:
             pass  # somebody else was faster
         except TaskTerminalStateError:  # it was ended meanwhile, from outside
             with contextlib.suppress(KeelboltError):
-                await self.store.kernel.commit(claim.partition, claim.complete())
+                await claim.scope.commit(claim.complete())
         except StorageUnavailable as error:
             logger.warning("task %s could not be begun: %s", claim.key, error, extra=log_fields(claim))
             self.give_back_later(claim)
@@ -286,18 +274,18 @@ class Runner:
             await self.attempt_failed(claim, error)
         finally:
             self.unreserve()
-            key = (claim.partition, claim.key)
+            key = (claim.scope, claim.key)
             if key == self._suspect and key not in self.runs:
                 self._cleared.set()
 
     async def _begin_or_end(self, claim: Claim) -> None:
-        task = await self.store.find(claim.partition, claim.key)
+        task = await self.store.find(claim.scope, claim.key)
         if task is None:
-            await self.store.kernel.commit(claim.partition, claim.complete())
+            await claim.scope.commit(claim.complete())
             return
         state = task.view.state
         if state.paused or task.view.over:  # a nudge that came too late
-            await self.store.kernel.commit(claim.partition, claim.complete())
+            await claim.scope.commit(claim.complete())
             return
         journal = Journal(self.store, self.events, task, claim)
         if claim.exhausted:
@@ -324,27 +312,25 @@ class Runner:
             body["took"] = took
         return OtherNote("attempt", body)
 
-    def orphaned(self, partition: str, task_id: str) -> None:
+    def orphaned(self, scope: Scope, task_id: str) -> None:
         """A task may have been claimed in this process's name by a commit that nobody waited for: give it to others."""
-        self._spawn(self._release_orphan(partition, task_id))
+        self._spawn(self._release_orphan(scope, task_id))
 
-    async def _release_orphan(self, partition: str, task_id: str) -> None:
-        kernel = self.store.kernel
+    async def _release_orphan(self, scope: Scope, task_id: str) -> None:
         try:
-            await kernel.flush()
-            item = await kernel.work(partition, QUEUE, task_id)
-            if item is not None and item.holder == self.name and (partition, task_id) not in self.runs:
-                await kernel.commit(partition, Release(QUEUE, task_id, item.fence))
+            await self.store.kernel.flush()
+            item = await scope.work(QUEUE, task_id)
+            if item is not None and item.holder == self.name and (scope, task_id) not in self.runs:
+                await scope.commit(Release(QUEUE, task_id, item.fence))
         except KeelboltError as error:
             logger.warning("task %s waits for the end of a lease: %s", task_id, error)
 
     async def attempt_failed(self, claim: Claim, error: Exception) -> None:
         """A task could not be run, and not because the store was away: the attempt counts, and the last one ends it."""
-        self._count("failed_attempts")
         try:
             if claim.attempt < claim.max_attempts:
-                again = claim.retry(_reason(error), ready_in=AGAIN_SECONDS)
-                await self.store.kernel.commit(claim.partition, again)
+                self._count("retries")
+                await claim.scope.commit(claim.retry(_reason(error), ready_in=AGAIN_SECONDS))
             else:
                 await self._give_up(claim, error)
         except CommitRefused:
@@ -356,13 +342,13 @@ class Runner:
     async def _give_up(self, claim: Claim, error: Exception) -> None:
         reason = _reason(error)
         try:
-            task = await self.store.load(claim.partition, claim.key)
+            task = await self.store.load(claim.scope, claim.key)
             journal = Journal(self.store, self.events, task, claim)
             await self._dead_letter(journal, GIVEN_UP, reason, [error_note(error)])
         except (StorageUnavailable, CommitRefused):
             raise
         except KeelboltError:  # not even its end can be written: at least it is among the dead letters
-            await self.store.kernel.commit(claim.partition, claim.bury(reason))
+            await claim.scope.commit(claim.bury(reason))
             self._log_dead_letter(claim, reason)
 
     async def _dead_letter(self, journal: Journal, words: str, reason: str, before: Sequence[Note] = ()) -> None:
@@ -389,7 +375,7 @@ class Runner:
 
     def give_back_later(self, claim: Claim) -> None:
         """See `give_back`."""
-        self._spawn(give_back(self.store.kernel, claim, every=POLL_SECONDS, unless=lambda: self._draining))
+        self._spawn(give_back(claim, every=POLL_SECONDS, unless=lambda: self._draining))
 
     # ------------------------------------------------------------------------------------------------------- lease
 

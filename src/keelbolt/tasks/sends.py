@@ -20,7 +20,7 @@ from pydantic_core import from_json
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import IdempotencyKeyReused, InvalidTaskRequest, MessageReused
 from keelbolt.protocol.types import Message
-from keelbolt.storage import Insert, Kernel
+from keelbolt.storage import Insert, Scope
 from keelbolt.tasks.families import SENDS
 from keelbolt.tasks.settings import RepeatedSend
 
@@ -53,13 +53,13 @@ class Send(Struct, frozen=True, gc=False):
         body = b'{"digest":"%b"}' % self._digest().encode()
         return [Insert(SENDS, key, body, {"task": task_id}) for key in self.keys]
 
-    async def reached(self, kernel: Kernel, partition: str) -> str | None:
+    async def reached(self, scope: Scope) -> str | None:
         """The task that this message reached before, or None.
 
         Raises IdempotencyKeyReused, or MessageReused with ``repeated_send="same"``, if the body was another one then.
         """
         for key in self.keys:
-            found = await kernel.get(partition, SENDS, key)
+            found = await scope.get(SENDS, key)
             if found is None:
                 continue
             kind = key.partition(":")[0]

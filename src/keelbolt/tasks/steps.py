@@ -18,7 +18,7 @@ from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import Note, OtherNote
 from keelbolt.tasks.parts import agent_message, data_part, plain, text_part
-from keelbolt.tasks.traces import step_span
+from keelbolt.tasks.traces import watched_step
 from keelbolt.tasks.view import StepView
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Steps:
         await self._begin(key, barrier=policy != "retry")
         inside = _enclosing.set((*_enclosing.get(), key))
         try:
-            with step_span(self._run.runner.tracing, key):
+            with watched_step(self._run.runner, key):
                 result = await _called(call)
         except Exception as error:
             await self.note(key, "failed", error=type(error).__name__)
@@ -141,7 +141,7 @@ class Steps:
         """The recorded result of a step."""
         if known.result is None and known.stored:
             task = self._run.journal.task
-            known.result = await self._run.store.step_result(task.partition, task.record.task_id, task.view.turn, key)
+            known.result = await self._run.store.step_result(task, key)
         return known.result
 
     async def _begin(self, key: str, *, barrier: bool) -> None:

@@ -20,7 +20,7 @@ from keelbolt.errors import (
 )
 from keelbolt.protocol.extensions import GENERATION
 from keelbolt.protocol.types import Message, Task, TaskState
-from keelbolt.storage import Clock, Delete, Kernel, Operation, Put
+from keelbolt.storage import Clock, Delete, Kernel, Operation, Put, Scope
 from keelbolt.tasks.families import EVENTS, SEGMENTS, SNAPSHOTS, TASKS
 from keelbolt.tasks.ids import is_task_id
 from keelbolt.tasks.notes import read_note
@@ -30,11 +30,13 @@ from keelbolt.tasks.view import SNAPSHOT_ENTRIES, Spool, TaskView, step_key
 FIRST_PAGE = SNAPSHOT_ENTRIES + 44  # most tasks are read whole by one page, and then need no snapshot
 LOAD_TRIES = 5
 
+TaskKey = tuple[Scope, str]  # a task of any owner, by its id
+
 
 class StoredTask(Struct):
     """A task as it was read: its record, and what its log amounts to."""
 
-    partition: str
+    scope: Scope
     record: TaskRecord
     view: TaskView
 
@@ -52,77 +54,72 @@ class StoredTask(Struct):
 
 
 class TaskStore:
-    """The tasks of all partitions of one kernel."""
+    """The tasks of one kernel."""
 
     def __init__(self, kernel: Kernel, *, clock: Clock | None = None) -> None:
         self.kernel = kernel
         self.clock = clock or Clock()
         self.tell_transitions = False  # put the states a task went through into its metadata
 
-    async def record(self, partition: str, task_id: str) -> TaskRecord | None:
+    async def record(self, scope: Scope, task_id: str) -> TaskRecord | None:
         try:
-            found = await self.kernel.get(partition, TASKS, task_id)
+            found = await scope.get(TASKS, task_id)
         except InvalidName:  # no task has such an id
             return None
         return TaskRecord.of(found) if found is not None else None
 
-    async def take_in(self, partition: str, task_id: str) -> None:
+    async def take_in(self, scope: Scope, task_id: str) -> None:
         """Make the task known to the kernel, where another storage keeps it."""
 
-    async def find(self, partition: str, task_id: str) -> StoredTask | None:
+    async def find(self, scope: Scope, task_id: str) -> StoredTask | None:
         """The task, or None. Whatever is written meanwhile, the answer is a state that was stored at some moment."""
         for _ in range(LOAD_TRIES):
-            record = await self.record(partition, task_id)
+            record = await self.record(scope, task_id)
             if record is None:
                 return None
-            view = await self._view(partition, record)
+            view = await self._view(scope, record)
             if view is not None:
-                return StoredTask(partition, record, view)
+                return StoredTask(scope, record, view)
         raise StorageCorrupt(f"task {task_id}: its log and its snapshot don't fit together")
 
-    async def load(self, partition: str, task_id: str) -> StoredTask:
+    async def load(self, scope: Scope, task_id: str) -> StoredTask:
         """The task; raises TaskNotFoundError."""
         if not isinstance(task_id, str) or not task_id:
             raise InvalidTaskRequest("a task id is a string that is not empty")
-        found = await self.find(partition, task_id) if is_task_id(task_id) else None
+        found = await self.find(scope, task_id) if is_task_id(task_id) else None
         if found is None:
             raise TaskNotFoundError(task_id)
         return found
 
-    async def _view(self, partition: str, record: TaskRecord) -> TaskView | None:
-        page = await self.kernel.read_log(partition, EVENTS, record.task_id, limit=FIRST_PAGE)
+    async def _view(self, scope: Scope, record: TaskRecord) -> TaskView | None:
+        page = await scope.read_log(EVENTS, record.task_id, limit=FIRST_PAGE)
         if page.floor == 0 and (not page.entries or page.entries[-1].seq >= page.head):
             view = TaskView(record.task_id, record.context_id)
             view.apply(map(read_note, page.entries))
             return view
-        snapshot = await self.kernel.get(partition, SNAPSHOTS, record.task_id)
+        snapshot = await scope.get(SNAPSHOTS, record.task_id)
         if snapshot is None and page.floor > 0:
             return None
         if snapshot is None:
             view = TaskView(record.task_id, record.context_id)
         else:
             view = TaskView.from_index(record.task_id, record.context_id, snapshot.body)
-        try:
-            await self.catch_up(partition, view)
-        except LogTrimmed:
-            return None
-        return view
-
-    async def catch_up(self, partition: str, view: TaskView) -> None:
-        """Take in what was appended since."""
         while True:
-            page = await self.kernel.read_log(partition, EVENTS, view.task_id, after=view.head)
+            try:
+                page = await scope.read_log(EVENTS, view.task_id, after=view.head)
+            except LogTrimmed:
+                return None
             view.apply(map(read_note, page.entries))
             if view.head >= page.head:
-                return
+                return view
 
     # ----------------------------------------------------------------------------------------------------- spools
 
-    async def values(self, partition: str, task_id: str, spool: Spool, *, last: int | None = None) -> list[bytes]:
+    async def values(self, task: StoredTask, spool: Spool, *, last: int | None = None) -> list[bytes]:
         """The values of a spool, as stretches of JSON with commas between them; with ``last`` only those that hold
         the last so many values. Raises LookupError when the spool was replaced meanwhile.
         """
-        keys = spool.keys(task_id)
+        keys = spool.keys(task.task_id)
         if last is not None:
             wanted = last - len(spool.tail)
             number = len(keys)
@@ -130,7 +127,7 @@ class TaskStore:
                 number -= 1
                 wanted -= spool.segments[number]
             keys = keys[number:]
-        segments = [] if not keys else await self.kernel.get_many(partition, SEGMENTS, keys)
+        segments = [] if not keys else await task.scope.get_many(SEGMENTS, keys)
         found = [zlib.decompress(segment.body) for segment in segments if segment is not None]
         if len(found) < len(keys):
             raise LookupError
@@ -139,31 +136,29 @@ class TaskStore:
     async def rewound(self, task: StoredTask) -> dict[str, bytes]:
         """The artifacts that an earlier run of this turn wrote to, as they were before the turn."""
         return {
-            key: await self.before_turn(task.partition, task.record.task_id, artifact.parts)
+            key: await self._before_turn(task, artifact.parts)
             for key, artifact in task.view.artifacts.items()
             if artifact.turn == task.view.turn and artifact.run < task.view.run
         }
 
-    async def before_turn(self, partition: str, task_id: str, spool: Spool) -> bytes:
+    async def _before_turn(self, task: StoredTask, spool: Spool) -> bytes:
         """What was in a spool before the turn that wrote to it last, as the inside of a JSON array."""
         number, place = spool.mark
         earlier = Spool(spool.name, spool.segments[:number], spool.tail[:place])
-        return b",".join(await self.values(partition, task_id, earlier))
+        return b",".join(await self.values(task, earlier))
 
-    async def step_result(self, partition: str, task_id: str, turn: int, step: str) -> Any:
-        """The large result of a step, which lies beside the snapshot."""
-        found = await self.kernel.get(partition, SEGMENTS, step_key(task_id, turn, step))
+    async def step_result(self, task: StoredTask, step: str) -> Any:
+        """The large result of a step of the current turn, which lies beside the snapshot."""
+        found = await task.scope.get(SEGMENTS, step_key(task.task_id, task.view.turn, step))
         if found is None:
-            raise StorageCorrupt(f"task {task_id}: the result of the step {step!r} is missing")
+            raise StorageCorrupt(f"task {task.task_id}: the result of the step {step!r} is missing")
         return from_json(zlib.decompress(found.body))
 
     async def artifacts_json(self, task: StoredTask) -> list[bytes]:
         artifacts = list(task.view.artifacts.values())
         if not any(artifact.parts.segments for artifact in artifacts):  # the usual case: everything is at hand
             return [artifact.json() for artifact in artifacts]
-        values = await asyncio.gather(
-            *(self.values(task.partition, task.view.task_id, artifact.parts) for artifact in artifacts)
-        )
+        values = await asyncio.gather(*(self.values(task, artifact.parts) for artifact in artifacts))
         return [
             b'{%b,"parts":[%b]}' % (artifact.about, b",".join(parts))
             for artifact, parts in zip(artifacts, values, strict=True)
@@ -184,7 +179,7 @@ class TaskStore:
         view = task.view
         if length == 0:
             return b""
-        values = await self.values(task.partition, view.task_id, view.history, last=length)
+        values = await self.values(task, view.history, last=length)
         total = sum(view.history.segments) + len(view.history.tail)
         if length is None or length >= total:
             return b",".join(values)
@@ -209,7 +204,7 @@ class TaskStore:
             try:
                 return await self._task_json(task, history_length, include_artifacts, generation)
             except LookupError:  # an artifact was replaced meanwhile
-                task = await self.load(task.partition, task.record.task_id)
+                task = await self.load(task.scope, task.record.task_id)
         raise StorageCorrupt(f"task {task.record.task_id}: segments are missing")
 
     async def _task_json(

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pydantic_core import from_json
 
 from keelbolt.errors import CommitRefused, KeelboltError, StorageCorrupt, StorageUnavailable
-from keelbolt.storage import Delete, FieldIn, Head, Put, Query, Record, Trim
+from keelbolt.storage import Delete, FieldIn, Head, Put, Query, Record, Scope, Trim
 from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CURSORS, SWEEPS, TASKS
-from keelbolt.tasks.partitions import all_partitions
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.record import ENDED
 from keelbolt.tasks.retention import RetentionPolicy
@@ -50,20 +49,20 @@ async def sweep(
 ) -> Removed:
     """Go through everything once. ``dry``: only count what would be removed."""
     removed = Removed()
-    async for partition in all_partitions(store):
-        await _Sweep(store, policy, partition, removed, dry=dry).run()
+    async for scope in store.kernel.scopes():
+        await _Sweep(store, policy, scope, removed, dry=dry).run()
         if progress is not None:
             progress(removed)
     return removed
 
 
 class _Sweep:
-    """The sweep of one partition."""
+    """The sweep of one scope."""
 
-    def __init__(self, store: TaskStore, policy: RetentionPolicy, partition: str, removed: Removed, *, dry: bool):
+    def __init__(self, store: TaskStore, policy: RetentionPolicy, scope: Scope, removed: Removed, *, dry: bool):
         self.store = store
         self.policy = policy
-        self.partition = partition
+        self.scope = scope
         self.removed = removed
         self.dry = dry
         self.now = store.clock.wall()
@@ -82,7 +81,7 @@ class _Sweep:
     async def _found(self, query: Query) -> AsyncIterator[tuple[Record, ...]]:
         cursor = None
         while True:
-            page = await self.store.kernel.find(self.partition, query, limit=BATCH, cursor=cursor)
+            page = await self.scope.find(query, limit=BATCH, cursor=cursor)
             if page.records:
                 yield page.records
             cursor = page.cursor
@@ -101,40 +100,40 @@ class _Sweep:
 
     async def _erase_one(self, record: Record) -> bool:
         try:
-            return await erase_task(self.store, self.partition, record.key, version=record.version)
+            return await erase_task(self.store, self.scope, record.key, version=record.version)
         except StorageCorrupt as error:  # the others can still be erased
             logger.error("a task could not be erased: %s", error)  # noqa: TRY400
             return False
 
     async def _forget_context(self, context_id: str) -> None:
         """Nobody needs what was kept about a context whose last task is gone."""
-        kept = await self.store.kernel.get(self.partition, CONTEXTS, context_id)
+        kept = await self.scope.get(CONTEXTS, context_id)
         if kept is None:
             return
         tasks = Query(TASKS, {"context": context_id}, "updated")
-        if (await self.store.kernel.find(self.partition, tasks, limit=1)).records:
+        if (await self.scope.find(tasks, limit=1)).records:
             return
         with contextlib.suppress(CommitRefused):  # it is in use again
-            await self.store.kernel.commit(self.partition, Delete(CONTEXTS, context_id, kept.version))
+            await self.scope.commit(Delete(CONTEXTS, context_id, kept.version))
             self.removed.contexts += 1
 
     # -------------------------------------------------------------------------------------------------------- trim
 
     async def _trim(self, state: str, before: int) -> None:
         """Trim what ended since the last sweep looked, up to ``before``; how far that is, is kept in a record."""
-        mark = await self.store.kernel.get(self.partition, SWEEPS, state)
+        mark = await self.scope.get(SWEEPS, state)
         since = from_json(mark.body)["updated"] if mark is not None else None
         async for records in self._found(Query(TASKS, {"state": state}, "updated", since=since, until=before)):
             self.removed.logs += sum(await asyncio.gather(*(self._trim_one(record.key) for record in records)))
             if not self.dry:
                 body = b'{"updated":%d}' % int(records[-1].fields["updated"])  # type: ignore[arg-type]
-                await self.store.kernel.commit(self.partition, Put(SWEEPS, state, body))
+                await self.scope.commit(Put(SWEEPS, state, body))
 
     async def _trim_one(self, task_id: str) -> bool:
         try:
-            if not await trimming_saves(self.store, self.partition, task_id):
+            if not await trimming_saves(self.store, self.scope, task_id):
                 return False
-            return self.dry or await trim_log(self.store, self.partition, task_id)
+            return self.dry or await trim_log(self.store, self.scope, task_id)
         except StorageUnavailable:
             raise
         except KeelboltError as error:  # one task must not keep the others from being swept
@@ -142,14 +141,14 @@ class _Sweep:
             return False
 
 
-async def trimming_saves(store: TaskStore, partition: str, task_id: str) -> bool:
+async def trimming_saves(store: TaskStore, scope: Scope, task_id: str) -> bool:
     """Whether the log of a finished task takes more space than the snapshot that would replace it."""
-    page = await store.kernel.read_log(partition, EVENTS, task_id, limit=FIRST_PAGE)
+    page = await scope.read_log(EVENTS, task_id, limit=FIRST_PAGE)
     if page.floor >= page.head:
         return False
     if page.floor > 0 or page.entries[-1].seq < page.head:  # such a log has a snapshot already
         return True
-    task = await store.find(partition, task_id)
+    task = await store.find(scope, task_id)
     if task is None:
         return False
     snapshot = snapshot_operations(task.view)
@@ -158,21 +157,20 @@ async def trimming_saves(store: TaskStore, partition: str, task_id: str) -> bool
     )
 
 
-async def trim_log(store: TaskStore, partition: str, task_id: str) -> bool:
+async def trim_log(store: TaskStore, scope: Scope, task_id: str) -> bool:
     """Replace the log of a finished task by its snapshot; the floor of the log shows that. False: nothing to do."""
     while True:
-        log = await store.kernel.log_state(partition, EVENTS, task_id)
+        log = await scope.log_state(EVENTS, task_id)
         if log.floor >= log.head:
             return False
-        task = await store.find(partition, task_id)
-        if task is None or not task.view.state.terminal or await _awaited(store, task):
+        task = await store.find(scope, task_id)
+        if task is None or not task.view.state.terminal or await _awaited(task):
             return False
         snapshot = snapshot_operations(task.view)
         if not snapshot:  # too much for a snapshot: its log is all there is
             return False
         try:
-            await store.kernel.commit(
-                partition,
+            await scope.commit(
                 Head(EVENTS, task_id, task.view.head),
                 FieldIn(TASKS, task_id, "state", ENDED),
                 *snapshot,
@@ -183,12 +181,12 @@ async def trim_log(store: TaskStore, partition: str, task_id: str) -> bool:
         return True
 
 
-async def _awaited(store: TaskStore, task: StoredTask) -> bool:
+async def _awaited(task: StoredTask) -> bool:
     """Whether a webhook has not heard all of it yet: its log is what it is told from."""
     keys = [push_key(task.task_id, config_id) for config_id in task.record.push]
     if not keys:
         return False
-    found = await store.kernel.get_many(task.partition, PUSH_CURSORS, keys)
+    found = await task.scope.get_many(PUSH_CURSORS, keys)
     cursors = [from_json(record.body) for record in found if record is not None]
     active = [cursor for cursor in cursors if cursor["status"] == "active"]
     return len(cursors) < len(keys) or any(cursor["seq"] < task.view.head for cursor in active)

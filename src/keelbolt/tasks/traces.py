@@ -1,15 +1,19 @@
-"""Spans around workers and steps, where tracing is on."""
+"""Spans around workers and steps, and durations of steps, where tracing and metrics are on."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.tasks.worker import Handler
 
 if TYPE_CHECKING:
     from keelbolt.tasks.context import TaskContext
+    from keelbolt.tasks.runner import Runner
 
 
 def traced(handler: Handler, tracing: Tracing) -> Handler:
@@ -22,6 +26,20 @@ def traced(handler: Handler, tracing: Tracing) -> Handler:
     return handle
 
 
-def step_span(tracing: Tracing | None, name: str) -> AbstractContextManager[Any]:
-    """A span around a step."""
-    return nullcontext() if tracing is None else tracing.span(f"keelbolt.step {name}")
+def watched_step(runner: Runner, name: str) -> AbstractContextManager[Any]:
+    """Around a step: its span and its duration."""
+    if runner.tracing is None and runner.metrics is None:
+        return nullcontext()
+    return _watched(runner.tracing, runner.metrics, name)
+
+
+@contextmanager
+def _watched(tracing: Tracing | None, metrics: Metrics | None, name: str) -> Iterator[None]:
+    began, outcome = time.perf_counter(), "failed"
+    try:
+        with nullcontext() if tracing is None else tracing.span(f"keelbolt.step {name}"):
+            yield
+        outcome = "done"
+    finally:
+        if metrics is not None:
+            metrics.step_ended(outcome, time.perf_counter() - began)

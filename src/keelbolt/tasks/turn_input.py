@@ -68,7 +68,7 @@ class TurnInput:
 
     @cached_property
     def _conversation(self) -> Conversation:
-        return Conversation(self._run.store.kernel, self._run.partition, self.context_id, self._run.fence)
+        return Conversation(self._run.scope, self.context_id, self._run.fence)
 
     # ------------------------------------------------------------------------------------------------ the message
 

@@ -148,11 +148,10 @@ class TurnOutput(TurnInput):
     ) -> TaskFile:
         """Keep a file with the task, too large for an artifact; the server has it at ``path``, for the task's owner."""
         self._check()
-        kernel, partition = self._run.store.kernel, self._run.partition
         fence = self._run.fence()
         try:
             return await keep_file(
-                kernel, partition, self.task_id, source, *fence, media_type=media_type, filename=filename
+                self._run.scope, self.task_id, source, *fence, media_type=media_type, filename=filename
             )
         except CommitRefused as refusal:
             raise LeaseLost from refusal

@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 from pydantic_core import from_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.errors import KeelboltError, StorageUnreachable
+from keelbolt.errors import KeelboltError
 from keelbolt.protocol.types import Message, Part, Role, Task
 from keelbolt.storage import Kernel, new_id
 from keelbolt.storage.memory import MemoryKernel
@@ -26,22 +26,10 @@ from keelbolt.tasks.families import EVENTS, QUEUE
 from keelbolt.tasks.store import StoredTask
 from keelbolt.tasks.worker import AnyWorker
 from keelbolt.testing.clock import FakeClock
+from keelbolt.testing.link import KernelLink
 
 SECONDS = 10.0
 LOOK_SECONDS = 0.002
-
-
-class _Process:
-    """The connection of one simulated process to the storage. After a crash no write of the process is possible."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.dead = False
-
-    def __getattr__(self, name: str) -> Any:
-        if self.dead and name != "watch":
-            raise StorageUnreachable
-        return getattr(self.kernel, name)
 
 
 class WorkerHarness:
@@ -72,7 +60,7 @@ class WorkerHarness:
         self._stack = contextlib.AsyncExitStack()
         self._front = TaskEngine(self._kernel, settings=self._settings, clock=self.clock)  # what clients talk to
         self._engine: TaskEngine | None = None
-        self._process: _Process | None = None
+        self._process: KernelLink | None = None
         self._task_id: str | None = None
         self._log: list[tuple[str, Any]] = []
         self._stored: StoredTask | None = None
@@ -90,7 +78,7 @@ class WorkerHarness:
 
     async def _start(self) -> None:
         """Start the process of the worker."""
-        self._process = _Process(self._kernel)
+        self._process = KernelLink(self._kernel)
         self._engine = TaskEngine(
             cast("Kernel", self._process),
             self._worker,
@@ -136,7 +124,7 @@ class WorkerHarness:
         """
         engine, process = self._running(), self._process
         assert process is not None
-        process.dead = True
+        process.cut = True
         assert engine.runner is not None
         name = engine.runner.name
         await engine.runner.abandon()
@@ -217,25 +205,25 @@ class WorkerHarness:
         return self.task
 
     async def _settled(self) -> Task:
-        task_id, partition = self._known(), self._principal.partition
+        task_id, scope = self._known(), self._front.tasks.scope(self._principal)
         async with asyncio.timeout(self._seconds):
             while True:
-                stored = await self._front.store.load(partition, task_id)
+                stored = await self._front.store.load(scope, task_id)
                 if stored.view.over or stored.view.state.paused:
                     break
-                item = await self._kernel.work(partition, QUEUE, task_id)
+                item = await scope.work(QUEUE, task_id)
                 if item is not None and item.holder is None and item.ready_in > 0:
                     break
                 await asyncio.sleep(LOOK_SECONDS)
         return await self._look()
 
     async def _look(self) -> Task:
-        task_id, store, partition = self._known(), self._front.store, self._principal.partition
-        self._stored = await store.load(partition, task_id)
+        task_id, store, scope = self._known(), self._front.store, self._front.tasks.scope(self._principal)
+        self._stored = await store.load(scope, task_id)
         self.task = await store.task(self._stored)
         self._log = []
         while True:
-            page = await self._kernel.read_log(partition, EVENTS, task_id, after=len(self._log))
+            page = await scope.read_log(EVENTS, task_id, after=len(self._log))
             self._log += [(entry.kind, from_json(entry.data)) for entry in page.entries]
             if len(self._log) >= page.head:
                 return self.task

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from pydantic_core import from_json, to_json
 
-from keelbolt.storage import Kernel, Put
+from keelbolt.storage import Put
 from keelbolt.turns.durable.families import TASK_TURNS
 from keelbolt.turns.durable.places import Place
 from keelbolt.turns.durable.scope import under
@@ -14,25 +14,21 @@ from keelbolt.turns.durable.scope import under
 
 @dataclass(frozen=True, slots=True)
 class TaskTurn:
-    """``through`` is the last turn of the task that belongs to it; ``waiting``: the one after it answers ``token``."""
+    """``through`` is the last turn of the task that belongs to it; ``waiting``: the one after it answers ``token``.
+
+    It is kept beside the turns themselves. Only a task that came to a gate has one.
+    """
 
     turn_id: str
     through: int
     token: str | None = None
     waiting: bool = False
 
+    @classmethod
+    async def load(cls, place: Place, task_id: str) -> TaskTurn | None:
+        found = await place.scope.get(TASK_TURNS, under(place.owner, task_id))
+        return None if found is None else cls(**from_json(found.body))
 
-class TaskTurns:
-    """Kept beside the turns themselves. Only a task that came to a gate has an entry."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-
-    async def get(self, place: Place, task_id: str) -> TaskTurn | None:
-        found = await self._kernel.get(place.partition, TASK_TURNS, under(place.owner, task_id))
-        return None if found is None else TaskTurn(**from_json(found.body))
-
-    async def put(self, place: Place, task_id: str, entry: TaskTurn) -> None:
-        fields = {"owner": place.owner, "turn": under(place.owner, entry.turn_id)}
-        body = to_json(asdict(entry))
-        await self._kernel.commit(place.partition, Put(TASK_TURNS, under(place.owner, task_id), body, fields))
+    async def store(self, place: Place, task_id: str) -> None:
+        fields = {"owner": place.owner, "turn": under(place.owner, self.turn_id)}
+        await place.scope.commit(Put(TASK_TURNS, under(place.owner, task_id), to_json(asdict(self)), fields))

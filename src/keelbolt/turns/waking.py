@@ -11,6 +11,7 @@ import logging
 
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import KeelboltError, TaskNotAcceptingMessagesError, TaskNotFoundError, TaskTerminalStateError
+from keelbolt.leases import Outage
 from keelbolt.protocol.types import Message, Part, Role
 from keelbolt.storage import Claim, Kernel, QueueTopic, new_id
 from keelbolt.tasks.envelope import Envelope
@@ -84,24 +85,26 @@ class Waker:
                 logger.warning("the lease of the waker ends by itself: %s", error)
 
     async def _run(self) -> None:
+        outage = Outage("no gate can be looked at", logger)
         with self._kernel.watch(QueueTopic(WAKES)) as watch:
             while True:
                 try:
                     claims = await self._kernel.claim(WAKES, self._name, limit=BATCH, lease_seconds=LEASE_SECONDS)
                     await asyncio.gather(*map(self._wake, claims))
+                    outage.ended()
                 except Exception as error:  # noqa: BLE001 - a waker that stops would look healthy
-                    logger.warning("no gate could be looked at, trying again soon: %s", error)
+                    outage.failed(error)
                     claims = ()
                     await asyncio.sleep(POLL_SECONDS)
                 if not claims:
                     await watch.wait(POLL_SECONDS)
 
     async def _wake(self, claim: Claim) -> None:
-        gate = await self._gates.due(claim.partition, claim.key)
+        gate = await self._gates.due(claim)
         if gate is not None and not gate.settled and gate.deadline is not None:  # this clock is behind
             left = max(POLL_SECONDS, (gate.deadline - now()).total_seconds())
-            await self._kernel.commit(claim.partition, claim.release(ready_in=left))
+            await claim.scope.commit(claim.release(ready_in=left))
             return
         if gate is not None:
             await wake_task(self._tasks, gate)
-        await self._kernel.commit(claim.partition, claim.complete())
+        await claim.scope.commit(claim.complete())

@@ -32,7 +32,7 @@ from keelbolt.turns.primitives import Tokenizable
 from keelbolt.turns.registry import Registry
 from keelbolt.turns.relay import SHOWN, Relay
 from keelbolt.turns.runner import TurnResult, TurnRunner
-from keelbolt.turns.task_turns import TaskTurn, TaskTurns
+from keelbolt.turns.task_turns import TaskTurn
 from keelbolt.turns.waking import WAKE, Waker
 
 CANCEL_SECONDS = 0.1  # how soon a turn is aborted after its task was cancelled
@@ -123,7 +123,6 @@ class TurnWorker(Worker, Dependency):
         self._agent = agent
         self._more = stash
         self._show = frozenset(show)
-        self._turns = TaskTurns(storage.kernel)
         self._opened = False
         self._tasks: TaskManager | None = None
         self._waker: Waker | None = None
@@ -157,16 +156,16 @@ class TurnWorker(Worker, Dependency):
         stash = self._stash(task)
         fresh = f"{task.task_id}.{task.turn}"
         place = self._storage.place(_Named(fresh, Registry(stash)))
-        entry = await self._turns.get(place, task.task_id)
+        entry = await TaskTurn.load(place, task.task_id)
         woken = await self._woken(task)
         if woken is not None:
             entry = TaskTurn(woken.turn_id, task.turn, woken.token)
-            await self._turns.put(place, task.task_id, entry)
+            await entry.store(place, task.task_id)
         elif entry is not None and entry.waiting and entry.through < task.turn:
             if not await self._answered(task, entry, stash):
                 return
             entry = TaskTurn(entry.turn_id, task.turn, entry.token)
-            await self._turns.put(place, task.task_id, entry)
+            await entry.store(place, task.task_id)
         turn_id = entry.turn_id if entry is not None and entry.through >= task.turn else fresh
         under = self._unparked(task, turn_id) or _Under(task, turn_id, place, Relay(task, turn_id, self._show))
         await self._run(under, stash)
@@ -211,7 +210,7 @@ class TurnWorker(Worker, Dependency):
         if entry.through < task.turn:
             again = TaskTurn(entry.turn_id, task.turn, entry.token, waiting=True)
             place = self._storage.place(_Named(entry.turn_id, Registry(self._stash(task))))
-            await self._turns.put(place, task.task_id, again)
+            await again.store(place, task.task_id)
         told = f"{gate.reason} ({problem})" if problem else gate.reason
         hint = reply_hint(gate.schema)
         await task.request_input(f"{told}\n{hint}" if hint else told, data=_question(gate))
@@ -345,7 +344,7 @@ class TurnWorker(Worker, Dependency):
         task, token = under.task, gate.token
         assert token is not None
         entry = TaskTurn(under.turn_id, task.turn, token, waiting=True)
-        await self._turns.put(under.place, task.task_id, entry)
+        await entry.store(under.place, task.task_id)
         await self._ask(task, entry, await self._storage.gates.get(token))
 
     async def _torn(self, task: TaskContext) -> None:

@@ -29,7 +29,6 @@ from keelbolt.storage import (
     Delete,
     FieldIn,
     Insert,
-    Kernel,
     Operation,
     Patch,
     Put,
@@ -37,6 +36,7 @@ from keelbolt.storage import (
     Record,
     Remove,
     Replace,
+    Scope,
     new_id,
 )
 from keelbolt.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, TASKS, WEBHOOKS
@@ -103,15 +103,12 @@ class StoredConfig:
 
 
 class PushConfigs:
-    """Those of all tasks. A partition is its caller's: what another owns is not there.
+    """Those of all tasks. A scope is its caller's: what another owns is not there.
 
     ``hosts`` are the only ones that may receive (see `check_url`). ``sealer`` encrypts what is secret in a config.
     """
 
-    def __init__(
-        self, kernel: Kernel, *, loopback: bool = False, hosts: Sequence[str] = (), sealer: Sealer | None = None
-    ) -> None:
-        self._kernel = kernel
+    def __init__(self, *, loopback: bool = False, hosts: Sequence[str] = (), sealer: Sealer | None = None) -> None:
         self._loopback = loopback
         self._hosts = tuple(hosts)
         self._sealer = sealer
@@ -141,7 +138,7 @@ class PushConfigs:
 
     async def create(
         self,
-        partition: str,
+        scope: Scope,
         task_id: str,
         config: PushConfig,
         version: Version = Version.v1_0,
@@ -158,16 +155,14 @@ class PushConfigs:
         assert config.id is not None
         key = push_key(task_id, config.id)
         for _ in range(RETRIES):
-            task = await self._task(partition, task_id)
+            task = await self._task(scope, task_id)
             known = push_of(task)
             if config.id not in known and len(known) >= MAX_CONFIGS:
                 raise InvalidTaskRequest(f"a task has at most {MAX_CONFIGS} push configs; delete one first")
             stored = StoredConfig(config, version)
             stood = None
             if config.id in known:
-                kept, stood = await asyncio.gather(
-                    self._kernel.get(partition, PUSH_CONFIGS, key), self._kernel.get(partition, PUSH_CURSORS, key)
-                )
+                kept, stood = await asyncio.gather(scope.get(PUSH_CONFIGS, key), scope.get(PUSH_CURSORS, key))
                 if kept is not None:
                     before = StoredConfig.of(kept, self._sealer)
                     stored = replace(stored, secret=before.secret)
@@ -180,28 +175,28 @@ class PushConfigs:
             operations: list[Operation] = [
                 Put(PUSH_CONFIGS, key, stored.json(key, self._sealer), {"task": task_id}),
                 self._names(task, [*known, config.id]),
-                nudge(partition, task_id, config.id),
+                nudge(scope, task_id, config.id),
             ]
             if config.id not in known:
-                begin = after if after is not None else (await self._kernel.log_state(partition, EVENTS, task_id)).head
+                begin = after if after is not None else (await scope.log_state(EVENTS, task_id)).head
                 operations.append(Put(PUSH_CURSORS, key, Cursor(begin, late=True).json()))
             elif stood is not None:  # whoever delivers to the old one notices, and looks again
                 operations.append(Replace(PUSH_CURSORS, key, stood.version, Cursor.of(stood).again().json()))
             else:
                 operations.append(Insert(PUSH_CURSORS, key, Cursor().json()))
-            if await self._committed(partition, operations):
+            if await self._committed(scope, operations):
                 if new:
                     issue(stored.secret)
                 return shown(config, task_id)
         raise StorageBusy("the task changes all the time; try again")
 
-    async def renew_secret(self, partition: str, task_id: str, config_id: str) -> str:
+    async def renew_secret(self, scope: Scope, task_id: str, config_id: str) -> str:
         """Give a config a new signing secret, and return it. Raises TaskNotFoundError."""
         key = push_key(task_id, config_id)
         for _ in range(RETRIES):
             record = None
             with contextlib.suppress(InvalidName):  # no config has such an id
-                record = await self._kernel.get(partition, PUSH_CONFIGS, key)
+                record = await scope.get(PUSH_CONFIGS, key)
             if record is None:
                 raise TaskNotFoundError(task_id, message="There is no such push config.")
             before = StoredConfig.of(record, self._sealer)
@@ -210,14 +205,14 @@ class PushConfigs:
             stored = replace(before, secret=new_signing_secret())
             body = stored.json(key, self._sealer)
             operations = [Replace(PUSH_CONFIGS, key, record.version, body, {"task": task_id})]
-            if await self._committed(partition, operations):
+            if await self._committed(scope, operations):
                 return stored.secret
         raise StorageBusy("the config changes all the time; try again")
 
-    async def delete(self, partition: str, task_id: str, config_id: str | None) -> None:
+    async def delete(self, scope: Scope, task_id: str, config_id: str | None) -> None:
         """Remove it, or all; no error when there is none."""
         for _ in range(RETRIES):
-            task = await self._task(partition, task_id)
+            task = await self._task(scope, task_id)
             known = push_of(task)
             gone = known if config_id is None else [each for each in known if each == config_id]
             if not gone:
@@ -226,12 +221,12 @@ class PushConfigs:
             for each in gone:
                 key = push_key(task_id, each)
                 operations += [Delete(PUSH_CONFIGS, key), Delete(PUSH_CURSORS, key), Remove(WEBHOOKS, key)]
-            if await self._committed(partition, operations):
+            if await self._committed(scope, operations):
                 return
         raise StorageBusy("the task changes all the time; try again")
 
-    async def _task(self, partition: str, task_id: str) -> Record:
-        task = await self._kernel.get(partition, TASKS, task_id)
+    async def _task(self, scope: Scope, task_id: str) -> Record:
+        task = await scope.get(TASKS, task_id)
         if task is None:
             raise TaskNotFoundError(task_id)
         return task
@@ -241,60 +236,60 @@ class PushConfigs:
         unique = list(dict.fromkeys(config_ids))
         return Patch(TASKS, task.key, {"push": push_field(unique) if unique else None}, task.version)
 
-    async def _committed(self, partition: str, operations: Sequence[Operation]) -> bool:
+    async def _committed(self, scope: Scope, operations: Sequence[Operation]) -> bool:
         try:
-            await self._kernel.commit(partition, *operations)
+            await scope.commit(*operations)
         except CommitRefused:
             return False
         return True
 
     # -------------------------------------------------------------------------------------------------------- read
 
-    async def get(self, partition: str, task_id: str, config_id: str | None) -> PushConfig:
+    async def get(self, scope: Scope, task_id: str, config_id: str | None) -> PushConfig:
         """The config; without an id the task's first. Raises TaskNotFoundError, as the specification has it."""
         record: Record | None = None
         if config_id is None:
-            page = await self.list(partition, task_id, page_size=1)
+            page = await self.list(scope, task_id, page_size=1)
             if page.configs:
                 return page.configs[0]
         else:
             with contextlib.suppress(InvalidName):  # no config has such an id
-                record = await self._kernel.get(partition, PUSH_CONFIGS, push_key(task_id, config_id))
+                record = await scope.get(PUSH_CONFIGS, push_key(task_id, config_id))
             if record is not None:
                 return shown(StoredConfig.of(record, self._sealer).config, task_id)
         raise TaskNotFoundError(task_id, message="There is no such push config.")
 
-    async def cursors(self, partition: str, task_id: str, config_ids: Sequence[str]) -> Sequence[Cursor]:
+    async def cursors(self, scope: Scope, task_id: str, config_ids: Sequence[str]) -> Sequence[Cursor]:
         """How far each of these was told."""
         keys = [push_key(task_id, config_id) for config_id in config_ids]
-        found = await self._kernel.get_many(partition, PUSH_CURSORS, keys)
+        found = await scope.get_many(PUSH_CURSORS, keys)
         return [Cursor.of(record) if record is not None else Cursor() for record in found]
 
-    async def replay(self, partition: str, task_id: str, config_id: str, *, after: int | None = None) -> None:
+    async def replay(self, scope: Scope, task_id: str, config_id: str, *, after: int | None = None) -> None:
         """Deliver again what comes after ``after`` (None: go on where it stands), also to one that was given up."""
-        await self.get(partition, task_id, config_id)  # raises when there is none
+        await self.get(scope, task_id, config_id)  # raises when there is none
         key = push_key(task_id, config_id)
         for _ in range(RETRIES):
-            stood = await self._kernel.get(partition, PUSH_CURSORS, key)
+            stood = await scope.get(PUSH_CURSORS, key)
             again = (Cursor.of(stood) if stood is not None else Cursor()).again(after)
             write = Insert(PUSH_CURSORS, key, again.json())
             operations: list[Operation] = [
                 FieldIn(PUSH_CONFIGS, key, "task", (task_id,)),
                 write if stood is None else Replace(PUSH_CURSORS, key, stood.version, again.json()),
-                nudge(partition, task_id, config_id),
+                nudge(scope, task_id, config_id),
             ]
-            if await self._committed(partition, operations):
+            if await self._committed(scope, operations):
                 return
-            await self.get(partition, task_id, config_id)  # it may have been deleted meanwhile
+            await self.get(scope, task_id, config_id)  # it may have been deleted meanwhile
         raise StorageBusy("the webhook is told about events all the time; try again")
 
     async def list(
-        self, partition: str, task_id: str, *, page_size: int | None = None, page_token: str | None = None
+        self, scope: Scope, task_id: str, *, page_size: int | None = None, page_token: str | None = None
     ) -> PushConfigPage:
         query = Query(PUSH_CONFIGS, {"task": task_id})
         limit = min(page_size or PAGE_SIZE, MAX_CONFIGS)
         try:
-            page = await self._kernel.find(partition, query, limit=limit, cursor=page_token or None)
+            page = await scope.find(query, limit=limit, cursor=page_token or None)
         except BadCursor:
             raise InvalidTaskRequest("this page token belongs to another list, or is damaged") from None
         configs = [shown(StoredConfig.of(record, self._sealer).config, task_id) for record in page.records]

@@ -15,11 +15,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from keelbolt.errors import CommitRefused, KeelboltError, LogTrimmed, TaskNotFoundError
-from keelbolt.leases import Lease, cancelled, give_back
+from keelbolt.leases import Lease, Outage, cancelled, give_back
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing, carried
 from keelbolt.protocol.signatures import CardKey
-from keelbolt.storage import Claim, Entry, Head, QueueTopic, Remove, Version
+from keelbolt.storage import Claim, Entry, Head, QueueTopic, Remove, Scope, Version
 from keelbolt.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
 from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.record import TaskRecord
@@ -86,6 +86,7 @@ class Deliverer:
         self._given_back: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._receivers = Receivers(self._freed.set)
+        self._outage = Outage("no webhook can be claimed", logger)
         self._held = 0  # those that wait for their next try
         self._claiming: asyncio.Task[None] | None = None
         self._lease = Lease(
@@ -111,6 +112,8 @@ class Deliverer:
         self._claiming = None
 
     def _lost(self) -> None:
+        if self._metrics is not None:
+            self._metrics.events["lease_losses"] += 1
         for task in self._running:
             task.cancel()
 
@@ -135,13 +138,14 @@ class Deliverer:
         try:
             claims = await self._kernel.claim(WEBHOOKS, name, limit=limit, lease_seconds=self.settings.lease_seconds)
         except KeelboltError as error:
-            logger.warning("no webhook could be claimed, trying again soon: %s", error)
+            self._outage.failed(error)
             await asyncio.sleep(POLL_SECONDS)
             return 0
         except Exception:
-            logger.exception("no webhook could be claimed, trying again soon")
+            logger.exception("no webhook could be claimed; retried in %g s", BROKEN_SECONDS)
             await asyncio.sleep(BROKEN_SECONDS)
             return 0
+        self._outage.ended()
         for claim in claims:
             if name != self._lease.name:  # the lease was given up meanwhile: nobody would renew it for these
                 self._give_back_later(claim)
@@ -178,7 +182,7 @@ class Deliverer:
 
     async def _let_go(self, claim: Claim, seconds: float) -> None:
         try:
-            await self._kernel.commit(claim.partition, claim.release(ready_in=seconds))
+            await claim.scope.commit(claim.release(ready_in=seconds))
         except CommitRefused:
             pass  # it is not ours any more
         except KeelboltError as error:
@@ -187,7 +191,7 @@ class Deliverer:
 
     def _give_back_later(self, claim: Claim) -> None:
         """See `give_back`."""
-        task = asyncio.create_task(give_back(self._kernel, claim, every=POLL_SECONDS))
+        task = asyncio.create_task(give_back(claim, every=POLL_SECONDS))
         self._given_back.add(task)
         task.add_done_callback(self._given_back.discard)
 
@@ -197,25 +201,25 @@ class Deliverer:
         """One look at a config and its task: deliver what is new, say what becomes of the work. False: look again."""
         task_id = push_ids(claim.key)[0]
         found, record, stored = await asyncio.gather(
-            self._kernel.get(claim.partition, PUSH_CONFIGS, claim.key),
-            self._store.record(claim.partition, task_id),
-            self._kernel.get(claim.partition, PUSH_CURSORS, claim.key),
+            claim.scope.get(PUSH_CONFIGS, claim.key),
+            self._store.record(claim.scope, task_id),
+            claim.scope.get(PUSH_CURSORS, claim.key),
         )
         if found is None or record is None:
-            await self._kernel.commit(claim.partition, claim.complete())
+            await claim.scope.commit(claim.complete())
             return True
-        progress = Progress(self._kernel, claim, stored)
+        progress = Progress(claim, stored)
         cursor = progress.cursor
         wait = cursor.retry_at - self._now()
         if cursor.status == "failed" and stored is not None:  # events wake it; only a replay makes it active again
             await self._hold(HOLD_SECONDS)
             unchanged = Version(PUSH_CURSORS, claim.key, stored.version)
-            await self._kernel.commit(claim.partition, unchanged, claim.bury(cursor.error or "given up"))
+            await claim.scope.commit(unchanged, claim.bury(cursor.error or "given up"))
         elif wait > 0:  # events wake also one that failed, whose time has not come
             if self._held < MAX_WAITING:
                 await self._hold(min(wait, HOLD_SECONDS))
                 return False
-            await self._kernel.commit(claim.partition, claim.release(ready_in=min(wait, LONGEST_SECONDS)))
+            await claim.scope.commit(claim.release(ready_in=min(wait, LONGEST_SECONDS)))
         else:
             try:
                 config = StoredConfig.of(found, self._sealer)
@@ -240,7 +244,7 @@ class Deliverer:
     async def _tell(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: Progress) -> None:
         """Deliver what is in the log, until nothing is left or a delivery fails."""
         while await self._post_new(claim, config, record, progress):
-            now = await self._store.record(claim.partition, record.task_id) if progress.cursor.late else None
+            now = await self._store.record(claim.scope, record.task_id) if progress.cursor.late else None
             if now is not None and not (now.state.terminal or now.state.paused):
                 await progress.end(progress.cursor, claim.release(ready_in=LOOK_AGAIN_SECONDS))
                 return
@@ -258,18 +262,21 @@ class Deliverer:
     async def _post_new(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: Progress) -> bool:
         """Post the events after the cursor; return False when one did not arrive, and the work is put off."""
         while True:
-            entries, head = await self._entries(claim.partition, record, progress.cursor.seq)
+            entries, head = await self._entries(claim.scope, record, progress.cursor.seq)
             for entry in entries:
                 if not wanted(entry, config.version):
                     progress.cursor = progress.cursor.arrived(entry.seq, counted=False)
                     continue
                 with self._span(record, entry):
-                    letter = await self._letters.write(claim.partition, record, config, entry)
+                    letter = await self._letters.write(claim.scope, record, config, entry)
                     answer = await self._post(letter)
                 if not answer.ok:
                     await self._failed(claim, progress, answer)
                     return False
-                arrived = progress.cursor.tried(self._now(), answer.code).arrived(entry.seq)
+                now = self._now()
+                if self._metrics is not None:
+                    self._metrics.webhook_lag.add(max(0.0, now - entry.at / 1_000_000))
+                arrived = progress.cursor.tried(now, answer.code).arrived(entry.seq)
                 if entry.seq < head:
                     await progress.moved(arrived)
                 else:  # the last one for now: its cursor is saved with the end of this work
@@ -284,13 +291,13 @@ class Deliverer:
         parent = carried(record.turn.request)
         return self._tracing.span("keelbolt.webhook", "client", parent=parent, task=record.task_id, seq=entry.seq)
 
-    async def _entries(self, partition: str, record: TaskRecord, after: int) -> tuple[Sequence[Entry], int]:
+    async def _entries(self, scope: Scope, record: TaskRecord, after: int) -> tuple[Sequence[Entry], int]:
         try:
-            page = await self._kernel.read_log(partition, EVENTS, record.task_id, after=after)
+            page = await scope.read_log(EVENTS, record.task_id, after=after)
         except LogTrimmed as trimmed:  # the receiver was away for longer than the log is kept: it hears how it stands
-            page = await self._kernel.read_log(partition, EVENTS, record.task_id)
+            page = await scope.read_log(EVENTS, record.task_id)
             if not page.entries:
-                now = await self._store.record(partition, record.task_id) or record
+                now = await self._store.record(scope, record.task_id) or record
                 return [Entry(trimmed.head, "status", b'{"status":%b}' % now.status, now.updated)], trimmed.head
         return page.entries, page.head
 

@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 from keelbolt.protocol import v03, v1
 from keelbolt.protocol.signatures import CardKey
 from keelbolt.protocol.versions import Version
-from keelbolt.storage import Entry
+from keelbolt.storage import Entry, Scope
 from keelbolt.tasks.files import with_addresses
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.record import TaskRecord
@@ -50,12 +50,12 @@ class Letters:
         self._carrier = carrier
         self._address = address  # of the server, for links to files
 
-    async def write(self, partition: str, record: TaskRecord, stored: StoredConfig, entry: Entry) -> Letter:
+    async def write(self, scope: Scope, record: TaskRecord, stored: StoredConfig, entry: Entry) -> Letter:
         config = stored.config
         if stored.version is Version.v1_0:
             body, content_type = self._event(record, entry), "application/a2a+json"
         else:
-            body, content_type = await self._task(partition, record.task_id, entry), "application/json"
+            body, content_type = await self._task(scope, record.task_id, entry), "application/json"
         delivery_id = f"{_plain(record.task_id)}:{_plain(config.id or '')}:{entry.seq}"
         moment = self._store.clock.wall() // 1_000_000
         headers = {"Content-Type": content_type, "User-Agent": "keelbolt"}
@@ -70,9 +70,9 @@ class Letters:
             headers |= self._carrier()
         return Letter(config.url, body, headers)
 
-    async def _task(self, partition: str, task_id: str, entry: Entry) -> bytes:
+    async def _task(self, scope: Scope, task_id: str, entry: Entry) -> bytes:
         """The task, with the status of this event: what was told later comes later."""
-        task = await self._store.load(partition, task_id)
+        task = await self._store.load(scope, task_id)
         task.view.status = to_json(from_json(entry.data)["status"])
         return v03.task(with_addresses(await self._store.task_json(task), self._address))
 

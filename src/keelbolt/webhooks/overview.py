@@ -1,20 +1,17 @@
-"""How webhooks stand, for whoever looks after them: without anything secret."""
+"""How webhooks stand, for their operators: without anything secret."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.protocol.requests import PushConfig
 from keelbolt.protocol.types import timestamp
 from keelbolt.protocol.versions import Version
-from keelbolt.storage import Query, Record
+from keelbolt.storage import Page, Query, Record, Scope
 from keelbolt.tasks.families import PUSH_CONFIGS, PUSH_CURSORS
-from keelbolt.tasks.partitions import all_partitions
 from keelbolt.tasks.pushes import push_ids
-from keelbolt.tasks.store import TaskStore
-from keelbolt.webhooks.configs import StoredConfig
+from keelbolt.webhooks.configs import MAX_CONFIGS, StoredConfig
 from keelbolt.webhooks.cursor import Cursor
 
 
@@ -22,7 +19,7 @@ from keelbolt.webhooks.cursor import Cursor
 class Webhook:
     """A config, and how far its receiver was told."""
 
-    partition: str
+    scope: Scope
     task_id: str
     config: PushConfig
     version: Version
@@ -58,29 +55,24 @@ def _moment(seconds: float) -> str | None:
     return timestamp(int(seconds * 1_000_000)) if seconds else None
 
 
-async def webhooks(store: TaskStore, partition: str, task_id: str | None = None) -> AsyncGenerator[Webhook, None]:
-    """Those of a task, or of a whole partition, by task."""
-    query = Query(PUSH_CONFIGS, {"task": task_id}) if task_id is not None else Query(PUSH_CONFIGS)
-    cursor = None
-    while True:
-        page = await store.kernel.find(partition, query, cursor=cursor)
-        keys = [record.key for record in page.records]
-        stood = await store.kernel.get_many(partition, PUSH_CURSORS, keys) if keys else ()
-        for record, cursors in zip(page.records, stood, strict=True):
-            yield _webhook(partition, record, cursors)
-        cursor = page.cursor
-        if cursor is None:
-            return
+async def webhooks(scope: Scope, task_id: str) -> list[Webhook]:
+    """Those of a task, which has at most `MAX_CONFIGS`."""
+    return await _webhooks(scope, await scope.find(Query(PUSH_CONFIGS, {"task": task_id}), limit=MAX_CONFIGS))
 
 
-async def webhooks_everywhere(store: TaskStore) -> AsyncGenerator[Webhook, None]:
-    """Those of all partitions."""
-    async for partition in all_partitions(store):
-        async for webhook in webhooks(store, partition):
-            yield webhook
+async def webhook_page(scope: Scope, *, limit: int, cursor: str | None) -> tuple[list[Webhook], str | None]:
+    """A page of those of all tasks, by task, and the cursor of the next page (None: this was the last)."""
+    page = await scope.find(Query(PUSH_CONFIGS), limit=limit, cursor=cursor)
+    return await _webhooks(scope, page), page.cursor
 
 
-def _webhook(partition: str, record: Record, stood: Record | None) -> Webhook:
+async def _webhooks(scope: Scope, page: Page) -> list[Webhook]:
+    keys = [record.key for record in page.records]
+    stood = await scope.get_many(PUSH_CURSORS, keys) if keys else ()
+    return [_webhook(scope, record, cursors) for record, cursors in zip(page.records, stood, strict=True)]
+
+
+def _webhook(scope: Scope, record: Record, stood: Record | None) -> Webhook:
     stored = StoredConfig.of(record)
     cursor = Cursor.of(stood) if stood is not None else Cursor()
-    return Webhook(partition, push_ids(record.key)[0], stored.config, stored.version, cursor)
+    return Webhook(scope, push_ids(record.key)[0], stored.config, stored.version, cursor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from keelbolt.storage import Claim, Insert, Kernel, Operation, Record, Replace
+from keelbolt.storage import Claim, Insert, Operation, Record, Replace
 from keelbolt.tasks.families import PUSH_CURSORS
 from keelbolt.webhooks.cursor import Cursor
 
@@ -19,9 +19,8 @@ SAVE_SECONDS = 0.25
 class Progress:
     """``cursor`` is where the delivery stands. Writing it fails when another one, or a replay, has changed it."""
 
-    def __init__(self, kernel: Kernel, claim: Claim, stored: Record | None) -> None:
+    def __init__(self, claim: Claim, stored: Record | None) -> None:
         self.cursor = Cursor.of(stored) if stored is not None else Cursor()
-        self._kernel = kernel
         self._claim = claim
         self._version = stored.version if stored is not None else 0
         self._saving: asyncio.Task[None] | None = None
@@ -57,7 +56,7 @@ class Progress:
     async def _save(self, *operations: Operation) -> None:
         key, body = self._claim.key, self.cursor.json()
         write = Replace(PUSH_CURSORS, key, self._version, body) if self._version else Insert(PUSH_CURSORS, key, body)
-        await self._kernel.commit(self._claim.partition, write, *operations)
+        await self._claim.scope.commit(write, *operations)
         self._version += 1
 
 

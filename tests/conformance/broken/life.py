@@ -183,6 +183,13 @@ class HoldersOfAllQueuesAreCounted(Broken):
         return dataclasses.replace(await super().count_work(queues), holders=everything.holders)
 
 
+@caught_by("the_longest_wait_and_the_leases_are_shown")
+class ItemsOfTheFutureWait(Broken):
+    async def count_work(self, queues: Sequence[str]) -> WorkCounts:
+        counts = await super().count_work(queues)
+        return dataclasses.replace(counts, oldest=dict.fromkeys(counts.work, 1.0))
+
+
 @caught_by("sweep_leaves_living_workers_alone")
 class SweepRetiresTheLiving(Broken):
     async def _sweep(self, limit: int) -> Swept:

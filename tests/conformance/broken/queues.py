@@ -231,7 +231,7 @@ class RacingClaimsGetTheSame(Broken):
         keys = [key for key, row in islice(rows, limit) if row.ready_at <= now]
         await asyncio.sleep(0)
         await super()._claim(queue, worker, limit, lease_seconds)
-        return [Claim(*key, self._ledger.next_fence(), 1, 5, "", 0) for key in keys]
+        return [Claim(self.scoped(key[0]), *key[1:], self._ledger.next_fence(), 1, 5, "", 0) for key in keys]
 
 
 @caught_by("an_item_enqueued_many_times_is_claimed_once")
@@ -257,7 +257,7 @@ class EverybodyInherits(RacingClaimsGetTheSame):
         keys = list(islice(self._queues.expired(queue, self._ledger.work, now=self.clock.steady()), limit))
         await asyncio.sleep(0)
         claims = await Broken._claim(self, queue, worker, limit, lease_seconds)
-        return claims or [Claim(*key, self._ledger.next_fence(), 1, 5, "", 0) for key in keys]
+        return claims or [Claim(self.scoped(key[0]), *key[1:], self._ledger.next_fence(), 1, 5, "", 0) for key in keys]
 
 
 @caught_by("retry_of_an_exhausted_item_is_its_end")

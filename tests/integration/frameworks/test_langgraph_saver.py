@@ -320,3 +320,22 @@ def test_ids_of_any_text_are_told_apart() -> None:
     """Slashes and empty names in ids make no two lanes the same."""
     lanes = [Lane("a/b", ""), Lane("a", "b"), Lane("a", "b/"), Lane("", "a/b"), Lane("a/b/", "")]
     assert len({lane.key for lane in lanes}) == len(lanes)
+
+
+async def test_the_id_of_an_addressed_checkpoint_compares_as_a_plain_one(any_url: str) -> None:
+    """The saver marks it, and a subclass of str on the other side still decides whether they are equal."""
+
+    class AnyId(str):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, str)
+
+        __hash__ = str.__hash__
+
+    async with KeelboltSaver(any_url) as saver:
+        config = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+        saved = await saver.aput(config, empty_checkpoint(), {}, {})  # type: ignore[arg-type]
+        found = await saver.aget_tuple(saved)
+        assert found is not None
+        assert found.config == saved
+        assert found.config["configurable"]["checkpoint_id"] == AnyId()
+        assert {found.config["configurable"]["checkpoint_id"]} == {saved["configurable"]["checkpoint_id"]}

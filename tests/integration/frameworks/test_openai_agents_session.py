@@ -162,3 +162,9 @@ def test_one_session_in_several_event_loops() -> None:
     asyncio.run(session.add_items([message("one")]))
     assert asyncio.run(session.get_items()) == [message("one")]
     asyncio.run(session.close())
+
+
+def test_settings_may_be_a_dictionary_as_in_the_sdk() -> None:
+    assert KeelboltSession("s", "memory:", session_settings={"limit": 0}).session_settings == SessionSettings(limit=0)
+    with pytest.raises(TypeError, match="limitt"):
+        KeelboltSession("s", "memory:", session_settings={"limitt": 1})

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from hypothesis import strategies as st
 
+from keelbolt.operations.table import PREFIX, ROUTES
 from keelbolt.protocol.operations import METHODS, Operation
-from keelbolt.server.operations.table import PREFIX, ROUTES
 from tests.integration.server.calls import METHODS as CALLS
 from tests.integration.server.calls import request
 from tests.integration.server.entries import ENTRIES, Entry, Wish

@@ -21,11 +21,11 @@ from keelbolt.auth import (
     auth_identity_var,
 )
 from keelbolt.errors import AuthMisconfigured, RateLimitedError
+from keelbolt.operations.table import PREFIX
+from keelbolt.operations.table import ROUTES as OPERATIONS
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, SkillConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.caller import Caller
-from keelbolt.server.operations.table import PREFIX
-from keelbolt.server.operations.table import ROUTES as OPERATIONS
 from keelbolt.server.rates import Rates
 from keelbolt.server.settings import ServerSettings
 from keelbolt.storage import new_id

@@ -11,7 +11,7 @@ import pytest_asyncio
 from starlette.types import Message, Scope
 
 from keelbolt.server import A2AServer
-from keelbolt.server.operations.files import send_file
+from keelbolt.server.files import send_file
 from keelbolt.storage import BlobReader, open_storage
 from keelbolt.storage.blobs import CHUNK_BYTES
 from keelbolt.tasks import TaskContext

@@ -14,12 +14,19 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks import TaskContext
+from keelbolt.tasks.settings import TaskSettings
 from tests.integration.server.actor import agent
 from tests.integration.server.serving import talking
+from tests.integration.webhooks.receiver import receiving
 
 ON = ServerSettings.of({}, metrics=True)
 SECRET = "xyzzy-the-words-of-a-user"
+
+OF_THE_STORE = {"keelbolt_queue_items", "keelbolt_queue_oldest_seconds", "keelbolt_workers"}
 
 KEYS = {
     "active_tasks",
@@ -149,7 +156,7 @@ async def test_what_a_process_knows_is_labelled_and_what_the_store_knows_is_not(
     found = list(text_string_to_metric_families(text))
     for family in found:
         for sample in family.samples:
-            assert ("process" in sample.labels) == (family.name != "keelbolt_queue_items"), sample
+            assert ("process" in sample.labels) == (family.name not in OF_THE_STORE), sample
     queues = {
         (sample.labels["queue"], sample.labels["state"]): sample.value
         for family in found
@@ -194,3 +201,44 @@ def test_scrapes_of_two_processes_add_up(tmp_path: Path) -> None:
         process.terminate()
         assert process.wait(30) == 0
     assert sum(found.values()) == count
+
+
+async def test_steps_webhooks_commits_and_the_store(tmp_path: Path) -> None:
+    """What a scrape shows of an agent on SQLite that ran a step, delivered a webhook, and has a task that waits."""
+    gate = asyncio.Event()
+
+    async def worker(ctx: TaskContext) -> None:
+        await ctx.step("double", lambda: 2, idempotent=True)
+        if ctx.user_text == "hold":
+            await gate.wait()
+        await ctx.complete("done")
+
+    card = AgentCardConfig(name="x", description="x", capabilities=CapabilitiesConfig(push_notifications=True))
+    settings = ServerSettings.of({}, metrics=True, webhook_loopback=True)
+    server = A2AServer(
+        worker=worker,
+        agent_card=card,
+        storage=f"sqlite:///{tmp_path / 'a.db'}",
+        settings=settings,
+        task_settings=TaskSettings.of({}, concurrency=1),
+    )
+    async with receiving() as receiver, talking(server) as client:
+        message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "go"}]}
+        push = {"taskPushNotificationConfig": {"url": receiver.url}}
+        assert (await client.post("/message:send", json={"message": message, "configuration": push})).status_code == 200
+        async with asyncio.timeout(30):
+            while not receiver.arrivals:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.01)
+        held, waiting = await send(client, "2", "hold", now=True), await send(client, "3", "hold", now=True)
+        await asyncio.sleep(1.2)  # a count of the queues is kept for a second
+        found = samples((await client.get("/metrics")).text)
+        gate.set()
+        for task in (held, waiting):
+            await client.post(f"/tasks/{task['id']}:subscribe")
+    assert found["keelbolt_step_duration_seconds_count", "done"] == 2
+    assert found["keelbolt_webhooks_total", "sent"] >= 1
+    assert found["keelbolt_webhook_lag_seconds_count",] == found["keelbolt_webhooks_total", "sent"]
+    assert found["keelbolt_commit_duration_seconds_count",] == found["keelbolt_commit_batch_size_count",] > 0
+    assert found["keelbolt_queue_items", "tasks", "waiting"] == found["keelbolt_queue_items", "tasks", "held"] == 1
+    assert found["keelbolt_queue_oldest_seconds", "tasks"] >= 1
+    assert (found["keelbolt_workers",], found["keelbolt_storage_up",]) == (2, 1)

@@ -17,11 +17,11 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from keelbolt.auth import ClaimMapping
 from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.operations import watching
+from keelbolt.operations.table import PREFIX, ROUTES
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.protocol.types import TaskState
 from keelbolt.server import A2AServer
-from keelbolt.server.operations import watching
-from keelbolt.server.operations.table import PREFIX, ROUTES
 from keelbolt.server.settings import ServerSettings
 from keelbolt.storage import open_storage
 from keelbolt.tasks import Message, Part, Role, TaskContext, TaskEngine
@@ -185,7 +185,9 @@ async def test_a_running_task_names_its_holder() -> None:
 
 async def trimmed(server: A2AServer, task_id: str) -> None:
     """What a retention policy does with the log of a task that is over."""
-    assert await trim_log(server.routes.service.engine.store, ANONYMOUS.partition, task_id)
+    assert await trim_log(
+        server.routes.service.engine.store, server.routes.service.engine.tasks.scope(ANONYMOUS), task_id
+    )
 
 
 async def test_a_log_is_read_by_pages_and_says_where_it_was_cut(url: str) -> None:
@@ -223,6 +225,9 @@ async def test_a_log_is_followed_and_continued(url: str) -> None:
         path = f"/tasks/{task['id']}/events"
         seen: list[tuple[str | None, Any]] = []
         async with followed(client, path) as events:
+            _, now = await anext(events)
+        assert (now["snapshot"]["id"], now["gap"]) == (task["id"], False)
+        async with followed(client, path, after=0) as events:
             async for seq, entry in events:
                 assert seq == str(entry["seq"])
                 seen.append((seq, entry))
@@ -240,7 +245,7 @@ async def test_a_log_is_followed_and_continued(url: str) -> None:
         await trimmed(server, task["id"])
         async with followed(client, path, headers={"Last-Event-ID": "1"}) as events:
             [(seq, entry)] = [event async for event in events]
-        assert (seq, entry["seq"]) == (str(len(log)), len(log))
+        assert (seq, entry["seq"], entry["gap"]) == (str(len(log)), len(log), True)
         assert entry["snapshot"]["status"]["state"] == "TASK_STATE_CANCELED"
 
 
@@ -326,8 +331,9 @@ async def test_webhooks_of_all_tasks_and_their_work() -> None:
             assert made.status_code == 200
         await send(client, "Ada", taskId=tasks[0]["id"])
         listed = await get(client, "/webhooks")
-        assert ({hook["taskId"] for hook in listed["webhooks"]}, listed["more"]) == ({t["id"] for t in tasks}, False)
-        assert len((await get(client, "/webhooks", limit=1))["webhooks"]) == 1
+        assert {hook["taskId"] for hook in listed["webhooks"]} == {task["id"] for task in tasks}
+        first = await get(client, "/webhooks", pageSize=1)
+        assert (len(first["webhooks"]), listed["nextPageToken"], bool(first["nextPageToken"])) == (1, "", True)
         assert (await get(client, "/webhooks", state="failed"))["webhooks"] == []
         async with asyncio.timeout(20):
             while not (work := (await get(client, "/work", queue="webhooks"))["work"]):  # noqa: ASYNC110
@@ -448,7 +454,10 @@ async def test_a_task_is_steered() -> None:
         task = await send(client, "wait", now=True)
         await states(client, task["id"], "WORKING")
         for body in good:
-            assert await post(client, f"/tasks/{task['id']}/steer", **body) == {}
+            assert await post(client, f"/tasks/{task['id']}/steer", **body) == {
+                "taskId": task["id"],
+                "kind": body["kind"],
+            }
         for body in bad:
             assert (await client.post(f"{PREFIX}/tasks/{task['id']}/steer", json=body)).status_code == 400, body
         inbox = await get(client, f"/tasks/{task['id']}/inbox")
@@ -488,7 +497,7 @@ async def test_an_erased_task_is_gone(url: str) -> None:
     async with talking(agent(url)) as client:
         task = await send(client, "echo secret")
         answer = await client.delete(f"{PREFIX}/tasks/{task['id']}")
-        assert (answer.status_code, answer.json()) == (200, {})
+        assert (answer.status_code, answer.json()) == (200, {"erased": 1})
         for path in ("", "/log", "/inbox"):
             assert (await client.get(f"{PREFIX}/tasks/{task['id']}{path}")).status_code == 404
         assert (await client.get(f"/tasks/{task['id']}")).status_code == 404
@@ -513,7 +522,7 @@ async def test_dead_letters_are_listed_and_dropped() -> None:
             assert letter["reason"]
             [item] = (await get(client, "/work", state="dead"))["work"]
             assert (item["taskId"], item["state"], item["reason"]) == (task_id, "dead", letter["reason"])
-            assert (await client.delete(f"{PREFIX}/dead/{task_id}")).json() == {}
+            assert (await client.delete(f"{PREFIX}/dead/{task_id}")).json() == {"dropped": 1}
             assert (await get(client, "/dead"))["dead"] == []
             await states(client, task_id, "FAILED")  # that stays
             assert (await client.delete(f"{PREFIX}/dead/{task_id}")).status_code == 404
@@ -603,7 +612,12 @@ async def test_the_document_is_valid_and_has_every_route() -> None:
         assert {one["name"] for one in about["parameters"] if one["in"] == "query"} == {name for name, _ in route.query}
 
 
-GIVEN = {"steer_task": ("wait", {"kind": "inject"}), "fork_task": ("ask", {"seq": 1}), "requeue_task": ("fail", {})}
+GIVEN: dict[str, tuple[str, dict[str, Any]]] = {
+    "steer_task": ("wait", {"kind": "inject"}),
+    "fork_task": ("ask", {"seq": 1}),
+    "requeue_task": ("fail", {}),
+    "send_task": ("ask", {"text": "echo"}),
+}
 """What the task of a route was told, and what the route is given."""
 
 
@@ -668,7 +682,7 @@ async def test_lists_tell_how_a_task_began_and_are_searched() -> None:
 
 async def test_a_search_goes_on_like_any_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks at so many at once; what it finds then is on exactly one of its pages."""
-    monkeypatch.setattr("keelbolt.server.operations.summaries.LOOKS", 2)
+    monkeypatch.setattr("keelbolt.operations.summaries.LOOKS", 2)
     async with talking(agent()) as client:
         for number in range(12):
             await send(client, f"say {'even' if number % 2 == 0 else 'odd'} {number}")

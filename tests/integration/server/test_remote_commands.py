@@ -1,17 +1,24 @@
-"""The admin commands on a running agent: --server instead of --storage."""
+"""The admin commands work on a running agent (--server) as on its storage (--storage), and print the same."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 import uvicorn
 from click.testing import CliRunner
 
+from keelbolt.auth import ANONYMOUS, Authenticator, JWTAuthenticator
 from keelbolt.cli.main import main
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.requests import PushConfig
@@ -39,11 +46,12 @@ async def worker(ctx: TaskContext) -> None:
 class Agent:
     """An agent in a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, storage: str, auth: Authenticator | None = None) -> None:
+        self.storage = storage
         can = CapabilitiesConfig(streaming=True, push_notifications=True)
         card = AgentCardConfig(name="A", description="d", capabilities=can)
-        settings = ServerSettings.of({}, webhook_loopback=True)
-        self.server = A2AServer(worker=worker, agent_card=card, storage="memory:", settings=settings)
+        settings = ServerSettings.of({}, webhook_loopback=True, operators="loopback")
+        self.server = A2AServer(worker=worker, agent_card=card, storage=storage, settings=settings, auth=auth)
         self.uvicorn = uvicorn.Server(uvicorn.Config(self.server.app, port=0, log_level="error", ws="none"))
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -56,6 +64,16 @@ class Agent:
             await asyncio.sleep(0.01)
         self.ready.set()
         await serving
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self.thread.start()
+        assert self.ready.wait(20)
+        try:
+            yield
+        finally:
+            self.uvicorn.should_exit = True
+            self.thread.join(20)
 
     @property
     def url(self) -> str:
@@ -78,33 +96,53 @@ class Agent:
 
 
 @pytest.fixture
-def agent() -> Iterator[Agent]:
-    agent = Agent()
-    agent.thread.start()
-    assert agent.ready.wait(20)
-    yield agent
-    agent.uvicorn.should_exit = True
-    agent.thread.join(20)
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    agent = Agent(f"sqlite:///{tmp_path}/agent.db")
+    with agent.running():
+        yield agent
 
 
-def run(agent: Agent, *words: str, code: int = 0) -> Any:
-    answer = CliRunner().invoke(main, [*words, "--server", agent.url, "--json"])
+def run(agent: Agent, *words: str, code: int = 0, way: str = "--server") -> Any:
+    where = agent.url if way == "--server" else agent.storage
+    answer = CliRunner().invoke(main, [*words, way, where, "--json"])
     assert answer.exit_code == code, answer.output
-    return json.loads(answer.output) if code == 0 else answer.output
+    return json.loads(answer.stdout) if code == 0 else answer.output
 
 
-def test_the_commands_work_on_a_running_agent(agent: Agent) -> None:
-    """What they say about a storage they say about an agent."""
+def both(agent: Agent, *words: str) -> Any:
+    """What the command prints about the agent, and the same about its storage."""
+    printed = run(agent, *words)
+    assert run(agent, *words, way="--storage") == printed
+    return printed
+
+
+WAYS = pytest.mark.parametrize("way", ["--server", "--storage"])
+
+
+@WAYS
+def test_the_commands_work_both_ways(agent: Agent, way: str) -> None:
     asked, failed, done = (agent.send(text) for text in ("ask", "fail", "other"))
-    listed = run(agent, "tasks", "list")
-    assert {task["id"] for task in listed["tasks"]} == {asked, failed, done}
-    assert run(agent, "tasks", "list", "--state", "failed")["tasks"][0]["id"] == failed
-    assert run(agent, "tasks", "show", asked)["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    assert run(agent, "tasks", "cancel", asked, "--reason", "enough")["status"]["state"] == "TASK_STATE_CANCELED"
-    again = run(agent, "tasks", "requeue", failed)["taskId"]
-    assert again not in (asked, failed, done)
-    assert run(agent, "tasks", "erase", done) == {"erased": 1}
-    assert run(agent, "dead", "list")["dead"] == []
+    ids = {asked, failed, done}
+    assert {task["id"] for task in both(agent, "tasks", "list")["tasks"]} == ids
+    assert {task["id"] for task in both(agent, "tasks", "list", "--all")["tasks"]} == ids
+    assert both(agent, "tasks", "list", "--state", "failed")["tasks"][0]["said"] == "fail"
+    assert both(agent, "tasks", "show", asked)["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert both(agent, "tasks", "list", "--owner", "ada")["tasks"] == []
+    assert both(agent, "turns", "gates") == {"gates": []}
+    assert both(agent, "sweep", "--dry-run", "--retain", "completed=0s")["removed"] == {"tasks": {"tasks": 1}}
+    assert both(agent, "erase", "--task", done, "--dry-run")["dryRun"]
+    canceled = run(agent, "tasks", "cancel", asked, "--reason", "enough", way=way)
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+    again = run(agent, "tasks", "requeue", failed, way=way)["taskId"]
+    assert again not in ids
+    assert run(agent, "tasks", "erase", done, way=way) == {"erased": 1}
+    assert "Task not found" in run(agent, "tasks", "show", done, code=3, way=way)
+    assert both(agent, "dead", "list", "--all") == {"dead": [], "more": False}
+    sent = run(agent, "tasks", "send", "--text", "hello", "--owner", "ada", "--wait", "20", way=way)
+    assert sent["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert run(agent, "erase", "--user", "ada", "--yes", way=way)["erased"]["tasks"] == 1
+    run(agent, "erase", "--user", "ada", "--yes", way=way, code=3)
+    assert run(agent, "tasks", "erase", "--everything", "--yes", way=way)["erased"] == 3
 
 
 def test_a_task_is_steered_and_forked_through_the_agent(agent: Agent) -> None:
@@ -124,33 +162,33 @@ def test_contexts_are_erased_through_the_agent(agent: Agent) -> None:
     agent.send("one", context="room")
     agent.send("two", context="room")
     assert run(agent, "tasks", "erase", "--context", "room") == {"erased": 2}
-    assert "name tasks or --context" in run(agent, "tasks", "erase", code=2)
+    assert "name tasks, or --context" in run(agent, "tasks", "erase", code=2)
 
 
 def test_dead_letters_through_the_agent(agent: Agent) -> None:
     failed = agent.send("fail")
     [one] = run(agent, "dead", "requeue", failed)["requeued"]
-    assert one["old"] == failed
-    assert "Task not found" in run(agent, "dead", "drop", failed, code=2)  # it was not given up
-    for command in ("requeue", "drop"):
-        assert "--all is for a storage" in run(agent, "dead", command, "--all", code=2)
+    assert one["taskId"] == failed
+    assert json.loads(run(agent, "dead", "drop", failed, code=3)) == {"dropped": 0}  # it was not given up
+    assert run(agent, "dead", "requeue", "--all") == {"requeued": [], "kept": []}
+    assert run(agent, "dead", "drop", "--all") == {"dropped": 0}
 
 
 def test_webhooks_through_the_agent(agent: Agent) -> None:
     tasks = [agent.send(f"task {number}") for number in range(2)]
-    push = agent.server.routes.service.push
+    push, scope = agent.server.routes.service.push, agent.server.routes.service.engine.tasks.scope(ANONYMOUS)
     for task in tasks:
-        agent.do(push.create("~anonymous", task, PushConfig(id="mine", url="http://127.0.0.1:9/"), Version.v1_0))
-    listed = run(agent, "webhooks", "list")
+        agent.do(push.create(scope, task, PushConfig(id="mine", url="http://127.0.0.1:9/"), Version.v1_0))
+    listed = both(agent, "webhooks", "list")
+    assert both(agent, "webhooks", "list", "--all") == listed
     assert {hook["taskId"] for hook in listed["webhooks"]} == set(tasks)
     assert [hook["id"] for hook in run(agent, "webhooks", "list", tasks[0])["webhooks"]] == ["mine"]
     assert run(agent, "webhooks", "list", "--failed")["webhooks"] == []
     assert run(agent, "webhooks", "replay", tasks[0], "mine", "--after", "0") == {
-        "replayed": [{"task": tasks[0], "config": "mine"}]
+        "replayed": [{"taskId": tasks[0], "configId": "mine"}]
     }
     assert run(agent, "webhooks", "replay", "--failed") == {"replayed": []}
     assert "name a task, or --failed" in run(agent, "webhooks", "replay", code=2)
-    assert "--all is for a storage" in run(agent, "webhooks", "list", "--all", code=2)
 
 
 def test_a_task_is_followed_through_the_agent(agent: Agent) -> None:
@@ -162,7 +200,7 @@ def test_a_task_is_followed_through_the_agent(agent: Agent) -> None:
 
 
 def test_an_error_of_the_server_is_told_in_its_words(agent: Agent) -> None:
-    assert "Task not found" in run(agent, "tasks", "show", "nothing", code=2)
+    assert "Task not found" in run(agent, "tasks", "show", "nothing", code=3)
 
 
 def test_neither_storage_nor_server_is_a_mistake_that_says_what_to_do() -> None:
@@ -172,10 +210,43 @@ def test_neither_storage_nor_server_is_a_mistake_that_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
-    [("http://127.0.0.1:9", "can't be reached"), ("localhost:9", "--server: the URL of an agent begins with")],
+    ("url", "code", "words"),
+    [
+        ("http://127.0.0.1:9", 1, "http://127.0.0.1:9: connection refused. Is the agent running"),
+        ("http://no-such-host.invalid", 1, "http://no-such-host.invalid: the name is not known"),
+        ("localhost:9", 2, "the URL of an agent begins with"),
+    ],
 )
-def test_a_server_that_is_not_there_is_told_in_one_line(url: str, words: str) -> None:
+def test_a_server_that_is_not_there_is_told_in_one_line(url: str, code: int, words: str) -> None:
     answer = CliRunner().invoke(main, ["tasks", "list", "--server", url])
-    assert answer.exit_code == 2
+    assert answer.exit_code == code
     assert words in answer.output
+
+
+def test_an_agent_that_wants_a_token_gets_advice(tmp_path: Path) -> None:
+    """Also over TLS that the agent does not speak, the cause is named."""
+    key = "0123456789abcdef0123456789abcdef"
+    agent = Agent(f"sqlite:///{tmp_path}/agent.db", auth=JWTAuthenticator(key))
+    with agent.running():
+        refused = CliRunner().invoke(main, ["tasks", "list", "--server", agent.url])
+        assert (refused.exit_code, "--token or KEELBOLT_TOKEN" in refused.output) == (3, True), refused.output
+        token = jwt.encode({"sub": "ada", "exp": 2**32}, key)
+        mine = ["--server", agent.url, "--token", token]
+        assert CliRunner().invoke(main, ["tasks", "list", *mine]).exit_code == 0
+        everyone = CliRunner().invoke(main, ["tasks", "list", "--all", *mine])
+        assert (everyone.exit_code, "for operators" in everyone.output) == (3, True), everyone.output
+        tls = CliRunner().invoke(main, ["tasks", "list", "--server", agent.url.replace("http:", "https:")])
+        assert (tls.exit_code, "TLS" in tls.output) == (1, True), tls.output
+
+
+def test_an_interrupted_command_closes_its_storage(tmp_path: Path) -> None:
+    """Ctrl-C ends `tasks tail` without a traceback."""
+    url = f"sqlite:///{tmp_path}/agent.db"
+    task = json.loads(CliRunner().invoke(main, ["tasks", "send", "--text", "x", "--storage", url, "--json"]).stdout)
+    command = [sys.executable, "-m", "keelbolt", "tasks", "tail", task["id"], "--storage", url, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
+        assert tail.stdout is not None
+        assert json.loads(tail.stdout.readline())["snapshot"]["id"] == task["id"]
+        tail.send_signal(signal.SIGINT)
+        _, errors = tail.communicate(timeout=30)
+    assert (tail.returncode, errors) == (0, "")

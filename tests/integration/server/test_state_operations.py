@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from keelbolt.server.operations.table import PREFIX
+from keelbolt.operations.table import PREFIX
 from keelbolt.server.settings import ServerSettings
 from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateStore
 from tests.integration.server import actor

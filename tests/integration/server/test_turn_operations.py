@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from keelbolt.server.operations.table import PREFIX
+from keelbolt.operations.table import PREFIX
 from keelbolt.server.settings import ServerSettings
 from keelbolt.storage import Put
 from keelbolt.turns.durable import DurableStorage, durable_storage

@@ -14,8 +14,6 @@ from keelbolt.storage import Kernel, open_storage
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
 from keelbolt.tasks.dead import dead_letters, drop
 from keelbolt.tasks.families import QUEUE
-from keelbolt.tasks.overview import dead_everywhere, list_everywhere
-from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.report import report
 from keelbolt.tasks.runner import EXHAUSTED
 from tests.integration.tasks.stage import message
@@ -60,10 +58,9 @@ async def bury(client: TaskEngine, principal: Principal) -> str:
 
 async def test_a_dead_letter_tells_whose_it_is_and_why(client: TaskEngine) -> None:
     task_id = await bury(client, ADA)
-    [letter] = (await dead_letters(client.store, ADA.partition)).letters
+    [letter] = (await dead_letters(client.store, client.tasks.scope(ADA))).letters
     assert (letter.task_id, letter.reason, letter.principal) == (task_id, EXHAUSTED, ADA)
-    assert [each async for each in dead_everywhere(client.store)] == [letter]
-    found = await report(client.store, ADA.partition, task_id)
+    found = await report(client.store, client.tasks.scope(ADA), task_id)
     assert found.item is not None
     assert found.item.state == "dead"
 
@@ -73,7 +70,7 @@ async def test_requeue_makes_one_new_task(client: TaskEngine, kernel: Kernel) ->
     old = await bury(client, ADA)
     sent = await asyncio.gather(*(client.tasks.requeue(old, ADA) for _ in range(8)))
     [new] = {each.task.record.task_id for each in sent}
-    assert [each async for each in dead_everywhere(client.store)] == []
+    assert (await dead_letters(client.store, client.tasks.scope(ADA))).letters == ()
 
     async with TaskEngine(kernel, worker, settings=QUICK):
         task = await client.tasks.settled(sent[0])
@@ -116,27 +113,6 @@ async def test_nobody_requeues_or_drops_what_is_anothers(client: TaskEngine) -> 
     task_id = await bury(client, ADA)
     with pytest.raises(TaskNotFoundError):
         await client.tasks.requeue(task_id)
-    assert not await drop(client.store, ANONYMOUS.partition, task_id)
-    assert await drop(client.store, ADA.partition, task_id)
-    assert not await drop(client.store, ADA.partition, task_id)
-
-
-async def test_everybodys_tasks_page_by_page(client: TaskEngine) -> None:
-    """Each exactly once, whatever the size of the pages, also when a partition ends with a page."""
-    sent = {}
-    for owner in ("ada", "bob", "cid"):
-        for _ in range(4):
-            task = (await client.tasks.send(message("x"), Envelope(Principal(owner=owner)))).task
-            sent[task.record.task_id] = owner
-    for size in (1, 2, 3, 4, 5, 12, 13):
-        seen: list[tuple[str, str]] = []
-        token: str | None = None
-        while token != "":
-            page = await list_everywhere(client.store, ListTasksQuery(page_size=size, page_token=token))
-            assert len(page.tasks) <= size
-            seen += [(record.task_id, partition) for partition, record in page.tasks]
-            token = page.next_page_token
-        assert len(seen) == 12
-        assert dict(seen) == sent
-    none = await list_everywhere(client.store, ListTasksQuery(status=TaskState.failed))
-    assert none.tasks == ()
+    assert not await drop(client.tasks.scope(ANONYMOUS), task_id)
+    assert await drop(client.tasks.scope(ADA), task_id)
+    assert not await drop(client.tasks.scope(ADA), task_id)

@@ -178,11 +178,11 @@ async def test_a_gate_that_was_tampered_with(storage: DurableStorage) -> None:
     gate = TurnGate(turn_id=result.turn_id, id="g", reason="?")
     await storage.gates.open(result.context, gate)
     assert gate.token is not None
-    partition = storage.place(result.context).partition
+    scope = storage.place(result.context).scope
     (found,) = await storage.gates.list()
-    record = await storage.kernel.get(partition, GATES, found.key)
+    record = await scope.get(GATES, found.key)
     assert record is not None
     for body in (b"", b"[]", b'{"token": 1}', record.body.replace(b'"reason"', b'"raison"')):
-        await storage.kernel.commit(partition, Put(GATES, found.key, body, record.fields))
+        await scope.commit(Put(GATES, found.key, body, record.fields))
         with pytest.raises(TurnStorageCorrupt):
             await storage.gates.resolve(gate.token, 1)

@@ -326,7 +326,7 @@ async def stats_count_everything(kernel: Kernel) -> None:
 @law
 async def work_is_counted_by_queue_state_and_holder(kernel: Kernel) -> None:
     """count_work counts the items of the named queues of all partitions by state, and held ones by worker."""
-    equal(await kernel.count_work(["runs"]), WorkCounts({}, {}, 0), "the counts of an empty storage")
+    equal(await kernel.count_work(["runs"]), WorkCounts({}, {}, {}), "the counts of an empty storage")
     for partition in (P, "q"):
         await kernel.commit(partition, *(Enqueue("runs", f"k{n}") for n in range(4)), Enqueue("other", "a"))
     await kernel.commit(P, Enqueue("runs", "later", ready_in=60.0))
@@ -337,12 +337,32 @@ async def work_is_counted_by_queue_state_and_holder(kernel: Kernel) -> None:
     await kernel.claim("other", "w", limit=1)
     runs: dict[WorkState, int] = {"waiting": 7, "held": 1, "dead": 1}
     other: dict[WorkState, int] = {"waiting": 1, "held": 1, "dead": 0}
-    equal(await kernel.count_work(["runs"]), WorkCounts({"runs": runs}, {"w": 1}, 2), "the counts of one queue")
-    both = WorkCounts({"runs": runs, "other": other}, {"w": 2}, 2)
-    equal(await kernel.count_work(["runs", "other"]), both, "the counts of two queues")
+    counts = await kernel.count_work(["runs"])
+    equal((counts.work, counts.holders), ({"runs": runs}, {"w": 1}), "the counts of one queue")
+    counts = await kernel.count_work(["runs", "other"])
+    equal((counts.work, counts.holders), ({"runs": runs, "other": other}, {"w": 2}), "the counts of two queues")
     await kernel.retire("w")
     retired = await kernel.count_work(["runs", "none"])
     equal((retired.work["runs"]["waiting"], retired.holders), (8, {}), "the counts after a worker retired")
+
+
+@law
+async def the_longest_wait_and_the_leases_are_shown(kernel: Kernel) -> None:
+    """count_work shows how long the first ready item of a queue has waited, and how long each lease lasts."""
+    await kernel.commit(P, Enqueue("runs", "low"), Enqueue("later", "a", ready_in=60.0))
+    await asyncio.sleep(0.3)
+    await kernel.commit("q", Enqueue("runs", "high", priority=5), Enqueue("other", "b"))
+    await kernel.heartbeat("w", lease_seconds=60.0)
+    counts = await kernel.count_work(["runs", "other", "later"])
+    equal(sorted(counts.oldest), ["other", "runs"], "the queues with an item that is ready")
+    expect(0.2 <= counts.oldest["runs"] <= 60.0, f"the longest wait is {counts.oldest['runs']} s")
+    expect(counts.oldest["other"] < counts.oldest["runs"], "the wait of an item that came later is shorter")
+    equal(list(counts.workers), ["w"], "the known workers")
+    expect(50.0 <= counts.workers["w"] <= 60.0, f"the lease lasts {counts.workers['w']} s")
+    await kernel.heartbeat("w", lease_seconds=0.01)
+    await asyncio.sleep(0.1)
+    left = (await kernel.count_work(["runs"])).workers.get("w", 0.0)
+    expect(left <= 0.0, f"a lease that has ended lasts {left} s")
 
 
 @law

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from keelbolt.conformance.expect import equal, expect, raises
+from keelbolt.conformance.expect import equal, expect, raises, refuses
 from keelbolt.conformance.law import law
 from keelbolt.errors import LogTrimmed
 from keelbolt.storage.contract import Kernel
-from keelbolt.storage.logs import Append, Draft, Drop, LogState, Trim
+from keelbolt.storage.logs import Append, Draft, Drop, LogState, Start, Trim
 from keelbolt.storage.records import Version
 
 P = "p"
@@ -225,6 +225,21 @@ async def trim_cuts_at_most_the_head_and_never_back(kernel: Kernel) -> None:
     receipt = await kernel.commit(P, Append("log", "s", drafts("next")))
     equal(receipt.seqs("log", "s"), (6,), "the next seq")
     equal(await seqs(kernel, after=5), [6], "what is read after the floor")
+
+
+@law
+async def a_stream_can_start_behind_a_seq(kernel: Kernel) -> None:
+    """Start begins a stream behind a seq, like one whose first entries were trimmed; of a written one it is refused."""
+    await kernel.commit(P, Start("log", "s", 7))
+    equal(await kernel.log_state(P, "log", "s"), LogState(7, 7), "head and floor")
+    receipt = await kernel.commit(P, Append("log", "s", drafts("a", "b")))
+    equal(receipt.seqs("log", "s"), (8, 9), "the seqs of the first entries")
+    with raises(LogTrimmed):
+        await kernel.read_log(P, "log", "s", after=3)
+    equal(await seqs(kernel, after=7), [8, 9], "what is read behind the floor")
+    await refuses(kernel, P, Start("log", "s", 20), reason="head", found=9)
+    await kernel.commit(P, Start("log", "t", 0))
+    equal(await kernel.log_state(P, "log", "t"), LogState(0, 0), "head and floor of one that starts at 0")
 
 
 @law

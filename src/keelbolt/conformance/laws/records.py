@@ -9,7 +9,7 @@ from keelbolt.conformance.law import law
 from keelbolt.errors import CommitRefused
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import Kernel
-from keelbolt.storage.records import Delete, Insert, Patch, Put, Record, Replace, Take
+from keelbolt.storage.records import Delete, Insert, Patch, Put, Record, Replace, Restore, Take
 
 P = "p"
 
@@ -66,6 +66,16 @@ async def put_replaces_body_and_fields(kernel: Kernel) -> None:
     record = await there(kernel, "things", "a")
     equal(record.body, b"2", "the body")
     equal([record.fields.get(name) for name in ("state", "owner", "rank")], [None, "me", None], "the fields")
+
+
+@law
+async def restore_writes_a_new_record_at_a_version(kernel: Kernel) -> None:
+    """Restore writes a new record at any version, is refused over a stored one, and versions go on from there."""
+    receipt = await kernel.commit(P, Restore("things", "a", 41, b"old", {"rank": 1}))
+    equal(receipt.version("things", "a"), 41, "the version of the receipt")
+    equal(await kernel.get(P, "things", "a"), Record("things", "a", 41, b"old", {"rank": 1}), "the record")
+    await refuses(kernel, P, Restore("things", "a", 50, b"no"), reason="absent", found=41)
+    equal((await kernel.commit(P, Put("things", "a", b"new"))).version("things", "a"), 42, "the next version")
 
 
 @law

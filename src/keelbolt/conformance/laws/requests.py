@@ -17,7 +17,7 @@ from keelbolt.storage.contract import (
     MAX_VALUE_BYTES,
     Kernel,
 )
-from keelbolt.storage.logs import Append, Draft, Drop, Head, Trim
+from keelbolt.storage.logs import Append, Draft, Drop, Head, Start, Trim
 from keelbolt.storage.records import (
     MAX_FIELD_CHARS,
     Absent,
@@ -33,6 +33,7 @@ from keelbolt.storage.records import (
     Put,
     Query,
     Replace,
+    Restore,
     Take,
     Version,
 )
@@ -66,6 +67,7 @@ async def bad_keys_are_invalid_names(kernel: Kernel) -> None:
             FieldIn("things", bad, "rank", (1,)),
             FieldNotIn("things", bad, "rank", (1,)),
             Insert("plain", bad, b""),
+            Restore("plain", bad, 1, b""),
             Put("plain", bad, b""),
             Replace("plain", bad, 1, b""),
             Patch("things", bad, {"rank": 1}),
@@ -73,6 +75,7 @@ async def bad_keys_are_invalid_names(kernel: Kernel) -> None:
             Take("plain", bad),
             Head("log", bad, 0),
             Append("log", bad, (ENTRY,)),
+            Start("log", bad, 1),
             Trim("log", bad, 1),
             Drop("log", bad),
             Enqueue("runs", bad),

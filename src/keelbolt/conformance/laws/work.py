@@ -343,7 +343,7 @@ async def list_work_lists_a_state_by_key(kernel: Kernel) -> None:
         await kernel.commit(P, Enqueue("runs", f"r{n}", worker="w"))
         await kernel.commit(P, Release("runs", f"r{n}", (await item(kernel, f"r{n}")).fence, FAR_SECONDS))
     for held in [(await item(kernel, f"d{n}")) for n in range(3)]:
-        await kernel.commit(P, Claim(P, "runs", held.key, held.fence, 1, 5, "", 0).bury("why"))
+        await kernel.commit(P, Claim(kernel.scoped(P), "runs", held.key, held.fence, 1, 5, "", 0).bury("why"))
     wanted = {
         "waiting": [*(f"k{n:02}" for n in range(10)), "r0", "r1", "r2"],
         "held": ["h0", "h1", "h2"],

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from keelbolt.data.shown import plain, when
 from keelbolt.errors import BlobNotFound
 from keelbolt.state.artifacts.record import NEVER, Kept
 from keelbolt.state.families import ARTIFACTS
-from keelbolt.state.inspection.shown import plain, reference, when
+from keelbolt.state.inspection.shown import reference
 from keelbolt.storage import BlobReader, Query, Record, Scope
 
 PREVIEW_BYTES = 4096

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from keelbolt.data.shown import LARGE_BYTES, plain, when
 from keelbolt.errors import LogTrimmed
 from keelbolt.state.codec import decode
-from keelbolt.state.inspection.shown import LARGE_BYTES, plain, when
 from keelbolt.state.streams import items_of
 from keelbolt.state.writes import BURSTS
 from keelbolt.storage import Entry, LogPage, Scope

@@ -19,7 +19,7 @@ from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
 from keelbolt.storage.hints import QueueTopic
 from keelbolt.storage.judge import MICROSECONDS, judge
-from keelbolt.storage.ledger import Key, RecordState, claimed, work_counts, work_item
+from keelbolt.storage.ledger import Key, RecordState, claimed, oldest_ready, work_counts, work_item
 from keelbolt.storage.logs import Entry, LogPage, LogState
 from keelbolt.storage.memory.content import Content, Upload
 from keelbolt.storage.memory.queues import Queues
@@ -259,7 +259,7 @@ class MemoryKernel(Front):
             fence = self._ledger.next_fence()
             held = replace(row, state="held", holder=worker, attempt=row.attempt + 1, fence=fence)
             self._ledger.put_work(key, held)
-            claims.append(claimed(key, held))
+            claims.append(claimed(self.scoped(key[0]), key, held))
         self._save(now)
         return claims
 
@@ -303,7 +303,10 @@ class MemoryKernel(Front):
         items = Counter((queue, row.state) for queue, row in rows)
         holders = Counter(row.holder for _, row in rows if row.holder is not None)
         work = work_counts((*place, count) for place, count in items.items())
-        return WorkCounts(work, dict(holders), len(self._queues.leases))
+        now = self.clock.steady()
+        workers = {worker: (until - now) / MICROSECONDS for worker, until in self._queues.leases.items()}
+        ready = [(queue, row.ready_at) for queue, row in rows if row.state == "waiting"]
+        return WorkCounts(work, dict(holders), workers, oldest_ready(ready, now=now))
 
     # ------------------------------------------------------------------------------------------------------ blobs
 

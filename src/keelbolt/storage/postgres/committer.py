@@ -25,6 +25,7 @@ from keelbolt.storage.commits import Operation, Receipt, relieves
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.ids import new_id
 from keelbolt.storage.judge import judge
+from keelbolt.storage.meter import Meter
 from keelbolt.storage.postgres.book import Book
 from keelbolt.storage.postgres.catalog import load_catalog
 from keelbolt.storage.postgres.connection import (
@@ -84,6 +85,7 @@ class Committer:
         connection: Connection,
         clock: Clock,
         hint: Callable[[Sequence[Topic]], None],
+        meter: Meter,
         batch: int = BATCH_COMMITS,
     ) -> None:
         self._connect = connect
@@ -92,6 +94,7 @@ class Committer:
         self._clock = clock
         self._hint = hint
         self._batch = batch
+        self._meter = meter
         self._shard = random.randrange(SHARDS)  # noqa: S311 - a shard is no secret
         self._connection: Connection | None = connection
         self._partitions: set[str] = set()
@@ -142,7 +145,7 @@ class Committer:
 
     async def _serve(self, batch: Batch) -> None:
         """Commit a batch, however often the connection breaks; give up when the server stays away."""
-        pause = 0.02
+        pause, began = 0.02, time.monotonic()
         for attempt in count(1):
             try:
                 async with asyncio.timeout(STATEMENT_SECONDS + LOCK_SECONDS):
@@ -169,6 +172,7 @@ class Committer:
                 self._give_up(batch, StorageUnavailable(f"the committer failed: {type(error).__name__}"), error)
                 return
             else:
+                self._meter.batch(len(batch.commits), time.monotonic() - began)
                 self._answer(batch)
                 return
 
@@ -288,8 +292,8 @@ class Committer:
         if batch.topics:
             self._hint(batch.topics)
 
-    @staticmethod
-    def _fail(commits: Sequence[Commit], error: KeelboltError) -> None:
+    def _fail(self, commits: Sequence[Commit], error: KeelboltError) -> None:
+        self._meter.failed(error, len(commits))
         for commit in commits:
             if not commit.future.done():
                 commit.future.set_exception(error)

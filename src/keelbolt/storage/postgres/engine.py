@@ -16,7 +16,7 @@ from keelbolt.storage.declared import Shape, load_fields
 from keelbolt.storage.front import Front
 from keelbolt.storage.hints import QueueTopic
 from keelbolt.storage.judge import MICROSECONDS
-from keelbolt.storage.ledger import work_counts, work_item
+from keelbolt.storage.ledger import oldest_ready, work_counts, work_item, work_state
 from keelbolt.storage.logs import LogPage, LogState
 from keelbolt.storage.postgres import queues
 from keelbolt.storage.postgres.book import work_row
@@ -99,7 +99,12 @@ class PostgresKernel(Front):
             await prove(connection, writer, self._sql)
             self._catalog = await load_catalog(connection, self._sql, self._catalog)
             self._readers = await Readers.open(
-                self._url, self._sql, size=self._connections, pooled=self._pooled, settings=reader_settings()
+                self._url,
+                self._sql,
+                size=self._connections,
+                pooled=self._pooled,
+                settings=reader_settings(),
+                meter=self.meter,
             )
         except BaseException as error:
             await close_quietly(writer)
@@ -127,6 +132,7 @@ class PostgresKernel(Front):
             clock=self.clock,
             hint=self._hints.hint,
             batch=self._batch,
+            meter=self.meter,
         )
 
     async def _connect(self) -> Connection:
@@ -344,7 +350,14 @@ class PostgresKernel(Front):
                     return held
                 claims = []
                 claims = await queues.claim(
-                    connection, self._sql, self._served, queue, worker, limit=limit, lease_seconds=lease_seconds
+                    connection,
+                    self._sql,
+                    self._served,
+                    queue,
+                    worker,
+                    limit=limit,
+                    lease_seconds=lease_seconds,
+                    scoped=self.scoped,
                 )
             return claims
 
@@ -382,8 +395,14 @@ class PostgresKernel(Front):
     async def _count_work(self, queues: Sequence[str]) -> WorkCounts:
         items = await self._readers.rows("count_items", queues)
         holders = await self._readers.rows("count_held", queues)
-        ((workers,),) = await self._readers.rows("count_workers")
-        return WorkCounts(work_counts(items), {name: count for name, count in holders}, workers)  # noqa: C416
+        workers = await self._readers.rows("list_workers")
+        ((now,),) = await self._readers.rows("now")
+        return WorkCounts(
+            work_counts(row[:3] for row in items),
+            {name: count for name, count in holders},  # noqa: C416 - rows are no pairs to dict()
+            {name: (until - now) / MICROSECONDS for name, until in workers},
+            oldest_ready([(row[0], row[3]) for row in items if work_state(row[1]) == "waiting"], now=now),
+        )
 
     # ------------------------------------------------------------------------------------------------------ blobs
 

@@ -418,13 +418,13 @@ WHERE expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) 
 SELECT queue, state, count(*) FROM {schema}.work GROUP BY queue, state
 
 -- count_items
-SELECT queue, state, count(*) FROM {schema}.work WHERE queue = ANY ($1::text[]) GROUP BY queue, state
+SELECT queue, state, count(*), min(ready_at) FROM {schema}.work WHERE queue = ANY ($1::text[]) GROUP BY queue, state
 
 -- count_held
 SELECT holder, count(*) FROM {schema}.work WHERE state = 'held' AND queue = ANY ($1::text[]) GROUP BY holder
 
--- count_workers
-SELECT count(*) FROM {schema}.worker
+-- list_workers
+SELECT id, lease_until FROM {schema}.worker
 
 -- stats_rest
 SELECT (SELECT count(*) FROM {schema}.partition), (SELECT count(*) FROM {schema}.stream),

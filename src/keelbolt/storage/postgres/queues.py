@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from keelbolt.storage.judge import MICROSECONDS, RENEWED
 from keelbolt.storage.marks import Mark
 from keelbolt.storage.postgres.connection import Connection, short
+from keelbolt.storage.scope import Scope
 from keelbolt.storage.served import Served
 from keelbolt.storage.work import Claim
 
@@ -34,28 +36,29 @@ async def claim(
     *,
     limit: int,
     lease_seconds: float,
+    scoped: Callable[[str], Scope],
 ) -> list[Claim]:
     """Expired leases first, then the lanes in turn, and the partitions of each lane in turn."""
     lease = int(lease_seconds * MICROSECONDS)
     now, mark, renewed = await connection.fetchrow(sql["renew_claim"], worker, lease, int(lease * RENEWED))
     _obey(now, mark)
-    claims = [Claim(*row) for row in await connection.fetch(sql["claim_expired"], queue, worker, limit, now)]
-    if len(claims) < limit:
+    rows = await connection.fetch(sql["claim_expired"], queue, worker, limit, now)
+    if len(rows) < limit:
         await connection.execute(sql["promote_later"], queue, now, PROMOTED)
-        claims += await _ready(connection, sql, served, queue, worker, limit - len(claims))
-    if claims and not renewed:  # the first write of this transaction came after the look at the mark
+        rows += await _ready(connection, sql, served, queue, worker, limit - len(rows))
+    if rows and not renewed:  # the first write of this transaction came after the look at the mark
         await obey(connection, sql)
-    return claims
+    return [Claim(scoped(partition), *rest) for partition, *rest in rows]
 
 
 async def _ready(
     connection: Connection, sql: dict[str, str], partitions: Served, queue: str, worker: str, limit: int
-) -> list[Claim]:
+) -> list[Any]:
     """One item of each lane in turn, from the lane after the one that was served last; of its partitions likewise."""
-    claims: list[Claim] = []
+    rows: list[Any] = []
     served = await connection.fetchval(sql["last_lane"], f"lane/{queue}") or ""
     lane = served
-    while len(claims) < limit:
+    while len(rows) < limit:
         lane = await connection.fetchval(sql["next_lane"], queue, lane)
         if lane is None:
             break
@@ -67,12 +70,12 @@ async def _ready(
             row = await connection.fetchrow(sql["claim_any"], queue, worker)
         if row is None:
             break
-        claims.append(Claim(*row))
-        lane = claims[-1].lane
-        partitions.note(queue, lane, claims[-1].partition)
-    if claims and lane != served:
-        await connection.execute(sql["set_meta"], f"lane/{queue}", claims[-1].lane)
-    return claims
+        rows.append(row)
+        lane = row["lane"]
+        partitions.note(queue, lane, row["partition"])
+    if rows and lane != served:
+        await connection.execute(sql["set_meta"], f"lane/{queue}", rows[-1]["lane"])
+    return rows
 
 
 async def still_held(connection: Connection, sql: dict[str, str], worker: str, claims: Sequence[Claim]) -> list[Claim]:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from keelbolt.errors import StorageBusy, StorageClosed, StorageUnreachable
+from keelbolt.storage.meter import Meter
 from keelbolt.storage.postgres.connection import (
     BY_KEYS,
     ERRORS,
@@ -28,15 +29,18 @@ _WHOLE_TABLES = set_local({name: "on" for name in BY_KEYS if name.startswith("en
 
 
 class Readers:
-    def __init__(self, pool: Any, sql: dict[str, str], *, settings: dict[str, str]) -> None:
+    def __init__(self, pool: Any, sql: dict[str, str], *, settings: dict[str, str], meter: Meter) -> None:
         self.pool = pool
+        self._meter = meter
         self._sql = sql
         self._settings = set_local(settings)
 
     @classmethod
-    async def open(cls, url: str, sql: dict[str, str], *, size: int, pooled: bool, settings: dict[str, str]) -> Readers:
+    async def open(
+        cls, url: str, sql: dict[str, str], *, size: int, pooled: bool, settings: dict[str, str], meter: Meter
+    ) -> Readers:
         pool = await create_pool(url, size=size, pooled=pooled, settings=settings)
-        return cls(pool, sql, settings=settings if pooled else {})
+        return cls(pool, sql, settings=settings if pooled else {}, meter=meter)
 
     async def close(self) -> None:
         try:
@@ -50,14 +54,18 @@ class Readers:
         try:
             connection = await self.pool.acquire(timeout=STATEMENT_SECONDS)
         except ERRORS as error:
-            raise self._why_none(error) from error
+            raise self._counted(self._why_none(error)) from error
         try:
             try:
                 yield connection
             finally:
                 await self.pool.release(connection)
         except ERRORS as error:
-            raise translate(error) from error
+            raise self._counted(translate(error)) from error
+
+    def _counted(self, error: Exception) -> Exception:
+        self._meter.failed(error)
+        return error
 
     def _why_none(self, error: BaseException) -> Exception:
         if self.pool.is_closing():

@@ -81,7 +81,12 @@ class RedisKernel(Front):
         if not 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS:
             raise InvalidValue(f"the timeout is a number of seconds up to {MAX_TIMEOUT_SECONDS}, not {timeout_seconds}")
         self._store = Store(
-            address, Layout(namespace), durability=durability, replicas=replicas, timeout_seconds=timeout_seconds
+            address,
+            Layout(namespace),
+            durability=durability,
+            replicas=replicas,
+            timeout_seconds=timeout_seconds,
+            meter=self.meter,
         )
 
     # -------------------------------------------------------------------------------------------------- lifecycle
@@ -89,7 +94,7 @@ class RedisKernel(Front):
     async def _open(self) -> None:
         store = self._store
         await store.open()
-        self._queues = Queues(store, self._tell)
+        self._queues = Queues(store, self._tell, self.scoped)
         self._uploads = Uploads(store)
         self._catalog = Catalog(store)
         try:

@@ -19,6 +19,7 @@ from keelbolt.storage.redis.store import Store
 PAGE_ENTRIES = 500
 PAGE_BYTES = 4 * 1024 * 1024
 LOOKS = 3
+MICROSECONDS = 1_000_000
 TOGETHER = 200  # keys that are looked at in one round trip
 
 
@@ -55,6 +56,7 @@ async def count_work(store: Store, queues: Sequence[str]) -> WorkCounts:
     states = ("waiting", "held", "dead")
     places = [(queue, state) for queue in queues for state in states]
     counted: Counter[tuple[str, str]] = Counter()
+    oldest: dict[str, float] = {}
     async for partitions in _batches(store.every_partition()):
         asked = [(partition, *place) for partition in partitions for place in places]
         counts = await asyncio.gather(
@@ -62,6 +64,16 @@ async def count_work(store: Store, queues: Sequence[str]) -> WorkCounts:
         )
         for (_, *place), count in zip(asked, counts, strict=True):
             counted[place[0], place[1]] += count
+        waiting = [
+            (each[0], each[1]) for each, count in zip(asked, counts, strict=True) if count and each[2] == "waiting"
+        ]
+        for (_, queue), (now, ready_at) in zip(
+            waiting,
+            await asyncio.gather(*(store.read("oldest", partition, queue.encode()) for partition, queue in waiting)),
+            strict=True,
+        ):
+            if 0 < ready_at <= now:
+                oldest[queue] = max(oldest.get(queue, 0.0), (now - ready_at) / MICROSECONDS)
     holders: Counter[str] = Counter()
     for worker in await store.read_registry(b"ZRANGE", b"holders", b"0", b"-1"):
         held = await store.read_registry(b"SMEMBERS", b"holds/" + worker)
@@ -77,8 +89,17 @@ async def count_work(store: Store, queues: Sequence[str]) -> WorkCounts:
     return WorkCounts(
         work=work_counts((*place, count) for place, count in counted.items() if count),
         holders={worker: count for worker, count in holders.items() if count},
-        workers=await store.read_registry(b"ZCARD", b"workers"),
+        workers=await _workers(store),
+        oldest=oldest,
     )
+
+
+async def _workers(store: Store) -> dict[str, float]:
+    """The known workers, with the seconds until their leases end."""
+    found = await store.read_registry(b"ZRANGE", b"workers", b"0", b"-1", b"WITHSCORES")
+    now = await store.time_at(store.layout.registry)
+    pairs = found if found and isinstance(found[0], list) else zip(found[::2], found[1::2], strict=True)
+    return {worker.decode(): (int(float(until)) - now) / MICROSECONDS for worker, until in pairs}
 
 
 async def _batches(names: AsyncIterator[str]) -> AsyncIterator[list[str]]:

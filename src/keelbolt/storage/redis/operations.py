@@ -13,7 +13,7 @@ from keelbolt.storage.commits import Operation, Outcome
 from keelbolt.storage.hints import LogTopic, QueueTopic, Topic
 from keelbolt.storage.judge import MICROSECONDS
 from keelbolt.storage.keys import LONG_BYTES, encode
-from keelbolt.storage.logs import Append, Drop, Head, Trim
+from keelbolt.storage.logs import Append, Drop, Head, Start, Trim
 from keelbolt.storage.records import (
     Absent,
     Delete,
@@ -25,6 +25,7 @@ from keelbolt.storage.records import (
     Put,
     Record,
     Replace,
+    Restore,
     Take,
     Version,
 )
@@ -33,7 +34,7 @@ from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remov
 
 Words = list[bytes]
 
-RECORD_WRITES = (Insert, Put, Replace, Patch, Delete, Take)
+RECORD_WRITES = (Insert, Restore, Put, Replace, Patch, Delete, Take)
 
 
 def micros(seconds: float) -> bytes:
@@ -56,7 +57,7 @@ def words_of(operation: Operation, lease: Callable[[str], int]) -> Words:
 # ------------------------------------------------------------------------------------------------ one per operation
 
 
-def _content(operation: Insert | Put | Replace) -> Words:
+def _content(operation: Insert | Restore | Put | Replace) -> Words:
     key = operation.key.encode()
     seconds = operation.expires_in
     return [
@@ -112,7 +113,7 @@ def unpacked(page: bytes) -> Iterator[tuple[int, int, str, bytes, bytes, bytes]]
         yield int(seq), int(at), page[line + 1 : middle].decode(), page[middle:end], page[end:place], crc
 
 
-def _stream(operation: Head | Trim | Drop) -> Words:
+def _stream(operation: Head | Start | Trim | Drop) -> Words:
     return [operation.log.encode(), operation.stream.encode()]
 
 
@@ -149,6 +150,7 @@ _WORDS: dict[type[Operation], Callable[[Any, Callable[[str], int]], Words]] = {
     FieldIn: lambda o, _: _values(b"in", o),
     FieldNotIn: lambda o, _: _values(b"notin", o),
     Insert: lambda o, _: [b"insert", *_content(o)],
+    Restore: lambda o, _: [b"restore", b"%d" % o.version, *_content(o)],
     Put: lambda o, _: [b"put", *_content(o)],
     Replace: lambda o, _: [b"replace", b"%d" % o.version, *_content(o)],
     Patch: lambda o, _: _patch(o),
@@ -156,6 +158,7 @@ _WORDS: dict[type[Operation], Callable[[Any, Callable[[str], int]], Words]] = {
     Take: lambda o, _: [b"take", *_record(o)],
     Head: lambda o, _: [b"head", *_stream(o), b"%d" % o.seq],
     Append: lambda o, _: _append(o),
+    Start: lambda o, _: [b"start", *_stream(o), b"%d" % o.floor],
     Trim: lambda o, _: [b"trim", *_stream(o), b"%d" % o.through],
     Drop: lambda o, _: [b"drop", *_stream(o)],
     Fence: lambda o, _: [b"fence", *_fenced(o)],
@@ -199,7 +202,7 @@ def _outcome(operation: Operation, found: Any) -> Outcome:
     return None
 
 
-_NUMBERS = frozenset((Insert, Put, Replace, Patch, Delete, Enqueue, Retry))
+_NUMBERS = frozenset((Insert, Restore, Put, Replace, Patch, Delete, Enqueue, Retry))
 
 
 def record_of(collection: str, key: str, row: Sequence[Any]) -> Record:

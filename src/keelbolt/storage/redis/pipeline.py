@@ -17,6 +17,7 @@ from typing import Any
 from keelbolt.errors import CommitInDoubt, KeelboltError, StorageClosed, StorageUnavailable
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.ids import new_id
+from keelbolt.storage.meter import Meter
 from keelbolt.storage.redis.connection import Reply, Wire
 from keelbolt.storage.redis.failures import (
     Disconnected,
@@ -98,12 +99,14 @@ class Pipeline:
         assurance: Assurance | None = None,
         moved: Callable[[Call], None] | None = None,
         announcer: Announcer | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._connect = connect
         self._announcer = announcer
         self._patience = patience_seconds
         self._assurance = assurance
         self._moved = moved
+        self._meter = meter or Meter()
         self._queue: list[Call] = []
         self._busy = False
         self._wake = asyncio.Event()
@@ -203,10 +206,12 @@ class Pipeline:
                 base = call.words[3]
                 call.words[MODE] = _AGAIN if call.doubt else _PLAIN if base in bases else _FIRST
                 bases.add(base)
-        pause = FIRST_PAUSE_SECONDS
+        pause, began, writes = FIRST_PAUSE_SECONDS, time.monotonic(), sum(call.writes for call in batch)
         while batch:
             try:
                 left = await self._once(batch)
+                if writes and not left:
+                    self._meter.batch(writes, time.monotonic() - began)
             except Disconnected as error:
                 self._wire = None
                 left = self._still_patient(batch, error)
@@ -216,7 +221,7 @@ class Pipeline:
                 left = batch
             except KeelboltError as error:  # it can be reached, and can't be used
                 self._wire = None
-                give_up(batch, StorageUnavailable(f"{error}. Nothing was written"))
+                self._give_up(batch, StorageUnavailable(f"{error}. Nothing was written"))
                 return
             for call in left:
                 if call.writes:
@@ -262,7 +267,7 @@ class Pipeline:
                 elif lacks_functions(text) or passes(text) or is_replica(text):
                     left.append(call)
                 else:
-                    _fail([call], failure_of(text))
+                    self._refuse(call, text)
             else:
                 _answer(call, reply)
         if left:  # perhaps a server that was emptied: prepare it anew
@@ -284,7 +289,7 @@ class Pipeline:
         """Written, but the server did not confirm that it will keep it."""
         for call, reply in zip(batch, replies, strict=True):
             if isinstance(reply, Exception):
-                _fail([call], failure_of(text_of(reply)))
+                self._refuse(call, text_of(reply))
             elif call.kept:
                 _fail(
                     [call],
@@ -299,11 +304,21 @@ class Pipeline:
     def _still_patient(self, calls: list[Call], error: Disconnected) -> list[Call]:
         """Those that may wait for a new connection; the others fail."""
         now = time.monotonic()
-        give_up(
+        self._give_up(
             [call for call in calls if call.until <= now],
             StorageUnavailable(f"{error}; nothing was written. Try again"),
         )
         return [call for call in calls if call.until > now]
+
+    def _give_up(self, calls: Sequence[Call], error: KeelboltError) -> None:
+        self._meter.failed(error, len(calls))
+        give_up(calls, error)
+
+    def _refuse(self, call: Call, text: str) -> None:
+        """Fail a call with the error that the server replied."""
+        error = failure_of(text)
+        self._meter.failed(error)
+        _fail([call], error)
 
 
 def give_up(calls: Sequence[Call], error: KeelboltError) -> None:

@@ -16,6 +16,7 @@ from keelbolt.storage.hints import QueueTopic, Topic
 from keelbolt.storage.judge import MICROSECONDS, RENEWED
 from keelbolt.storage.redis.operations import micros
 from keelbolt.storage.redis.store import Store
+from keelbolt.storage.scope import Scope
 from keelbolt.storage.work import Claim
 
 ROUNDS = 1000  # of picking lanes in one claim; each serves hundreds of items, or finds a lane empty
@@ -23,10 +24,11 @@ SWEEPS = 100
 
 
 class Queues:
-    """``tell`` wakes whoever waits for these topics."""
+    """``tell`` wakes whoever waits for these topics; ``scoped`` gives each claim its scope."""
 
-    def __init__(self, store: Store, tell: Callable[[Sequence[Topic]], None]) -> None:
+    def __init__(self, store: Store, tell: Callable[[Sequence[Topic]], None], scoped: Callable[[str], Scope]) -> None:
         self._store = store
+        self._scoped = scoped
         self._tell = tell
         self._leases: dict[str, float] = {}  # worker: until, by this process's clock
         self._renewed: dict[tuple[str, bytes], float] = {}  # worker and place: until
@@ -163,9 +165,10 @@ class Queues:
         over, picked = await self._store.write("claim", name, *words)
         if over or any(picked):
             self._renewed[place] = time.monotonic() + int(lease) / MICROSECONDS
+        scope = self._scoped(name)
         return (
-            [_claim(name, queue, row) for row in over],
-            [_claim(name, queue, row) if row else None for row in picked],
+            [_claim(scope, queue, row) for row in over],
+            [_claim(scope, queue, row) if row else None for row in picked],
         )
 
     # ------------------------------------------------------------------------------------------------------- sweep
@@ -185,9 +188,9 @@ class Queues:
         return Swept(records, blobs, workers)
 
 
-def _claim(partition: str, queue: str, row: Sequence[Any]) -> Claim:
+def _claim(scope: Scope, queue: str, row: Sequence[Any]) -> Claim:
     key, fence, attempt, max_attempts, lane, priority = row
-    return Claim(partition, queue, key.decode(), fence, attempt, max_attempts, lane.decode(), priority)
+    return Claim(scope, queue, key.decode(), fence, attempt, max_attempts, lane.decode(), priority)
 
 
 def _seen(future: asyncio.Future[Any]) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from redis.crc import key_slot
 
 from keelbolt.errors import KeelboltError, StorageUnavailable
+from keelbolt.storage.meter import Meter
 from keelbolt.storage.redis.address import Address
 from keelbolt.storage.redis.connection import Wire
 from keelbolt.storage.redis.failures import Disconnected
@@ -37,6 +38,7 @@ class Node:
         patience_seconds: float,
         assurance: Assurance | None,
         announcer: Announcer,
+        meter: Meter,
         moved: Callable[[Call], None] | None = None,
     ) -> None:
         self.address = address
@@ -45,9 +47,11 @@ class Node:
             return await connect(address)
 
         self.writer = Pipeline(
-            made, patience_seconds=patience_seconds, assurance=assurance, moved=moved, announcer=announcer
+            made, patience_seconds=patience_seconds, assurance=assurance, moved=moved, announcer=announcer, meter=meter
         )
-        self._readers = [Pipeline(made, patience_seconds=patience_seconds, moved=moved) for _ in range(READERS)]
+        self._readers = [
+            Pipeline(made, patience_seconds=patience_seconds, moved=moved, meter=meter) for _ in range(READERS)
+        ]
         self._turn = 0
 
     @property

@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 from keelbolt.errors import StorageUnavailable
 from keelbolt.storage.contract import Durability
 from keelbolt.storage.hints import LogTopic, Topic
+from keelbolt.storage.meter import Meter
 from keelbolt.storage.redis.address import Address
 from keelbolt.storage.redis.connection import Reply, Wire
 from keelbolt.storage.redis.failures import Disconnected, failure_of, text_of
@@ -41,13 +42,21 @@ class Store:
     """
 
     def __init__(
-        self, address: Address, layout: Layout, *, durability: Durability, replicas: int, timeout_seconds: float
+        self,
+        address: Address,
+        layout: Layout,
+        *,
+        durability: Durability,
+        replicas: int,
+        timeout_seconds: float,
+        meter: Meter,
     ) -> None:
         self.layout = layout
         self._address = address
         self._durability: Durability = durability
         self._replicas = replicas
         self._timeout = timeout_seconds
+        self._meter = meter
         self._runs: dict[str, str] = {}  # address: run id
         self._known: set[str] = set()
         self._repaired_at = 0.0
@@ -62,7 +71,13 @@ class Store:
         try:
             wire = await self._connect(self._address, first=True)
             await wire.close()
-            make = partial(Node, patience_seconds=self._timeout, assurance=self._assurance(), announcer=self.announcer)
+            make = partial(
+                Node,
+                patience_seconds=self._timeout,
+                assurance=self._assurance(),
+                announcer=self.announcer,
+                meter=self._meter,
+            )
             self._router: Router
             if self.server.cluster:
                 cluster = ClusterRouter(self._address, self._connect, make)

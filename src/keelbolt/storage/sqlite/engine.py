@@ -22,7 +22,7 @@ from keelbolt.storage.contract import Durability, Problem, Stats, Swept, WorkCou
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
 from keelbolt.storage.judge import MICROSECONDS
-from keelbolt.storage.ledger import work_item
+from keelbolt.storage.ledger import Key, WorkRow, claimed, work_item
 from keelbolt.storage.logs import LogPage, LogState
 from keelbolt.storage.records import Collection, Record
 from keelbolt.storage.served import Served
@@ -126,11 +126,12 @@ class SQLiteKernel(Front):
             woken=self.board.wake,
             probe=self._probe,
             batch=self._batch,
+            meter=self.meter,
         )
         self._writer.start()
         _writers.add(self._writer)
         self._readers: Readers = (
-            ReaderThreads(self._connect, self._path, self._reader_threads)
+            ReaderThreads(self._connect, self._path, self._reader_threads, self.meter)
             if self._shared
             else ReadByWriter(self._writer)
         )
@@ -289,7 +290,7 @@ class SQLiteKernel(Front):
 
     async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]:
         now = self._now()
-        return await self._readers.run(
+        return await self._readers.get(
             lambda connection: read_records(connection, partition, collection, keys, now=now)
         )
 
@@ -320,7 +321,7 @@ class SQLiteKernel(Front):
             name = self._known(connection).counter(shape, counter)
             return only(connection.execute(SQL["get_counter"], (name, group)).fetchone())
 
-        return await self._readers.run(read)
+        return await self._readers.get(read)
 
     def _known(self, connection: Connection) -> Catalog:
         """The catalog at the moment of this read; another process may have changed it."""
@@ -342,7 +343,7 @@ class SQLiteKernel(Front):
         backward: bool,
     ) -> LogPage:
         place = (partition, log, stream)
-        return await self._readers.run(
+        return await self._readers.get(
             lambda connection: read_log(
                 connection, place, after, before, limit=limit, max_bytes=max_bytes, backward=backward
             )
@@ -350,25 +351,25 @@ class SQLiteKernel(Front):
 
     async def _log_state(self, partition: str, log: str, stream: str) -> LogState:
         place = (partition, log, stream)
-        row = await self._readers.run(lambda c: c.execute(SQL["get_stream"], place).fetchone())
+        row = await self._readers.get(lambda c: c.execute(SQL["get_stream"], place).fetchone())
         return LogState(row[1], row[2]) if row else LogState(0, 0)
 
     async def _seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None:
         place = (partition, log, stream, dedupe)
-        row = await self._readers.run(lambda c: c.execute(SQL["get_seq"], place).fetchone())
+        row = await self._readers.get(lambda c: c.execute(SQL["get_seq"], place).fetchone())
         return row[0] if row else None
 
     # ------------------------------------------------------------------------------------------------------- work
 
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        claims: list[Claim]
+        held: list[tuple[Key, WorkRow]]
         dead: Dead
-        claims, dead = await self._writer.run(
+        held, dead = await self._writer.run(
             lambda turn: queues.claim(turn, self._served, queue, worker, limit, lease_seconds)
         )
         if self._locks is not None and dead.files:
             self._locks.remove(dead.files)
-        return claims
+        return [claimed(self.scoped(key[0]), key, row) for key, row in held]
 
     async def _heartbeat(self, worker: str, lease_seconds: float) -> None:
         await self._writer.run(lambda turn: queues.renew(turn, worker, lease_seconds), relief=True)
@@ -381,7 +382,7 @@ class SQLiteKernel(Front):
 
     async def _work(self, partition: str, queue: str, key: str) -> WorkItem | None:
         place = (partition, queue, key)
-        row = await self._readers.run(lambda c: c.execute(SQL["get_work"], place).fetchone())
+        row = await self._readers.get(lambda c: c.execute(SQL["get_work"], place).fetchone())
         return work_item(place, work_row(row), now=self._now()) if row else None
 
     async def _list_work(
@@ -393,7 +394,8 @@ class SQLiteKernel(Front):
         return [work_item(row[:3], work_row(row), now=now) for row in rows]
 
     async def _count_work(self, queues: Sequence[str]) -> WorkCounts:
-        return await self._readers.run(lambda connection: inspect.count_work(connection, queues))
+        now = self._now()
+        return await self._readers.run(lambda connection: inspect.count_work(connection, queues, now=now))
 
     # ------------------------------------------------------------------------------------------------------ blobs
 
@@ -435,7 +437,7 @@ class SQLiteKernel(Front):
                 raise StorageCorrupt.of("a blob")
             return row
 
-        return await self._readers.run(read)
+        return await self._readers.get(read)
 
     async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
         row: tuple[bytes, bytes] | None = await self._readers.run(

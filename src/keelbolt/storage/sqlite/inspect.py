@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from keelbolt.storage.contract import Problem, Stats, WorkCounts
 from keelbolt.storage.declared import Shape, load_fields
-from keelbolt.storage.ledger import work_counts
+from keelbolt.storage.ledger import oldest_ready, work_counts, work_state
 from keelbolt.storage.sqlite.checksums import body_is_sound, entry_is_sound, head_crc, work_is_sound
 from keelbolt.storage.sqlite.connection import SQL, Connection
 from keelbolt.storage.sqlite.place import WriteLock
@@ -28,7 +28,7 @@ WAL_FRAME_BYTES = 24  # before each page
 
 
 def stats(connection: Connection, path: str, *, now: int) -> Stats:
-    work = work_counts(connection.execute(SQL["count_items"]))
+    work = work_counts(row[:3] for row in connection.execute(SQL["count_items"]))
     blobs, blob_bytes = connection.execute(
         "SELECT count(*), ifnull(sum(size), 0) FROM blob WHERE digest IS NOT NULL"
     ).fetchone()
@@ -54,15 +54,19 @@ def stats(connection: Connection, path: str, *, now: int) -> Stats:
     )
 
 
-def count_work(connection: Connection, queues: Sequence[str]) -> WorkCounts:
+def count_work(connection: Connection, queues: Sequence[str], *, now: int) -> WorkCounts:
     items = [row for row in connection.execute(SQL["count_items"]) if row[0] in queues]
     holders: Counter[str] = Counter()
     for queue, holder, count in connection.execute(SQL["count_held"]):
         holders[holder] += count if queue in queues else 0
     return WorkCounts(
-        work=work_counts(items),
+        work=work_counts(row[:3] for row in items),
         holders={holder: count for holder, count in holders.items() if count},
-        workers=only(connection.execute("SELECT count(*) FROM worker").fetchone()),
+        workers={
+            worker: (until - now) / 1_000_000
+            for worker, until in connection.execute("SELECT id, lease_until FROM worker")
+        },
+        oldest=oldest_ready([(row[0], row[3]) for row in items if work_state(row[1]) == "waiting"], now=now),
     )
 
 

@@ -270,7 +270,7 @@ FROM work WHERE partition = ? AND queue = ? AND state IN ('ready', 'later') AND 
 SELECT collection, count(*) FROM record GROUP BY collection
 
 -- count_items
-SELECT queue, state, count(*) FROM work GROUP BY queue, state
+SELECT queue, state, count(*), min(ready_at) FROM work GROUP BY queue, state
 
 -- count_held
 SELECT queue, holder, count(*) FROM work WHERE state = 'held' GROUP BY holder, queue

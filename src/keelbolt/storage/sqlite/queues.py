@@ -10,13 +10,12 @@ from msgspec.structs import replace
 from keelbolt.storage.contract import Swept
 from keelbolt.storage.hints import QueueTopic
 from keelbolt.storage.judge import MICROSECONDS, RENEWED
-from keelbolt.storage.ledger import claimed
+from keelbolt.storage.ledger import Key, WorkRow
 from keelbolt.storage.served import Served
 from keelbolt.storage.sqlite.book import work_row, work_values
 from keelbolt.storage.sqlite.connection import SQL
 from keelbolt.storage.sqlite.worker_locks import Dead
 from keelbolt.storage.sqlite.writer import Turn
-from keelbolt.storage.work import Claim
 
 PROMOTED = 1000  # items that leave the waiting room in one claim
 
@@ -30,7 +29,7 @@ def renew(turn: Turn, worker: str, lease_seconds: float) -> None:
 
 def claim(
     turn: Turn, served: Served, queue: str, worker: str, limit: int, lease_seconds: float
-) -> tuple[list[Claim], Dead]:
+) -> tuple[list[tuple[Key, WorkRow]], Dead]:
     """Expired leases first, so that a backlog never starves an orphan; then the lanes in turn, each its partitions.
 
     Also returns the dead workers whose leases this ended; their lock files are to be removed after the commit.
@@ -90,14 +89,14 @@ def _ready(turn: Turn, partitions: Served, queue: str, limit: int) -> Iterator[A
         connection.execute(SQL["set_meta"], (f"lane/{queue}", lane))
 
 
-def _hold(turn: Turn, row: Sequence[Any], worker: str) -> Claim:
+def _hold(turn: Turn, row: Sequence[Any], worker: str) -> tuple[Key, WorkRow]:
     key = (row[0], row[1], row[2])
     waiting = work_row(row)
     fence = turn.book.ledger.next_fence()
     held = replace(waiting, state="held", holder=worker, attempt=waiting.attempt + 1, fence=fence)
     turn.connection.execute(SQL["put_work"], work_values(key, held, now=turn.now))
     turn.book.ledger.work[key] = held
-    return claimed(key, held)
+    return key, held
 
 
 def retire(turn: Turn, worker: str) -> int:

@@ -1,17 +1,24 @@
-"""Reading: a few threads with a connection each, beside the writer and never in its way."""
+"""Reading: a few threads with a connection each, beside the writer and never in its way.
+
+Reads of a known key are short. One thread serves them in batches, as the writer does with commits: a change of threads
+costs more than such a read. Reads of unknown length (scans, counts, checks) have a pool of threads.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from keelbolt.errors import StorageCorrupt
 from keelbolt.storage.declared import load_fields
 from keelbolt.storage.logs import Entry, LogPage
+from keelbolt.storage.meter import Meter
 from keelbolt.storage.records import Record
 from keelbolt.storage.sqlite.checksums import UNREADABLE, body_is_sound, entry_is_sound, head_crc
 from keelbolt.storage.sqlite.connection import SQL, Connect, Connection, prepare_reader, translate
@@ -23,45 +30,100 @@ ENDLESS = 1 << 62
 
 
 class Readers(Protocol):
-    async def run(self, read: Callable[[Connection], T]) -> T: ...
+    def get(self, read: Callable[[Connection], T]) -> Awaitable[T]:
+        """Run a short read: of a known key, or of one page of a log."""
+
+    def run(self, read: Callable[[Connection], T]) -> Awaitable[T]:
+        """Run a read of any length."""
+
     def close(self) -> None: ...
 
 
 class ReaderThreads:
     """Each read runs in one read transaction, so that all it sees is of one moment."""
 
-    def __init__(self, connect: Connect, path: str, threads: int) -> None:
+    def __init__(self, connect: Connect, path: str, threads: int, meter: Meter) -> None:
         self._connect = connect
         self._path = path
+        self._loop = asyncio.get_running_loop()
+        self._meter = meter
         self._local = threading.local()
         self._connections: list[Connection] = []
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="keelbolt-reader")
+        self._short: SimpleQueue[_Read | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="keelbolt-short-reads")
+        self._thread.start()
 
-    async def run(self, read: Callable[[Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, read)
+    def get(self, read: Callable[[Connection], T]) -> Awaitable[T]:
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._short.put((future, read))
+        return future
+
+    def run(self, read: Callable[[Connection], T]) -> Awaitable[T]:
+        return self._loop.run_in_executor(self._pool, self._read, read)
 
     def _read(self, read: Callable[[Connection], T]) -> T:
         try:
-            connection: Connection | None = getattr(self._local, "connection", None)
-            if connection is None:
-                connection = self._connect(self._path)
-                prepare_reader(connection)
-                self._local.connection = connection
-                self._connections.append(connection)
+            connection = self._connection()
             connection.execute("BEGIN")
             try:
                 return read(connection)
             finally:
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise translate(error) from error
+            translated = translate(error)
+            self._meter.failed(translated)
+            raise translated from error
         except UNREADABLE as error:
             raise StorageCorrupt.of("something stored") from error
 
+    def _connection(self) -> Connection:
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._connect(self._path)
+            prepare_reader(connection)
+            self._local.connection = connection
+            self._connections.append(connection)
+        return connection
+
+    def _serve(self) -> None:
+        """Serve short reads, as many as have queued at once, with one wake-up of the event loop."""
+        queue = self._short
+        while True:
+            batch = [queue.get()]
+            batch += [queue.get() for _ in range(queue.qsize())]
+            answers = [self._answer(*each) for each in batch if each is not None]
+            if answers:
+                with contextlib.suppress(RuntimeError):  # the loop is closed, and so are those that waited
+                    self._loop.call_soon_threadsafe(_settle, answers)
+            if None in batch:
+                return
+
+    def _answer(self, future: asyncio.Future[Any], read: Callable[[Connection], Any]) -> _Answer:
+        try:
+            return future, self._read(read), None
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            return future, None, error
+
     def close(self) -> None:
+        self._short.put(None)
+        self._thread.join()
         self._pool.shutdown()
         for connection in self._connections:
             connection.close()
+
+
+_Read = tuple["asyncio.Future[Any]", Callable[[Connection], Any]]
+_Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+def _settle(answers: list[_Answer]) -> None:
+    for future, result, error in answers:
+        if not future.done():  # else its caller was cancelled
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
 
 
 class ReadByWriter:
@@ -70,9 +132,11 @@ class ReadByWriter:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
-    async def run(self, read: Callable[[Connection], T]) -> T:
-        result: T = await self._writer.run(lambda turn: read(turn.connection), relief=True)
-        return result
+    def get(self, read: Callable[[Connection], T]) -> Awaitable[T]:
+        return self.run(read)
+
+    def run(self, read: Callable[[Connection], T]) -> Awaitable[T]:
+        return self._writer.run(lambda turn: read(turn.connection), relief=True)
 
     def close(self) -> None:
         pass

@@ -29,6 +29,7 @@ from keelbolt.errors import (
 from keelbolt.storage.commits import Operation, Receipt, relieves
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.judge import judge
+from keelbolt.storage.meter import Meter
 from keelbolt.storage.sqlite.book import Book
 from keelbolt.storage.sqlite.connection import WAL_PAGES, Connection, translate
 from keelbolt.storage.sqlite.place import Reserve, WriteLock
@@ -96,6 +97,7 @@ class Writer:
         woken: Callable[[Sequence[Topic]], None],
         probe: Probe,
         batch: int,
+        meter: Meter,
     ) -> None:
         self._book = book
         self._lock = lock
@@ -107,6 +109,7 @@ class Writer:
         self._woken = woken
         self._probe = probe
         self._batch = batch
+        self._meter = meter
         self._queue: SimpleQueue[Commit | Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True, name="keelbolt-writer")
         self._looked_at = 0.0
@@ -190,6 +193,7 @@ class Writer:
             batch = self._only_relief(batch)
             if not batch:
                 return
+        began = time.monotonic()
         try:
             answers, topics = self._transact(batch)
         except StorageFull:
@@ -204,6 +208,7 @@ class Writer:
             logger.exception("the writer failed")
             self._fail(batch, error)
         else:
+            self._meter.batch(len(batch), time.monotonic() - began)
             try:
                 self._probe("committed")
                 if topics:
@@ -432,6 +437,7 @@ class Writer:
     # ----------------------------------------------------------------------------------------------------- answer
 
     def _fail(self, batch: Sequence[Commit | Job], error: BaseException) -> None:
+        self._meter.failed(error, len(batch))
         self._answer([(item.future, None, error) for item in batch], ())
 
     def _answer(self, answers: Sequence[Answer], topics: Sequence[Topic]) -> None:

@@ -61,7 +61,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
     ) -> None:
         self.kernel = kernel
         self.principal = principal
-        self.partition = principal.partition
+        self.scope = kernel.scoped(principal.partition)
         self._store = TaskStore(kernel, clock=clock)
         self._owns = owns
         self._entered = 0
@@ -107,17 +107,17 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         return await self._store.task(task, history_length=history_length, include_artifacts=include_artifacts)
 
     async def _find(self, task_id: str) -> StoredTask | None:
-        return await self._store.find(self.partition, task_id) if is_task_id(task_id) else None
+        return await self._store.find(self.scope, task_id) if is_task_id(task_id) else None
 
     async def get_version(self, task_id: str) -> int | None:
         """The version of the task, or None."""
         if not is_task_id(task_id):
             return None
-        return (await self.kernel.log_state(self.partition, EVENTS, task_id)).head or None
+        return (await self.scope.log_state(EVENTS, task_id)).head or None
 
     async def list_tasks(self, query: ListTasksQuery) -> ListTasksResult:
         """A page of the tasks that match, newest status first; see `keelbolt.tasks.listing`."""
-        page = await list_tasks(self._store, self.partition, query)
+        page = await list_tasks(self._store, self.scope, query)
         tasks = [task if isinstance(task, Task) else Task.model_validate_json(task) for task in page.tasks]
         return ListTasksResult(
             tasks=tasks,
@@ -158,11 +158,11 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
             return await self._with_key(key)
         view = TaskView(task_id, context_id)
         view.apply(notes)
-        return StoredTask(self.partition, record, view)
+        return StoredTask(self.scope, record, view)
 
     async def _with_key(self, key: str) -> StoredTask | None:
-        found = await self.kernel.get(self.partition, SENDS, key)
-        return await self._store.find(self.partition, str(found.fields["task"])) if found is not None else None
+        found = await self.scope.get(SENDS, key)
+        return await self._store.find(self.scope, str(found.fields["task"])) if found is not None else None
 
     # --------------------------------------------------------------------------------------------------------- update
 
@@ -195,7 +195,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         operations: list[Operation] = [] if expected is None else [Head(EVENTS, task_id, expected)]
         now = self._store.clock.wall()
         notes = change.notes(timestamp(now))
-        record = await self._store.record(self.partition, task_id)
+        record = await self._store.record(self.scope, task_id)
         if record is None:
             raise TaskNotFoundError(task_id)
         if change.appends_only:
@@ -209,7 +209,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
             operations.append(record.replace())
             if record.state.terminal:  # a worker that runs it loses it with this commit: nothing follows the end
                 operations.append(Remove(QUEUE, task_id))
-        operations += nudges(self.partition, record, notes)
+        operations += nudges(self.scope, record, notes)
         try:
             receipt = await self._commit([*operations, append_notes(task_id, notes)])
         except CommitRefused as refusal:
@@ -234,7 +234,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
 
     async def _commit(self, operations: list[Operation]) -> Receipt:
         try:
-            return await self.kernel.commit(self.partition, *operations)
+            return await self.scope.commit(*operations)
         except InvalidRequest as error:
             raise InvalidTaskRequest(f"this can't be kept: {error}") from error
 
@@ -242,12 +242,12 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
 
     async def delete_task(self, task_id: str) -> bool:
         """Delete everything of the task; answers whether there was one."""
-        return await erase_task(self._store, self.partition, task_id) if is_task_id(task_id) else False
+        return await erase_task(self._store, self.scope, task_id) if is_task_id(task_id) else False
 
     async def delete_context(self, context_id: str) -> int:
         """Delete all tasks of a context and what is kept about it; answers how many tasks there were."""
         check_context_id(context_id)
-        return await erase_context(self._store, self.partition, context_id)
+        return await erase_context(self._store, self.scope, context_id)
 
     # ------------------------------------------------------------------------------------------------------- contexts
 
@@ -257,7 +257,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
     async def load_context_version(self, context_id: str) -> tuple[ContextT | None, int]:
         """What is kept about a context, and its version (0: nothing is)."""
         check_context_id(context_id)
-        record = await self.kernel.get(self.partition, CONTEXTS, context_id)
+        record = await self.scope.get(CONTEXTS, context_id)
         return (None, 0) if record is None else (cast("ContextT", from_json(record.body)), record.version)
 
     async def update_context(self, context_id: str, context: ContextT, *, version: int | None = None) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Self, Unpack, cast
 
 from keelbolt.errors import InvalidValue, SchemaTooNew, StorageClosed, TurnStorageSchema
 from keelbolt.outbound.download import DownloadRules
-from keelbolt.storage import Kernel, open_storage
+from keelbolt.storage import Kernel, Scope, open_storage
 from keelbolt.turns.callbacks import StorageCallbacks
 from keelbolt.turns.codec import KINDS, ArtifactTypes, Codec, Kind, Resolvers
 from keelbolt.turns.codec.kinds import PLURALS
@@ -27,7 +27,7 @@ from keelbolt.turns.durable.progress import DurableProgress
 from keelbolt.turns.durable.readers import EAGER_BYTES
 from keelbolt.turns.durable.records import Duplicates
 from keelbolt.turns.durable.retention import Removed
-from keelbolt.turns.durable.scope import Reach, ScopeOf, Turn, as_scope, name, partition_of, scope_in_stash, under
+from keelbolt.turns.durable.scope import Reach, ScopeOf, Turn, as_scope, name, scope_in_stash, tenant_scope, under
 from keelbolt.turns.durable.shelves import TurnBlobs
 from keelbolt.turns.durable.store import TurnStore
 from keelbolt.turns.durable.unit import current
@@ -103,11 +103,11 @@ class DurableStorage:
         self._scope = scope
         self._tools = tools
         self._clock = clock
-        blobs = Blobs(self.kernel, self._now, eager_bytes=eager_bytes)
+        blobs = Blobs(self._now, eager_bytes=eager_bytes)
         self._store = TurnStore(self.kernel, codec, blobs, policy, self._now)
         self.blobs = TurnBlobs(blobs, self._shelf)
         self.gates = DurableGates(self.kernel, self.place)
-        self.progress = DurableProgress(self.kernel, self.place, self._now)
+        self.progress = DurableProgress(self.place, self._now)
         self._open = False
 
     async def __aenter__(self) -> Self:
@@ -234,7 +234,7 @@ class DurableStorage:
     async def reap(self, *, older_than: float = REAP_SECONDS, tenant: str | None = None) -> Removed:
         """Let go of bytes that were written so many seconds ago and that no record took."""
         until = self._until(older_than)
-        return await self._everywhere(tenant, lambda at: retention.reap(self.kernel, at, until=until))
+        return await self._everywhere(tenant, lambda at: retention.reap(at, until=until))
 
     async def erase(self, tenant: str, *, thread: str | None = None) -> Removed:
         """Remove everything of this tenant, or of one of its threads: nothing of it is left.
@@ -243,17 +243,17 @@ class DurableStorage:
         Bytes that nobody else holds leave the disk with the next sweep of the storage.
         """
         return await retention.erase(
-            self.kernel, partition_of(tenant), None if thread is None else name("thread", thread)
+            self.kernel, tenant_scope(self.kernel, tenant), None if thread is None else name("thread", thread)
         )
 
     def export(self, tenant: str, *, thread: str | None = None) -> AsyncIterator[dict[str, Any]]:
         """Every living record of this tenant (or of one of its threads) as JSON, with descriptors of its bytes."""
-        return retention.export(self.kernel, partition_of(tenant), _owners(thread))
+        return retention.export(tenant_scope(self.kernel, tenant), _owners(thread))
 
-    async def _everywhere(self, tenant: str | None, act: Callable[[str], Awaitable[Removed]]) -> Removed:
+    async def _everywhere(self, tenant: str | None, act: Callable[[Scope], Awaitable[Removed]]) -> Removed:
         removed = Removed()
-        for partition in await retention.partitions(self.kernel, tenant):
-            removed += await act(partition)
+        for each in await retention.scopes(self.kernel, tenant):
+            removed += await act(each)
         return removed
 
     # ------------------------------------------------------------------------------------------------------- inside
@@ -262,7 +262,7 @@ class DurableStorage:
         if not self._open:
             raise StorageClosed("this storage is not open; use it inside of async with durable_storage(…)")
         unit = current.get()
-        if unit is not None and unit.turn is ctx and unit.kernel is self.kernel and unit.open:
+        if unit is not None and unit.turn is ctx and unit.clocks is self._store.clocks and unit.open:
             return unit.where
         return self._store.where(as_scope(self._scope(ctx)), ctx.id, self.progress.run_of(ctx))
 
@@ -270,11 +270,11 @@ class DurableStorage:
         """Where this turn lies in the kernel."""
         where, scope = self._where(ctx), as_scope(self._scope(ctx))
         owner = where.owners["message"]
-        return Place(where.partition, owner, under(owner, ctx.id), where.run, scope.tenant, scope.thread)
+        return Place(where.scope, owner, under(owner, ctx.id), where.run, scope.tenant, scope.thread)
 
     def _shelf(self, ctx: Turn, conduit: Conduit) -> Shelf:
         where = self._where(ctx)
-        return Shelf(where.partition, where.owners["message"], conduit, where.turn)
+        return Shelf(where.scope, where.owners["message"], conduit, where.turn)
 
     def _now(self) -> int:
         return int(self._clock() * 1_000_000)

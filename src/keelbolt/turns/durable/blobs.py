@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from keelbolt.errors import CommitRefused, StorageBusy, TurnStorageCorrupt
-from keelbolt.storage import Delete, Insert, Kernel, Operation, Query, Record, Replace
+from keelbolt.storage import Delete, Insert, Operation, Query, Record, Replace, Scope
 from keelbolt.storage.records import Scalar
 from keelbolt.storage.staging import chunks_of
 from keelbolt.turns.codec.codec import readers_of
@@ -43,7 +43,7 @@ TRIES = 50
 class Shelf:
     """Where the bytes of one turn lie: whose they are, and through which conduit they came."""
 
-    partition: str
+    scope: Scope
     owner: str
     conduit: Conduit
     turn: str
@@ -77,8 +77,7 @@ _NOTHING = Kept({}, (), ())
 class Blobs:
     """Writes bytes, opens them again, and makes records hold them."""
 
-    def __init__(self, kernel: Kernel, clock: Callable[[], int], *, eager_bytes: int) -> None:
-        self.kernel = kernel
+    def __init__(self, clock: Callable[[], int], *, eager_bytes: int) -> None:
         self._clock = clock
         self._eager_bytes = eager_bytes
 
@@ -87,24 +86,24 @@ class Blobs:
     async def write(self, shelf: Shelf, blob_id: str, data: ByteSource) -> StoredMediaReader | StoredSpoolReader:
         """Keep the bytes under this id, in place of those that were there. A stream that fails leaves nothing."""
         media = shelf.conduit == "media"
-        written = await self.stage(shelf.partition, data, lines=not media)
+        written = await self.stage(shelf.scope, data, lines=not media)
         key = shelf.key(blob_id)
         for _ in range(TRIES):
-            before = await self.kernel.get(shelf.partition, BYTES, key)
+            before = await shelf.scope.get(BYTES, key)
             try:
                 version = await self._enter(shelf, blob_id, written, before)
             except CommitRefused:  # another process wrote the same id
                 continue
-            return self._reader(shelf.partition, written, media=media, entry=Entry(key, version))
+            return self._reader(shelf.scope, written, media=media, entry=Entry(key, version))
         raise StorageBusy("others write these bytes all the time; try again")
 
-    async def stage(self, partition: str, data: ByteSource, *, lines: bool) -> Bytes:
+    async def stage(self, scope: Scope, data: ByteSource, *, lines: bool) -> Bytes:
         """Write the bytes without a name; text that is long gets an index of its lines."""
         counter = LineCounter()
-        blob = await self.kernel.stage_blob(partition, _counted(data, counter) if lines else data)
+        blob = await scope.stage_blob(_counted(data, counter) if lines else data)
         if not lines or blob.size <= STRETCH_BYTES:
             return Bytes(blob.digest, blob.size)
-        index = await self.kernel.stage_blob(partition, counter.index().dump())
+        index = await scope.stage_blob(counter.index().dump())
         return Bytes(blob.digest, blob.size, index.digest)
 
     async def _enter(self, shelf: Shelf, blob_id: str, written: Bytes, before: Record | None) -> int:
@@ -121,7 +120,7 @@ class Blobs:
             Insert(BYTES, key, body, fields) if before is None else Replace(BYTES, key, before.version, body, fields)
         )
         holds = holdings(BYTES, key, before=old.digests if old is not None else (), after=written.digests)
-        receipt = await self.kernel.commit(shelf.partition, write, *holds)
+        receipt = await shelf.scope.commit(write, *holds)
         return receipt.version(BYTES, key)
 
     # ------------------------------------------------------------------------------------------------------ reading
@@ -133,7 +132,7 @@ class Blobs:
             return None
         committed = found.fields.get("state") == "committed"
         entry = Entry(found.key, 0 if committed else found.version)
-        return self._reader(shelf.partition, Bytes.at(_body(found)), media=shelf.conduit == "media", entry=entry)
+        return self._reader(shelf.scope, Bytes.at(_body(found)), media=shelf.conduit == "media", entry=entry)
 
     async def delete(self, shelf: Shelf, blob_id: str) -> bool:
         """Forget the id; records that refer to its bytes go on holding them."""
@@ -142,7 +141,7 @@ class Blobs:
             if found is None:
                 return False
             try:
-                await self.kernel.commit(shelf.partition, *forgetting(found))
+                await shelf.scope.commit(*forgetting(found))
             except CommitRefused:
                 continue
             return True
@@ -150,46 +149,39 @@ class Blobs:
 
     async def list(self, shelf: Shelf, prefix: str) -> AsyncIterator[BlobInfo]:
         """What lies in this thread, by id; of an id that several turns wrote, the last one's."""
-        query, cursor = Query(BYTES, {"shelf": shelf.name}, order="id", since=prefix or None), None
+        query = Query(BYTES, {"shelf": shelf.name}, order="id", since=prefix or None)
         last: Record | None = None
-        while True:
-            page = await self.kernel.find(shelf.partition, query, limit=200, cursor=cursor)
-            for record in page.records:
-                if not str(record.fields["id"]).startswith(prefix):
-                    break
-                if last is not None and record.fields["id"] != last.fields["id"]:
-                    yield _info(last)
-                    last = None
-                if last is None or _at(record) > _at(last):
-                    last = record
-            else:
-                cursor = page.cursor
-                if cursor is not None:
-                    continue
-            break
+        async for record in shelf.scope.scan(query):
+            if not str(record.fields["id"]).startswith(prefix):
+                break
+            if last is not None and record.fields["id"] != last.fields["id"]:
+                yield _info(last)
+                last = None
+            if last is None or _at(record) > _at(last):
+                last = record
         if last is not None:
             yield _info(last)
 
     async def _find(self, shelf: Shelf, blob_id: str) -> Record | None:
-        found = await self.kernel.get(shelf.partition, BYTES, shelf.key(blob_id))
+        found = await shelf.scope.get(BYTES, shelf.key(blob_id))
         if found is not None:
             return found
         query = Query(BYTES, {"named": shelf.named(blob_id)}, order="at", newest_first=True)
-        page = await self.kernel.find(shelf.partition, query, limit=1)
+        page = await shelf.scope.find(query, limit=1)
         return page.records[0] if page.records else None
 
     def _reader(
-        self, partition: str, bytes_: Bytes, *, media: bool, entry: Entry | None = None
+        self, scope: Scope, bytes_: Bytes, *, media: bool, entry: Entry | None = None
     ) -> StoredMediaReader | StoredSpoolReader:
         if media:
-            return StoredMediaReader(self.kernel, partition, bytes_, entry)
-        return StoredSpoolReader(self.kernel, partition, bytes_, entry, eager_bytes=self._eager_bytes)
+            return StoredMediaReader(scope, bytes_, entry)
+        return StoredSpoolReader(scope, bytes_, entry, eager_bytes=self._eager_bytes)
 
-    def resolvers(self, partition: str, given: Resolvers) -> Resolvers:
+    def resolvers(self, scope: Scope, given: Resolvers) -> Resolvers:
         """Those that were given, and ours for the bytes of this tenant: a stored locator can't name another's."""
         own = given.copy()
-        own.media(readers.MEDIA_TAG, lambda found: self._reader(partition, Bytes.at(found), media=True))
-        own.spool(readers.SPOOL_TAG, lambda found: self._reader(partition, Bytes.at(found), media=False))
+        own.media(readers.MEDIA_TAG, lambda found: self._reader(scope, Bytes.at(found), media=True))
+        own.spool(readers.SPOOL_TAG, lambda found: self._reader(scope, Bytes.at(found), media=False))
         return own
 
     # -------------------------------------------------------------------------------------------------- of records
@@ -209,7 +201,7 @@ class Blobs:
             if id(reader) in descriptors:
                 continue
             ours = reader if isinstance(reader, StoredMediaReader | StoredSpoolReader) else None
-            if ours is not None and ours.partition == unit.partition and ours.kernel is self.kernel:
+            if ours is not None and ours.scope == unit.scope:
                 if ours.entry is not None:
                     entries.append(ours.entry.key)
                     unit.own(ours.entry)
@@ -218,7 +210,7 @@ class Blobs:
                 continue
             descriptor = described(reader) if ours is None else None
             if descriptor is None or not given.knows(descriptor, media=media):
-                drained = await self.stage(unit.partition, await _content(reader), lines=not media)
+                drained = await self.stage(unit.scope, await _content(reader), lines=not media)
                 descriptor = Descriptor(
                     tag=readers.MEDIA_TAG if media else readers.SPOOL_TAG, locator=drained.locator()
                 )

@@ -7,7 +7,7 @@ because the kernel evaluates the commits of a process in call order.
 
 A refused commit has guessed wrong, and so have the commits of this process that were called after it. Repairing the
 guesses one by one does not end where commits raise several clocks. So the refused commit waits until no commit of its
-partition is under way, reads all of its clocks, and goes on with true numbers; the others that guessed wrong use what
+tenant is under way, reads all of its clocks, and goes on with true numbers; the others that guessed wrong use what
 it read. Between processes, a commit is refused only because another process has committed.
 
 The record also has the time of the last commit and the kind of owner, so that threads are listed by last use.
@@ -19,12 +19,12 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from keelbolt.storage import Insert, Kernel, Replace
+from keelbolt.storage import Insert, Replace, Scope
 from keelbolt.storage.records import Scalar
 from keelbolt.turns.durable.families import STREAMS
 
 PLACES = 1 << 20  # in one commit; the kernel allows fewer operations than that
-_REMEMBERED = 10_000  # clocks of one partition, and partitions; forgetting one costs a refused commit
+_REMEMBERED = 10_000  # clocks of one tenant, and tenants; forgetting one costs a refused commit
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Tick:
 
 @dataclass(slots=True)
 class Numbers:
-    """The clocks of one partition, as this process knows them, and its commits that are under way."""
+    """The clocks of one tenant, as this process knows them, and its commits that are under way."""
 
     clocks: dict[str, _Clock] = field(default_factory=dict)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -97,13 +97,12 @@ class Numbers:
 class Clocks:
     """What this process knows about the clocks of owners; a guess, which each commit checks."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self._partitions: dict[str, Numbers] = {}
+    def __init__(self) -> None:
+        self._tenants: dict[Scope, Numbers] = {}
 
-    async def enter(self, partition: str, refused: Iterable[Tick] = ()) -> Numbers:
+    async def enter(self, scope: Scope, refused: Iterable[Tick] = ()) -> Numbers:
         """Begin a commit, or repeat one that was refused with these ticks. End it with `Numbers.leave`."""
-        numbers = self._numbers(partition)
+        numbers = self._numbers(scope)
         wrong = list(refused)
         if wrong or numbers.reading.locked():
             async with numbers.reading:
@@ -111,25 +110,25 @@ class Clocks:
                 if owners:
                     while numbers.under_way:  # commits under way change the clocks
                         await numbers.idle.wait()
-                    await self._read(partition, numbers, owners)
+                    await self._read(scope, numbers, owners)
                 numbers.enter()
         else:
             numbers.enter()
         return numbers
 
-    async def _read(self, partition: str, numbers: Numbers, owners: Iterable[str]) -> None:
+    async def _read(self, scope: Scope, numbers: Numbers, owners: Iterable[str]) -> None:
         for owner in owners:
-            found = await self._kernel.get(partition, STREAMS, owner)
+            found = await scope.get(STREAMS, owner)
             clock = numbers.clocks.setdefault(owner, _Clock())
             clock.version = found.version if found is not None else 0
             clock.reads += 1
 
-    def _numbers(self, partition: str) -> Numbers:
-        found = self._partitions.get(partition)
+    def _numbers(self, scope: Scope) -> Numbers:
+        found = self._tenants.get(scope)
         if found is None:
-            if len(self._partitions) >= _REMEMBERED:
-                self._partitions = {name: each for name, each in self._partitions.items() if each.under_way}
-            found = self._partitions[partition] = Numbers()
+            if len(self._tenants) >= _REMEMBERED:
+                self._tenants = {each: numbers for each, numbers in self._tenants.items() if numbers.under_way}
+            found = self._tenants[scope] = Numbers()
         if len(found.clocks) >= _REMEMBERED and not found.under_way:
             found.clocks.clear()
         return found

@@ -12,14 +12,15 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
+from urllib.parse import unquote
 
 from keelbolt.auth.principal import Principal
-from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target, all_partitions
+from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target
 from keelbolt.data.retention import Policy
 from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.turns.codec.kinds import Kind
 from keelbolt.turns.durable.readers import Bytes
-from keelbolt.turns.durable.scope import name, owner_in, partition_of, under
+from keelbolt.turns.durable.scope import PARTITIONS, name, owner_in, partition_of, under
 
 COLLECTIONS: dict[Kind, str] = {
     "message": "turn_messages",
@@ -79,8 +80,8 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
         case "tenant":
             yield Target(partition_of(subject.id), EVERYTHING)
             first = partition_of(Principal(tenant=subject.id).partition)
-            async for partition in all_partitions(kernel, prefix=first):
-                yield Target(partition, EVERYTHING)
+            async for scope in kernel.scopes(prefix=first):
+                yield Target(scope.partition, EVERYTHING)
         case _:
             pass
 
@@ -109,12 +110,19 @@ def _held_bytes(record: Record) -> Iterator[Detach]:
         yield Detach(digest, f"{record.collection}/{record.key}")
 
 
+def _thread(record: Record) -> tuple[str, str] | None:
+    """The thread that an owner is; agents and tenants are no subjects."""
+    kind, _, ref = record.key.partition("/")
+    return (kind, unquote(ref, errors="surrogatepass")) if kind == "thread" else None
+
+
 def _kept(kind: Kind, fields: dict[str, type[str | int | float | bool]], *more: Index) -> Family:
     collection = COLLECTIONS[kind]
     return Family(
         title=f"{kind.replace('_', ' ')}s".replace("memorys", "memories"),
         collection=Collection(collection, fields=fields, indexes=(_OWNER, *more)),
         found_by={"owner": _Owned()},
+        apart={"owner": ByField("owner")},
         hidden=(Query(collection, {"owner": DELETED}, order="seq"),),
         blobs=_held,
     )
@@ -149,11 +157,13 @@ _GATES = Family(
     age="at",
     logs=(GATE_LOG,),
     queues=(WAKES,),
+    hides=("secret", "token"),
 )
 FACE = Face(
     name="turns",
     kinds=("thread", "context", "user", "tenant"),
     locate=_locate,
+    prefix=PARTITIONS,
     expired=_expired,
     policy=TurnRetention,
     retain=_retain,
@@ -200,6 +210,7 @@ FACE = Face(
             ),
             subject="owner",
             age="at",
+            named=_thread,
         ),
         Family(
             title="files",

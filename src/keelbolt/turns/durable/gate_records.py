@@ -22,7 +22,7 @@ from keelbolt.errors import (
     TurnStorageCorrupt,
     TurnStorageNotFound,
 )
-from keelbolt.storage import Record, Scalar
+from keelbolt.storage import Record, Scalar, Scope
 from keelbolt.turns.durable.scope import PARTITIONS
 from keelbolt.turns.events import GateResult
 from keelbolt.turns.gates import Settlement, TurnGate
@@ -66,10 +66,6 @@ class StoredGate:
     settled_at: datetime | None = None
     version: int = 0
     key: str = ""
-
-    @property
-    def partition(self) -> str:
-        return read_token(self.token)[0]
 
     @property
     def settled(self) -> bool:
@@ -159,7 +155,7 @@ _TIMES = ("created_at", "deadline", "settled_at")
 _KEPT = tuple(name for name in StoredGate.__dataclass_fields__ if name not in ("version", "key"))
 
 
-def new_gate(gate: TurnGate, *, partition: str, tenant: str, thread: str, about: Any) -> StoredGate:
+def new_gate(gate: TurnGate, *, scope: Scope, tenant: str, thread: str, about: Any) -> StoredGate:
     """What is kept of this gate, under a token that nobody can guess."""
     try:
         to_json([gate.payload, about])
@@ -167,7 +163,7 @@ def new_gate(gate: TurnGate, *, partition: str, tenant: str, thread: str, about:
         raise InvalidInitialTurnGateValue(f"the payload of a gate that is kept is JSON ({wrong})") from None
     schema = None if gate.schema is None else json_schema(gate.schema)
     return StoredGate(
-        token=make_token(partition),
+        token=make_token(scope),
         id=gate.id,
         turn_id=gate.turn_id,
         tenant=tenant,
@@ -193,9 +189,9 @@ def read_gate(record: Record) -> StoredGate:
         raise TurnStorageCorrupt("a stored gate can't be read; restore a backup", cause=wrong) from wrong
 
 
-def make_token(partition: str) -> str:
+def make_token(scope: Scope) -> str:
     """Where the gate lies, and a secret."""
-    place = base64.urlsafe_b64encode(partition.removeprefix(PARTITIONS).encode()).decode().rstrip("=")
+    place = base64.urlsafe_b64encode(scope.partition.removeprefix(PARTITIONS).encode()).decode().rstrip("=")
     return f"{place}.{secrets.token_urlsafe(_SECRET_BYTES)}"
 
 

@@ -16,12 +16,12 @@ from keelbolt.errors import (
     TurnStorageDuplicateId,
     TurnStorageNotFound,
 )
-from keelbolt.storage import Append, Draft, Enqueue, Insert, Kernel, LogTopic, Query, Record, Replace
+from keelbolt.storage import Append, Claim, Draft, Enqueue, Insert, Kernel, Query, Record, Replace, Scope
 from keelbolt.turns.answers import GateAnswer
 from keelbolt.turns.durable.families import GATE_FAMILIES, GATE_LOG, GATES, WAKES
 from keelbolt.turns.durable.gate_records import GateState, StoredGate, new_gate, read_gate, read_token
 from keelbolt.turns.durable.places import Place
-from keelbolt.turns.durable.retention import partitions
+from keelbolt.turns.durable.retention import scopes
 from keelbolt.turns.durable.scope import Turn, under
 from keelbolt.turns.events import now
 from keelbolt.turns.gates import Settlement, TurnGate
@@ -50,7 +50,7 @@ class DurableGates:
 
     async def get(self, token: str) -> StoredGate:
         """The gate with this token. Raises TurnStorageNotFound."""
-        return read_gate(await self._record(token))
+        return read_gate((await self._found(token))[1])
 
     async def list(
         self, *, tenant: str | None = None, state: GateState = "open", limit: int = PAGE
@@ -60,9 +60,8 @@ class DurableGates:
             raise InvalidValue(f"the state of a gate is open or settled, not {state!r}")
         found: list[StoredGate] = []
         query = Query(GATES, {"state": state}, order="at")
-        for partition in await partitions(self._kernel, tenant):
-            left = limit - len(found)
-            found += [read_gate(record) async for record in self._kernel.scan(partition, query, limit=left)]
+        for scope in await scopes(self._kernel, tenant):
+            found += [read_gate(record) async for record in scope.scan(query, limit=limit - len(found))]
         return found
 
     async def resolve(self, token: str, value: Any = None) -> StoredGate:
@@ -93,7 +92,7 @@ class DurableGates:
 
     async def _settle(self, token: str, settlement: Settlement, *, wakes: bool = True) -> StoredGate:
         while True:
-            record = await self._record(token)
+            scope, record = await self._found(token)
             gate = read_gate(record)
             if gate.settled:
                 return gate
@@ -101,23 +100,23 @@ class DurableGates:
             if settlement.result == "resolved":
                 gate.check(settlement.value)
             settled = gate.settled_by(settlement)
-            if await self._write(gate.partition, record, settled, wakes=wakes and settled.task_id is not None):
+            if await self._write(scope, record, settled, wakes=wakes and settled.task_id is not None):
                 return settled
 
-    async def _record(self, token: str) -> Record:
-        partition, secret = read_token(token)
-        page = await self._kernel.find(partition, Query(GATES, {"secret": secret}), limit=1)
+    async def _found(self, token: str) -> tuple[Scope, Record]:
+        place, secret = read_token(token)
+        scope = self._kernel.scoped(place)
+        page = await scope.find(Query(GATES, {"secret": secret}), limit=1)
         for record in page.records:
-            return record
+            return scope, record
         raise TurnStorageNotFound("no gate has this token")
 
-    async def _write(self, partition: str, record: Record, gate: StoredGate, *, wakes: bool = False) -> bool:
+    async def _write(self, scope: Scope, record: Record, gate: StoredGate, *, wakes: bool = False) -> bool:
         """Write the gate, if it did not change meanwhile; ``wakes``: the task that asks is woken by a turn worker."""
         fields = {**record.fields, "state": "settled" if gate.settled else "open"}
         more = [Enqueue(WAKES, record.key)] if wakes else []
         try:
-            await self._kernel.commit(
-                partition,
+            await scope.commit(
                 Replace(GATES, record.key, record.version, gate.body(), fields),
                 Append(GATE_LOG, record.key, (Draft(gate.result or "reopened", b""),)),
                 *more,
@@ -126,9 +125,9 @@ class DurableGates:
             return False
         return True
 
-    async def due(self, partition: str, key: str) -> StoredGate | None:
-        """The gate under this key, settled if its time is over; None when it is gone."""
-        record = await self._kernel.get(partition, GATES, key)
+    async def due(self, claim: Claim) -> StoredGate | None:
+        """The gate of this item of `WAKES`, settled if its time is over; None when it is gone."""
+        record = await claim.scope.get(GATES, claim.key)
         if record is None:
             return None
         gate = read_gate(record)
@@ -141,38 +140,38 @@ class DurableGates:
     async def open(self, ctx: Turn, gate: TurnGate) -> Settlement | None:
         place, key = self._key(ctx, gate)
         about = ctx.stash.get("task")
-        fresh = new_gate(gate, partition=place.partition, tenant=place.tenant, thread=place.thread, about=about)
+        fresh = new_gate(gate, scope=place.scope, tenant=place.tenant, thread=place.thread, about=about)
         stored = await self._inserted(place, key, fresh)
         if not stored.same_question(read_back(fresh)):
             raise TurnStorageDuplicateId(
                 f"gate {gate.id!r} of this turn asked something else when it was opened first; give this one another id"
             )
         gate.token, gate.created_at = stored.token, stored.created_at
-        return await self._answered(place.partition, gate, stored) if stored.settled else None
+        return await self._answered(place.scope, gate, stored) if stored.settled else None
 
     async def settle(self, ctx: Turn, gate: TurnGate, settlement: Settlement) -> Settlement:
         place, key = self._key(ctx, gate)
         while True:
-            record = await self._kernel.get(place.partition, GATES, key)
+            record = await place.scope.get(GATES, key)
             if record is None:
                 return _erased()
             stored = read_gate(record)
             if stored.settled:
                 return stored.settlement()
             wakes = settlement.result == "timeout" and stored.task_id is not None
-            if await self._write(place.partition, record, stored.settled_by(settlement), wakes=wakes):
+            if await self._write(place.scope, record, stored.settled_by(settlement), wakes=wakes):
                 return settlement
 
     async def wait(self, ctx: Turn, gate: TurnGate) -> Settlement:
         place, key = self._key(ctx, gate)
-        with self._kernel.watch(LogTopic(place.partition, GATE_LOG, key)) as watch:
+        with place.scope.watch(GATE_LOG, key) as watch:
             while True:
-                record = await self._kernel.get(place.partition, GATES, key)
+                record = await place.scope.get(GATES, key)
                 if record is None:
                     return _erased()
                 stored = read_gate(record)
                 if stored.settled:
-                    answer = await self._answered(place.partition, gate, stored)
+                    answer = await self._answered(place.scope, gate, stored)
                     if answer is not None:
                         return answer
                 await watch.wait(LOOK_SECONDS)
@@ -185,21 +184,20 @@ class DurableGates:
             more = [Enqueue(WAKES, key, ready_in=max(0.0, left))]
         while True:
             try:
-                await self._kernel.commit(
-                    place.partition,
+                await place.scope.commit(
                     *place.guards,
                     Insert(GATES, key, fresh.body(), fresh.fields(place.owner, place.turn)),
                     *more,
                 )
             except CommitRefused as refusal:
                 place.check(refusal)
-                record = await self._kernel.get(place.partition, GATES, key)
+                record = await place.scope.get(GATES, key)
                 if record is not None:
                     return read_gate(record)
             else:
                 return fresh
 
-    async def _answered(self, partition: str, gate: TurnGate, stored: StoredGate) -> Settlement | None:
+    async def _answered(self, scope: Scope, gate: TurnGate, stored: StoredGate) -> Settlement | None:
         """How it was settled, with the value as the gate's own schema converts it; None: that refused it."""
         settlement = stored.settlement()
         if settlement.result != "resolved":
@@ -207,9 +205,9 @@ class DurableGates:
         try:
             return replace(settlement, value=gate.checked(settlement.value))
         except InvalidTurnGateResolution:
-            record = await self._kernel.get(partition, GATES, stored.key)
+            record = await scope.get(GATES, stored.key)
             if record is not None and record.version == stored.version:
-                await self._write(partition, record, stored.reopened())
+                await self._write(scope, record, stored.reopened())
             return None
 
     def _key(self, ctx: Turn, gate: TurnGate) -> tuple[Place, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from keelbolt.errors import CommitRefused, TurnTakenOver
-from keelbolt.storage import FieldIn
+from keelbolt.storage import FieldIn, Scope
 from keelbolt.turns.codec.kinds import Kind
 from keelbolt.turns.durable.families import TURNS
 from keelbolt.turns.durable.scope import under
@@ -14,10 +14,10 @@ from keelbolt.turns.durable.scope import under
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Whose turn it is, and which: its tenant's partition, and who owns what it stores."""
+    """Whose turn it is, and which: the scope of its tenant, and who owns what it stores."""
 
     turn: str
-    partition: str
+    scope: Scope
     owners: Mapping[Kind, str]
     run: int = 0  # which run of the turn this is; 0: that is not kept
 
@@ -27,14 +27,14 @@ class Where:
         return guard_of(under(self.owners["message"], self.turn), self.run) if self.run else None
 
     def same_turn(self, other: Where) -> bool:
-        return self.turn == other.turn and self.partition == other.partition and self.owners == other.owners
+        return self.turn == other.turn and self.scope == other.scope and self.owners == other.owners
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """``turn`` is the key of the turn's record, ``run`` which run of it this is (0: that is not kept)."""
 
-    partition: str
+    scope: Scope
     owner: str
     turn: str
     run: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Insert, Kernel, Patch, Scalar
+from keelbolt.storage import Insert, Patch, Scalar
 from keelbolt.turns.durable.families import TURNS
 from keelbolt.turns.durable.places import Place
 from keelbolt.turns.durable.scope import Turn
@@ -20,8 +20,7 @@ from keelbolt.turns.progress import Progress
 class DurableProgress:
     """`storage.progress`: the ``progress_store`` of a runner."""
 
-    def __init__(self, kernel: Kernel, place: Callable[[Turn], Place], now: Callable[[], int]) -> None:
-        self._kernel = kernel
+    def __init__(self, place: Callable[[Turn], Place], now: Callable[[], int]) -> None:
         self._place = place
         self._now = now
         self._runs: dict[int, int] = {}  # by the identity of a context that is under way
@@ -33,7 +32,7 @@ class DurableProgress:
     async def begin(self, ctx: Turn) -> Progress:
         place = self._place(ctx)
         while True:
-            record = await self._kernel.get(place.partition, TURNS, place.turn)
+            record = await place.scope.get(TURNS, place.turn)
             found = record.fields if record is not None else {}
             run = int(found.get("run") or 0) + 1
             fields: dict[str, Scalar] = {"run": run, "at": self._now(), "owner": place.owner}
@@ -43,7 +42,7 @@ class DurableProgress:
             else:
                 operation = Patch(TURNS, place.turn, fields, record.version)
             try:
-                await self._kernel.commit(place.partition, operation)
+                await place.scope.commit(operation)
             except CommitRefused:
                 continue
             self._runs[id(ctx)] = run
@@ -55,11 +54,11 @@ class DurableProgress:
         fields: dict[str, Scalar] = {"iterations": progress.iterations, "state": state, "at": self._now()}
         operation = Patch(TURNS, place.turn, fields)
         unit = current.get()
-        if unit is not None and unit.open and unit.kernel is self._kernel and unit.partition == place.partition:
+        if unit is not None and unit.open and unit.scope == place.scope:
             unit.also(operation)
             return
         try:
-            await self._kernel.commit(place.partition, *place.guards, operation)
+            await place.scope.commit(*place.guards, operation)
         except CommitRefused as refusal:
             place.check(refusal)
             raise

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.errors import BlobNotFound, StorageCorrupt, TurnStorageCorrupt, TurnStorageNotFound
-from keelbolt.storage import BlobReader, Kernel
+from keelbolt.storage import BlobReader, Scope
 from keelbolt.turns.lines import LineIndex, lines_between, text_of
 from keelbolt.turns.memory_bytes import InMemorySpoolReader
 from keelbolt.turns.readers import Descriptor
@@ -55,9 +55,8 @@ class Entry:
 
 
 class _Reader:
-    def __init__(self, kernel: Kernel, partition: str, bytes_: Bytes, entry: Entry | None = None) -> None:
-        self.kernel = kernel
-        self.partition = partition
+    def __init__(self, scope: Scope, bytes_: Bytes, entry: Entry | None = None) -> None:
+        self.scope = scope
         self.bytes = bytes_
         self.entry = entry
         self._opened: BlobReader | None = None
@@ -68,7 +67,7 @@ class _Reader:
     async def _blob(self) -> BlobReader:
         if self._opened is None:
             with _explained(self.bytes.sha256):
-                self._opened = await self.kernel.open_blob(self.partition, self.bytes.sha256)
+                self._opened = await self.scope.open_blob(self.bytes.sha256)
             if self._opened.size != self.bytes.size:
                 raise TurnStorageCorrupt(f"the bytes {self.bytes.sha256} are not as many as were written")
         return self._opened
@@ -103,15 +102,9 @@ class StoredSpoolReader(_Reader):
     """Reads stored text by lines: a short one at once, a long one by its index, a chunk or two for each line."""
 
     def __init__(
-        self,
-        kernel: Kernel,
-        partition: str,
-        bytes_: Bytes,
-        entry: Entry | None = None,
-        *,
-        eager_bytes: int = EAGER_BYTES,
+        self, scope: Scope, bytes_: Bytes, entry: Entry | None = None, *, eager_bytes: int = EAGER_BYTES
     ) -> None:
-        super().__init__(kernel, partition, bytes_, entry)
+        super().__init__(scope, bytes_, entry)
         self._eager = bytes_.index is None or bytes_.size <= eager_bytes
         self._held: InMemorySpoolReader | None = None
         self._index: LineIndex | None = None
@@ -154,7 +147,7 @@ class StoredSpoolReader(_Reader):
             digest = self.bytes.index
             assert digest is not None
             with _explained(digest):
-                stored = await (await self.kernel.open_blob(self.partition, digest)).read()
+                stored = await (await self.scope.open_blob(digest)).read()
             self._index = LineIndex.load(stored, self.bytes.size)
         return self._index
 

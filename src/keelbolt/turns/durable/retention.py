@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.data.erasing import erase_target
-from keelbolt.data.families import EVERYTHING, Target, all_partitions
+from keelbolt.data.families import EVERYTHING, Target
 from keelbolt.errors import CommitRefused, TurnStorageCorrupt
-from keelbolt.storage import Delete, Kernel, Operation, Query, Record
+from keelbolt.storage import Delete, Kernel, Operation, Query, Record, Scope
 from keelbolt.turns.durable.blobs import forgetting
 from keelbolt.turns.durable.families import BYTES, DELETED, FACE, FAMILIES, KIND_OF, STREAMS, TURNS, TurnRetention
 from keelbolt.turns.durable.records import Stored, read
-from keelbolt.turns.durable.scope import PARTITIONS, partition_of
+from keelbolt.turns.durable.scope import PARTITIONS, tenant_scope
 from keelbolt.turns.durable.unit import holdings
 
 BATCH = 100
@@ -37,42 +37,34 @@ class Removed:
         return Removed(self.records + other.records, self.blobs + other.blobs)
 
 
-async def partitions(kernel: Kernel, tenant: str | None) -> list[str]:
-    """The partition of this tenant, or those of all."""
+async def scopes(kernel: Kernel, tenant: str | None) -> list[Scope]:
+    """The scope of this tenant, or those of all."""
     if tenant is not None:
-        return [partition_of(tenant)]
-    found: list[str] = []
-    after = PARTITIONS
-    while names := await kernel.partitions(after=after):
-        ours = [each for each in names if each.startswith(PARTITIONS)]
-        found += ours
-        after = names[-1]
-        if len(ours) < len(names):
-            break
-    return found
+        return [tenant_scope(kernel, tenant)]
+    return [each async for each in kernel.scopes(prefix=PARTITIONS)]
 
 
-async def purge(kernel: Kernel, partition: str, *, until: int) -> Removed:
+async def purge(kernel: Kernel, scope: Scope, *, until: int) -> Removed:
     """Remove what was deleted before this time, with its bytes, and what is known of turns that ended a day before."""
-    removed = await _purge_deleted(kernel, partition, until=until)
-    return removed + await _forget_ended(kernel, partition, until=until - int(KEPT_SECONDS * 1_000_000))
+    removed = await _purge_deleted(scope, until=until)
+    return removed + await _forget_ended(kernel, scope, until=until - int(KEPT_SECONDS * 1_000_000))
 
 
-async def _purge_deleted(kernel: Kernel, partition: str, *, until: int) -> Removed:
+async def _purge_deleted(scope: Scope, *, until: int) -> Removed:
     removed = Removed()
     for query in _deleted(until):
-        removed += await _remove(kernel, partition, query)
+        removed += await _remove(scope, query)
     return removed
 
 
-async def _forget_ended(kernel: Kernel, partition: str, *, until: int) -> Removed:
-    return await _erase_found(kernel, partition, "turn", _ended(until))
+async def _forget_ended(kernel: Kernel, scope: Scope, *, until: int) -> Removed:
+    return await _erase_found(kernel, scope, "turn", _ended(until))
 
 
-async def _erase_found(kernel: Kernel, partition: str, kind: str, query: Query) -> Removed:
+async def _erase_found(kernel: Kernel, scope: Scope, kind: str, query: Query) -> Removed:
     removed = Removed()
-    async for record in kernel.scan(partition, query):
-        erased = await erase_target(kernel, FACE, Target(partition, kind, record.key), version=record.version)
+    async for record in scope.scan(query):
+        erased = await erase_target(kernel, FACE, Target(scope.partition, kind, record.key), version=record.version)
         removed += Removed(erased.total)
     return removed
 
@@ -94,7 +86,7 @@ async def retain(kernel: Kernel, policy: TurnRetention, *, dry: bool) -> dict[st
     now = time.time()
     removed: Counter[str] = Counter()
     await kernel.declare(*FAMILIES)
-    async for partition in all_partitions(kernel, prefix=PARTITIONS):
+    async for scope in kernel.scopes(prefix=PARTITIONS):
         for what, age, queries in (
             ("threads", policy.threads, lambda until: [_unused(until)]),
             ("turns", policy.turns, lambda until: [_ended(until)]),
@@ -105,13 +97,13 @@ async def retain(kernel: Kernel, policy: TurnRetention, *, dry: bool) -> dict[st
             until = int((now - age) * 1_000_000)
             if dry:
                 for query in queries(until):
-                    removed[what] += (await kernel.count(partition, query, cap=1_000_000)).value
+                    removed[what] += (await scope.count(query, cap=1_000_000)).value
             elif what == "threads":
-                removed[what] += (await _erase_found(kernel, partition, "owner", _unused(until))).records
+                removed[what] += (await _erase_found(kernel, scope, "owner", _unused(until))).records
             elif what == "turns":
-                removed[what] += (await _forget_ended(kernel, partition, until=until)).records
+                removed[what] += (await _forget_ended(kernel, scope, until=until)).records
             else:
-                removed[what] += (await _purge_deleted(kernel, partition, until=until)).records
+                removed[what] += (await _purge_deleted(scope, until=until)).records
     return dict(+removed)
 
 
@@ -120,39 +112,39 @@ async def reap_everywhere(kernel: Kernel) -> dict[str, int]:
     removed = Removed()
     until = int((time.time() - KEPT_SECONDS) * 1_000_000)
     declared = False
-    async for partition in all_partitions(kernel, prefix=PARTITIONS):
+    async for scope in kernel.scopes(prefix=PARTITIONS):
         if not declared:
             await kernel.declare(*FAMILIES)
             declared = True
-        removed += await reap(kernel, partition, until=until)
+        removed += await reap(scope, until=until)
     return {"staged files": removed.blobs} if removed.blobs else {}
 
 
-async def reap(kernel: Kernel, partition: str, *, until: int) -> Removed:
+async def reap(scope: Scope, *, until: int) -> Removed:
     """Let go of bytes that were written before this time and that no record took."""
     query = Query(BYTES, {"state": "staged"}, order="at", until=until)
-    return await _forget(kernel, partition, query)
+    return await _forget(scope, query)
 
 
-async def erase(kernel: Kernel, partition: str, owner: str | None) -> Removed:
+async def erase(kernel: Kernel, scope: Scope, owner: str | None) -> Removed:
     """Remove everything of this owner, or of the whole tenant; deleted records included."""
-    target = Target(partition, EVERYTHING) if owner is None else Target(partition, "owner", owner)
+    target = Target(scope.partition, EVERYTHING) if owner is None else Target(scope.partition, "owner", owner)
     erased = (await erase_target(kernel, FACE, target)).records
     blobs = erased.pop("files", 0)
     return Removed(erased.total(), blobs)
 
 
-async def all_owners(kernel: Kernel, partition: str) -> AsyncIterator[str]:
+async def all_owners(scope: Scope) -> AsyncIterator[str]:
     """Whoever has stored something: threads, agents, the tenant."""
-    async for record in kernel.scan(partition, Query(STREAMS)):
+    async for record in scope.scan(Query(STREAMS)):
         yield record.key
 
 
-async def export(kernel: Kernel, partition: str, owners: Iterable[str] | None) -> AsyncIterator[dict[str, Any]]:
+async def export(scope: Scope, owners: Iterable[str] | None) -> AsyncIterator[dict[str, Any]]:
     """Every living record as JSON, owner by owner in the order of storing; bytes by their descriptors."""
-    for owner in [each async for each in all_owners(kernel, partition)] if owners is None else list(owners):
+    for owner in [each async for each in all_owners(scope)] if owners is None else list(owners):
         for collection, kind in KIND_OF.items():
-            async for record in kernel.scan(partition, Query(collection, {"owner": owner}, order="seq")):
+            async for record in scope.scan(Query(collection, {"owner": owner}, order="seq")):
                 yield _exported(read(kind, record))
 
 
@@ -170,14 +162,14 @@ def _exported(stored: Stored) -> dict[str, Any]:
     }
 
 
-async def _remove(kernel: Kernel, partition: str, query: Query) -> Removed:
+async def _remove(scope: Scope, query: Query) -> Removed:
     removed = Removed()
-    while records := (await kernel.find(partition, query, limit=BATCH)).records:
-        removed += await _removed(kernel, partition, records)
+    while records := (await scope.find(query, limit=BATCH)).records:
+        removed += await _removed(scope, records)
     return removed
 
 
-async def _removed(kernel: Kernel, partition: str, records: Iterable[Record]) -> Removed:
+async def _removed(scope: Scope, records: Iterable[Record]) -> Removed:
     """Remove these and what they hold; one that changed meanwhile is left for the next look."""
     count = Removed()
     for record in records:
@@ -185,25 +177,25 @@ async def _removed(kernel: Kernel, partition: str, records: Iterable[Record]) ->
         found: list[Record] = []
         with contextlib.suppress(TurnStorageCorrupt):  # what can't be read can be removed; its bytes stay held
             stored = read(KIND_OF[record.collection], record)
-            entries = await kernel.get_many(partition, BYTES, stored.entries) if stored.entries else ()
+            entries = await scope.get_many(BYTES, stored.entries) if stored.entries else ()
             found = [entry for entry in entries if entry is not None]
             operations += holdings(record.collection, record.key, before=stored.blobs, after=())
         for entry in found:
             operations += forgetting(entry)
         try:
-            await kernel.commit(partition, *operations)
+            await scope.commit(*operations)
         except CommitRefused:
             continue
         count += Removed(1, len(found))
     return count
 
 
-async def _forget(kernel: Kernel, partition: str, query: Query) -> Removed:
+async def _forget(scope: Scope, query: Query) -> Removed:
     count = 0
-    while entries := (await kernel.find(partition, query, limit=BATCH)).records:
+    while entries := (await scope.find(query, limit=BATCH)).records:
         for entry in entries:
             try:
-                await kernel.commit(partition, *forgetting(entry))
+                await scope.commit(*forgetting(entry))
             except CommitRefused:  # a record took it meanwhile
                 continue
             count += 1

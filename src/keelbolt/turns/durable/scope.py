@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
 from keelbolt.errors import TurnStorageScopeMissing
+from keelbolt.storage import Kernel
+from keelbolt.storage import Scope as TenantScope
 
 PARTITIONS = "~turns/"  # before a tenant's name: no principal's partition begins so
 _PLAIN = "!$&'()*+,-.:;=@_ |<>[]{}^`\"\\?#"  # all but "/", "%" and "~", which have a meaning
@@ -79,6 +81,11 @@ def as_scope(found: object) -> Scope:
 def partition_of(tenant: str) -> str:
     """The partition of everything that this tenant has."""
     return PARTITIONS + _short(_escaped(tenant), _PARTITION_CHARACTERS)
+
+
+def tenant_scope(kernel: Kernel, tenant: str) -> TenantScope:
+    """The kernel from inside this tenant."""
+    return kernel.scoped(partition_of(tenant))
 
 
 def owner_of(scope: Scope, reach: Reach) -> str:

@@ -19,7 +19,7 @@ from keelbolt.turns.durable.families import COLLECTIONS
 from keelbolt.turns.durable.places import Where
 from keelbolt.turns.durable.policies import Policy
 from keelbolt.turns.durable.records import Mutate, Remove, Store, Stored, read
-from keelbolt.turns.durable.scope import Scope, owner_of, partition_of, under
+from keelbolt.turns.durable.scope import Scope, owner_of, tenant_scope, under
 from keelbolt.turns.durable.unit import Unit, current
 from keelbolt.turns.primitives import Tokenizable
 from keelbolt.turns.windows import Limit, TopK, Window, asked
@@ -35,12 +35,12 @@ class TurnStore:
         self.codec = codec
         self.blobs = blobs
         self.policy = policy
-        self.clocks = Clocks(kernel)
+        self.clocks = Clocks()
         self.now = clock
         self._owners = lru_cache(4096)(self._owners_in)
 
     def where(self, scope: Scope, turn: str, run: int = 0) -> Where:
-        return Where(turn, partition_of(scope.tenant), self._owners(scope), run)
+        return Where(turn, tenant_scope(self.kernel, scope.tenant), self._owners(scope), run)
 
     def _owners_in(self, scope: Scope) -> Mapping[Kind, str]:
         return {kind: owner_of(scope, self.policy.reach(kind)) for kind in KINDS}
@@ -48,16 +48,14 @@ class TurnStore:
     def joined(self, where: Where) -> Unit | None:
         """The unit of work that is open here, if it is this turn's: what others do meanwhile is no part of it."""
         unit = current.get()
-        if unit is None or not unit.open or unit.kernel is not self.kernel:
-            return None
-        return unit if unit.where.same_turn(where) else None
+        return unit if unit is not None and unit.open and unit.where.same_turn(where) else None
 
     def unit(self, where: Where, turn: object = None) -> AbstractAsyncContextManager[Unit]:
         """The unit of work that is open here, or a new one, committed at its end; ``turn`` is whose it is."""
         unit = self.joined(where)
         if unit is not None:
             return nullcontext(unit)
-        return Unit(self.kernel, self.clocks, where, self.now(), turn=turn)
+        return Unit(self.clocks, where, self.now(), turn=turn)
 
     # ------------------------------------------------------------------------------------------------------ writing
 
@@ -132,14 +130,14 @@ class TurnStore:
         """The living ones in the order in which they were stored, within the limits of the policy."""
         limit = asked(PLURALS[kind], self.policy.fetch)
         records = await self._records(where, kind, limit)
-        resolvers = self.blobs.resolvers(where.partition, self.codec.resolvers)
+        resolvers = self.blobs.resolvers(where.scope, self.codec.resolvers)
         found = sorted((read(kind, record) for record in records), key=lambda stored: stored.seq)
         return [decoded(self.codec, stored, resolvers) for stored in found]
 
     async def fetch_of_turn(self, where: Where, kind: Kind, *, among: int = PAGE) -> list[Any]:
         """What this very turn has stored, among the last of its thread."""
         records = await self._records(where, kind, Window(among))
-        resolvers = self.blobs.resolvers(where.partition, self.codec.resolvers)
+        resolvers = self.blobs.resolvers(where.scope, self.codec.resolvers)
         found = [stored for stored in (read(kind, record) for record in records) if stored.turn == where.turn]
         return [decoded(self.codec, stored, resolvers) for stored in sorted(found, key=lambda stored: stored.seq)]
 
@@ -147,7 +145,7 @@ class TurnStore:
         wanted = limit.k if isinstance(limit, TopK) else limit.last
         order = limit.by if isinstance(limit, TopK) else "seq"
         query = Query(COLLECTIONS[kind], {"owner": where.owners[kind]}, order=order, newest_first=wanted is not None)
-        return [record async for record in self.kernel.scan(where.partition, query, limit=wanted, page=PAGE)]
+        return [record async for record in where.scope.scan(query, limit=wanted, page=PAGE)]
 
     def _key(self, where: Where, kind: Kind, known: str) -> str:
         owner = where.owners[kind]
@@ -170,7 +168,7 @@ class TurnStore:
         for found in unit.named(kind, named):
             return found
         query = Query(COLLECTIONS[kind], {"named": named}, order="place", newest_first=True)
-        for record in (await self.kernel.find(where.partition, query, limit=1)).records:
+        for record in (await where.scope.find(query, limit=1)).records:
             return unit.seen(kind, record.key) or read(kind, record)
         return None
 
@@ -180,7 +178,7 @@ class TurnStore:
         named = under(where.owners[kind], _text_id(text))
         found = list(unit.named(kind, named))
         query = Query(COLLECTIONS[kind], {"named": named}, order="place")
-        stored = self.kernel.scan(where.partition, query)
+        stored = where.scope.scan(query)
         found += [read(kind, record) async for record in stored if unit.seen(kind, record.key) is None]
         return max(found, key=lambda each: each.seq or math.inf, default=None)
 

@@ -17,7 +17,7 @@ from keelbolt.errors import (
     TurnStorageNotFound,
     TurnTakenOver,
 )
-from keelbolt.storage import Attach, Detach, FieldIn, Insert, Kernel, Operation, Patch, Replace
+from keelbolt.storage import Attach, Detach, FieldIn, Insert, Operation, Patch, Replace
 from keelbolt.storage.records import Scalar
 from keelbolt.storage.requests import MAX_OPERATIONS
 from keelbolt.turns.codec.kinds import Kind
@@ -50,13 +50,12 @@ class _Plan:
 class Unit:
     """Collects changes of one tenant's records. Nothing is written before `commit`."""
 
-    def __init__(self, kernel: Kernel, clocks: Clocks, where: Where, now: int, *, turn: object = None) -> None:
-        self.kernel = kernel
+    def __init__(self, clocks: Clocks, where: Where, now: int, *, turn: object = None) -> None:
         self.where = where
-        self.partition = where.partition
+        self.scope = where.scope
         self.open = True
         self.turn = turn  # whose unit it is: where that lies was looked up once for all of its calls
-        self._clocks = clocks
+        self.clocks = clocks
         self._now = now
         self._slots: dict[tuple[Kind, str], _Slot] = {}  # in the order of storing
         self._entries: dict[str, Entry] = {}  # conduit bytes that records of this unit refer to
@@ -81,7 +80,7 @@ class Unit:
 
     async def load(self, kind: Kind, key: str) -> Stored | None:
         """What is stored under this key."""
-        found = await self.kernel.get(self.partition, COLLECTIONS[kind], key)
+        found = await self.scope.get(COLLECTIONS[kind], key)
         return read(kind, found) if found is not None else None
 
     def change(self, kind: Kind, key: str, change: Change, *, base: Stored | None = None) -> None:
@@ -120,14 +119,14 @@ class Unit:
         """Write everything at once. Raises what a change could not know before: that an id is taken, for example."""
         wrong: Sequence[Tick] = ()
         for _ in range(TRIES):
-            numbers = await self._clocks.enter(self.partition, wrong)
+            numbers = await self.clocks.enter(self.scope, wrong)
             plan = None
             try:
                 plan = self._plan(numbers)  # from here to the commit nothing is awaited: call order is commit order
                 if not plan.operations:
                     return
                 _check_size(plan.operations)
-                await self.kernel.commit(self.partition, *plan.operations)
+                await self.scope.commit(*plan.operations)
             except CommitRefused as refusal:
                 assert plan is not None
                 wrong = _undone(plan, refusal)

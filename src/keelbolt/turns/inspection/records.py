@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from keelbolt.data.shown import plain, when
 from keelbolt.errors import TurnStorageCorrupt, TurnStorageSchema
-from keelbolt.state.inspection.shown import plain, when
 from keelbolt.storage import Record
 from keelbolt.turns.codec.kinds import Kind
 from keelbolt.turns.durable.readers import MEDIA_TAG, SPOOL_TAG, Bytes

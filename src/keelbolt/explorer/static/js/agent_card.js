@@ -1,5 +1,6 @@
 // The agent's card, asked for once; what it says about the input of its skills, and how its tasks can be steered.
 
+import { useCard } from "./agents.js";
 import { send } from "./api.js";
 
 let known = null;
@@ -7,10 +8,16 @@ let known = null;
 export const cardCall = { method: "GET", path: "/.well-known/agent-card.json", query: {} };
 
 export function agentCard() {
-  known ??= send(cardCall).catch((error) => {
-    known = null;
-    throw error;
-  });
+  known ??= send(cardCall).then(
+    (card) => {
+      useCard(card);
+      return card;
+    },
+    (error) => {
+      known = null;
+      throw error;
+    },
+  );
   return known;
 }
 
@@ -54,7 +61,8 @@ export function badgeOf(tag) {
 
 const asPlace = (schema) => (schema?.inputSchema || schema?.input_schema ? schema : { inputSchema: schema });
 
-// What an agent lets its running tasks be told: [{label, text, kind, payload, danger, tab}], as its card declares it.
+// How running tasks of an agent can be steered: [{label, text, kind, payload, schema, danger, tab}], as its card declares
+// it. The fields of `schema` are filled in by people and added to `payload`.
 const STEERING = "urn:keelbolt:a2a:steering:v1";
 
 export function steeringButtons(card) {

@@ -4,9 +4,12 @@ import { announce, h, replace } from "./dom.js";
 import { send } from "./api.js";
 import { curl } from "./commands.js";
 import { copyButton, field, problem } from "./pieces.js";
+import { answerForm } from "./schema.js";
 
-// fields: [{name, label, hint, value, type: text|number|area|json|select, options, required}]
-export function ask({ title, text, fields = [], submit = "Do it", danger = false, call, done }) {
+// fields: [{name, label, hint, value, type: text|number|area|json|select, options, required, extra}]; an `extra` one is
+// folded away. With a `schema`, its fields come first, and `values.form` is what was filled in.
+export function ask({ title, text, fields = [], schema, submit = "Do it", danger = false, call, done }) {
+  const form = schema ? answerForm(schema) : null;
   const controls = fields.map((each) => ({ ...each, control: control(each) }));
   const wrong = h("div", {});
   const command = h("pre", { class: "command", tabindex: "0", "aria-label": "The call" });
@@ -26,8 +29,10 @@ export function ask({ title, text, fields = [], submit = "Do it", danger = false
     ),
   );
   const button = h("button", { class: danger ? "danger" : "primary" }, submit);
-  const values = () =>
-    Object.fromEntries(controls.map(({ name, type, control: each }) => [name, read(type, each.value)]));
+  const values = () => ({
+    ...Object.fromEntries(controls.map(({ name, type, control: each }) => [name, read(type, each.value)])),
+    form: form?.read(),
+  });
   const show = () => {
     try {
       command.textContent = curl(call(values()));
@@ -35,7 +40,9 @@ export function ask({ title, text, fields = [], submit = "Do it", danger = false
       command.textContent = error.message;
     }
   };
-  const form = h(
+  const rows = (some) => some.map(({ label, control: each, hint }) => field(label, each, hint));
+  const extra = controls.filter((each) => each.extra);
+  const element = h(
     "form",
     {
       class: "stack",
@@ -48,17 +55,22 @@ export function ask({ title, text, fields = [], submit = "Do it", danger = false
     },
     h("h2", { id: "dialog-title" }, title),
     text && h("p", { class: "dim" }, text),
-    controls.map(({ label, control: each, hint }) => field(label, each, hint)),
+    form?.element,
+    rows(controls.filter((each) => !each.extra)),
+    extra.length > 0 &&
+      h("details", { class: "more" }, h("summary", {}, "More"), h("div", { class: "stack" }, rows(extra))),
     box,
     wrong,
     h("div", { class: "row" }, button, h("button", { type: "button", onclick: () => dialog.close() }, "Not now")),
   );
-  const dialog = h("dialog", { "aria-labelledby": "dialog-title", onclose: () => dialog.remove() }, form);
+  const dialog = h("dialog", { "aria-labelledby": "dialog-title", onclose: () => dialog.remove() }, element);
   async function run() {
     button.disabled = true;
     wrong.replaceChildren();
     let answer;
     try {
+      const unfit = form?.problems() ?? [];
+      if (unfit.length) throw new Error(`${unfit.join("; ")}.`);
       answer = await send(call(values()));
     } catch (error) {
       replace(wrong, problem(error));

@@ -1,12 +1,14 @@
 // The parts of messages and artifacts, each as what it is: text, JSON, an image, a file, an address.
 
-import { h } from "./dom.js";
+import { h, replace } from "./dom.js";
 import { BASE, OPS, headers } from "./api.js";
 import { bytes } from "./format.js";
 import { tree } from "./json.js";
+import { markdown } from "./markdown.js";
 import { download } from "./pieces.js";
 
 const TEXT_CHARACTERS = 20_000;
+const MARKDOWN_CHARACTERS = 200_000; // a longer text stays plain
 const IMAGES = /^image\/(png|jpe?g|gif|webp|avif|bmp)$/; // no SVG: it may hold scripts, though an <img> runs none
 
 const KEPT = `${BASE}${OPS}/tasks/`;
@@ -33,31 +35,61 @@ function joined(list) {
 }
 
 function part(each) {
-  if (typeof each?.text === "string") return textPart(each.text);
+  if (typeof each?.text === "string") return textPart(each.text, each.mediaType);
   if (each && "data" in each) return h("div", { class: "part" }, tree(each.data, { open: 2 }));
   if (typeof each?.raw === "string") return file(each);
   if (typeof each?.url === "string") return address(each);
   return h("div", { class: "part" }, tree(each));
 }
 
-export function textPart(value) {
-  const shown = h("div", { class: "part text" }, value.slice(0, TEXT_CHARACTERS));
-  if (value.length > TEXT_CHARACTERS) {
-    shown.append(
+// Text as Markdown, JSON as a tree; `text/plain` stays as it is. The source is one press away where it looks different.
+export function textPart(value, mediaType = "") {
+  const box = h("div", { class: "part" });
+  let source = /^text\/plain\b/.test(mediaType);
+  let length = TEXT_CHARACTERS;
+  const draw = () => {
+    const shown = value.slice(0, length);
+    const json = source || length < value.length ? undefined : jsonIn(value);
+    const body = source || shown.length > MARKDOWN_CHARACTERS ? h("div", { class: "text" }, shown) : (json ?? markdown(shown));
+    const differs = source || json || body.querySelector?.(MARKED);
+    replace(
+      box,
+      body,
       h(
-        "button",
-        {
-          type: "button",
-          class: "quiet small",
-          onclick: () => {
-            shown.textContent = value;
-          },
-        },
-        `… show all ${bytes(value.length)}`,
+        "div",
+        { class: "row tight part-tools" },
+        length < value.length && quiet(`… show all ${bytes(value.length)}`, () => (length = value.length)),
+        differs && !/^text\/plain\b/.test(mediaType) && quiet(source ? "Formatted" : "Source", () => (source = !source)),
       ),
     );
+  };
+  const quiet = (label, change) =>
+    h(
+      "button",
+      {
+        type: "button",
+        class: "quiet small",
+        onclick: () => {
+          change();
+          draw();
+        },
+      },
+      label,
+    );
+  draw();
+  return box;
+}
+
+const MARKED = "ul, ol, pre, table, blockquote, hr, code, strong, em, del, img, .md-heading, a";
+
+// A tree of a text that is a JSON object or list.
+function jsonIn(text) {
+  if (!/^\s*[{[]/.test(text)) return undefined;
+  try {
+    return tree(JSON.parse(text), { open: 2 });
+  } catch {
+    return undefined;
   }
-  return shown;
 }
 
 function file({ raw, mediaType = "application/octet-stream", filename = "file" }) {

@@ -106,6 +106,20 @@ export function schemaForm(schema, onChange, value = {}) {
   return { element, read };
 }
 
+// Fields for any schema: of a value that is no object there is one. `problems()` says what does not fit, in sentences.
+export function answerForm(schema, onChange = () => {}, value = undefined) {
+  const real = resolve(schema, schema);
+  const whole = typeOf(real) === "object" && real.properties;
+  const shaped = whole ? schema : { ...schema, properties: { answer: { title: "Answer", ...real } }, required: ["answer"] };
+  const form = schemaForm(whole ? schema : { ...shaped, type: "object", enum: undefined }, onChange, whole ? value : { answer: value });
+  const read = () => (whole ? form.read() : form.read().answer);
+  const problems = () =>
+    whole || read() !== undefined
+      ? validate(read(), schema).map(({ path, text }) => `${path === "the input" ? "The answer" : path} ${text}`)
+      : ["The answer is missing"];
+  return { element: form.element, read, problems };
+}
+
 function object(schema, root, path, value, controls, depth) {
   return Object.entries(schema.properties ?? {}).map(([name, given]) => {
     const member = resolve(given, root);

@@ -60,6 +60,13 @@ local function check_head(turn, op)
   end
 end
 
+local function check_unwritten(turn, op)
+  local state = Logs.load(turn, op.log, op.stream)
+  if state.head > 0 then
+    return refuse('head', state.head)
+  end
+end
+
 local function check_fence(turn, op)
   local item = Work.load(turn, op.queue, op.key)
   if not item or item.state ~= 'held' or item.fence ~= op.fence then
@@ -83,7 +90,7 @@ end
 -- ---------------------------------------------------------------------------------------------------------- writes
 
 local function put(turn, op)
-  return Records.put(turn, op.collection, op.key, op.hash, op.fields, op.body, op.checksum, op.expires_in)
+  return Records.put(turn, op.collection, op.key, op.hash, op.fields, op.body, op.checksum, op.expires_in, op.first)
 end
 
 local function complete(turn, op)
@@ -180,6 +187,16 @@ local OPERATIONS = {
   ['in'] = {field(true), check_field},
   notin = {field(false), check_field},
   insert = {content, check_absent, put},
+  restore = {
+    function(turn)
+      local version = Turn.number(turn)
+      local op = content(turn)
+      op.first = version
+      return op
+    end,
+    check_absent,
+    put,
+  },
   put = {content, nil, put},
   replace = {
     function(turn)
@@ -240,6 +257,18 @@ local OPERATIONS = {
     nil,
     function(turn, op)
       return Logs.append(turn, Logs.load(turn, op.log, op.stream), op.drafts)
+    end,
+  },
+  start = {
+    function(turn)
+      local op = stream(turn)
+      op.floor = Turn.number(turn)
+      return op
+    end,
+    check_unwritten,
+    function(turn, op)
+      Logs.start(turn, Logs.load(turn, op.log, op.stream), op.floor)
+      return 0
     end,
   },
   trim = {

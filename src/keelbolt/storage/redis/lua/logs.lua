@@ -99,6 +99,12 @@ function Logs.cut(turn, state, floor)
   end
 end
 
+function Logs.start(turn, state, floor)
+  if floor > 0 then
+    redis.call('HSET', turn.base .. 's/' .. state.name, 'h', Values.text(floor), 'f', Values.text(floor))
+  end
+end
+
 function Logs.trim(turn, state, through)
   local floor = math.min(through, state.head)
   if floor <= state.floor then

@@ -141,6 +141,28 @@ function Reads.list_work(keys, args)
   return found
 end
 
+-- args: queue; returns the time, and since when the item that has been ready for longest is ready (0: none is ready).
+function Reads.oldest(keys, args)
+  local oldest = 0
+  for _, lane in ipairs(redis.call('ZRANGE', keys[1] .. 'lanes/' .. args[1], 0, -1)) do
+    local place, low = keys[1] .. 'ready/' .. args[1] .. '/' .. lane, '-'
+    while true do -- the first of each priority
+      local member = redis.call('ZRANGE', place, low, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
+      if not member then
+        break
+      end
+      local ready_at = tonumber(string.sub(member, 11, 26))
+      oldest = oldest == 0 and ready_at or math.min(oldest, ready_at)
+      low = '(' .. string.sub(member, 1, 10) .. '\255'
+    end
+  end
+  local soonest = redis.call('ZRANGE', keys[1] .. 'later/' .. args[1], 0, 0, 'WITHSCORES')
+  if soonest[2] then -- claims move it to its lane; it may be due already
+    oldest = oldest == 0 and tonumber(soonest[2]) or math.min(oldest, tonumber(soonest[2]))
+  end
+  return {Turn.now(), oldest}
+end
+
 -- args: <log>/<stream>…; answers the head of each, 0 for a stream that is not there.
 function Reads.heads(keys, args)
   local found = {}

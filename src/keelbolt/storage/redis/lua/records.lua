@@ -50,9 +50,10 @@ local function reindex(turn, collection, key, hash, state, fields)
   return shape
 end
 
-function Records.put(turn, collection, key, hash, fields, body, checksum, seconds)
+-- ``first`` is the version of a record that is not there yet (nil: 1).
+function Records.put(turn, collection, key, hash, fields, body, checksum, seconds, first)
   local live = Records.live(turn, collection, key)
-  local version = live and live.version + 1 or 1
+  local version = live and live.version + 1 or first or 1
   local expires_at = seconds ~= '' and turn.now + tonumber(seconds) or nil
   Records.write(turn, collection, key, hash, version, fields, body, checksum, expires_at)
   return version

@@ -6,6 +6,7 @@ import { ask } from "../dialog.js";
 import { ENDED } from "../format.js";
 import { go } from "../router.js";
 
+const KINDS = ["pause", "resume", "inject", "redirect"]; // a kind for which the card declares fields needs no other button
 const REASON = { name: "reason", label: "Reason", hint: "The log keeps it, with your name.", type: "text" };
 
 // `own` are the buttons that the agent's card declares; `choose` opens a tab of the task.
@@ -54,8 +55,10 @@ export function actions({ id, state, whose, head, dead, again, own = [], choose 
               text: each.text,
               submit: each.label,
               danger: Boolean(each.danger),
+              schema: each.schema && typeof each.schema === "object" ? each.schema : undefined,
               fields: [REASON],
-              call: ({ reason }) => call("POST", "/steer", clean({ kind: each.kind, reason, payload: each.payload })),
+              call: ({ reason, form }) =>
+                call("POST", "/steer", clean({ kind: each.kind, reason, payload: form ? { ...each.payload, ...form } : each.payload })),
               done: () => {
                 if (each.tab) choose(each.tab);
                 again();
@@ -64,22 +67,27 @@ export function actions({ id, state, whose, head, dead, again, own = [], choose 
           each.danger ? "danger" : "",
         ),
       ),
-      steer("pause", "Pause it", "The worker hears it, and decides what it means."),
-      steer("resume", "Resume it", "The worker hears it, and decides what it means."),
-      steer(
-        "inject",
-        "Inject words",
-        "The worker hears them while it works.",
-        [{ name: "text", label: "Words", type: "area", required: true }],
-        ({ text }) => ({ text }),
-      ),
-      steer(
-        "redirect",
-        "Redirect it",
-        "Tell the worker to do something else.",
-        [{ name: "payload", label: "Payload, as JSON", type: "json", value: '{"topic": ""}' }],
-        ({ payload }) => payload,
-      ),
+      ...[
+        steer("pause", "Pause it", "The worker gets it, and decides what it means."),
+        steer("resume", "Resume it", "The worker gets it, and decides what it means."),
+        steer(
+          "inject",
+          "Inject words",
+          "The worker gets them while it works.",
+          [{ name: "text", label: "Words", type: "area", required: true }],
+          ({ text }) => ({ text }),
+        ),
+        steer(
+          "redirect",
+          "Redirect it",
+          "The worker gets it while it works, and decides what it means.",
+          [
+            { name: "text", label: "What to do instead", type: "area" },
+            { name: "payload", label: "Further members of the payload, as JSON", type: "json", extra: true },
+          ],
+          ({ text, payload }) => clean({ text, ...payload }),
+        ),
+      ].filter((_, index) => !own.some(({ kind, schema }) => schema && kind === KINDS[index])),
       steer(
         "prioritise",
         "Prioritise it",
@@ -89,7 +97,7 @@ export function actions({ id, state, whose, head, dead, again, own = [], choose 
       ),
     );
   }
-  found.push(button("Fork", () => fork({ call, head })));
+  found.push(button("Fork", () => fork({ call, head: head() })));
   if (state === "failed" || dead) {
     found.push(
       button("Requeue", () =>

@@ -10,6 +10,7 @@ import { schemaForm, validate } from "../schema.js";
 export function composer(card, { start, onSend }) {
   let schema = null;
   let form = null;
+  let first = true; // what the address names is there before anything is chosen
   const skill = h(
     "select",
     { onchange: choose },
@@ -108,10 +109,12 @@ export function composer(card, { start, onSend }) {
       h("button", { type: "button", class: "example", title: text, onclick: () => use(text) }, label);
     replace(examples, proposed.map(example));
     useSchema(inputSchema(card, skill.value));
+    if (!first) anew(false);
   }
 
-  // An example may be words, or JSON.
+  // An example may be words, or JSON. It starts a new task.
   function use(example) {
+    if (!first) anew(false);
     const value = objectIn(example);
     if (value === null) {
       text.value = example;
@@ -168,26 +171,22 @@ export function composer(card, { start, onSend }) {
     const words = task.value
       ? `Goes on with task ${shortId(task.value)}`
       : context.value
-        ? `In the conversation ${shortId(context.value)}`
+        ? "A new task in the same conversation"
         : "";
     replace(
       going,
       words && [
         h("span", {}, words),
-        h(
-          "button",
-          {
-            type: "button",
-            class: "quiet small",
-            onclick: () => {
-              task.value = context.value = "";
-              say();
-            },
-          },
-          "Start a new one",
-        ),
+        h("button", { type: "button", class: "quiet small", onclick: () => anew(true) }, "Start a new one"),
       ],
     );
+  }
+
+  // The next message starts a new task; with `all`, also a new conversation.
+  function anew(all) {
+    task.value = "";
+    if (all) context.value = "";
+    say();
   }
 
   // The parameters of SendMessage, or null and the reason on the page.
@@ -245,16 +244,16 @@ export function composer(card, { start, onSend }) {
 
   choose();
   if (objectIn(start.text)) use(start.text);
+  first = false;
   say();
   return {
     element,
     params,
-    goOn(taskId, contextId) {
-      task.value = taskId ?? "";
-      context.value = contextId ?? "";
+    inContext(contextId) {
+      task.value = "";
+      context.value = contextId;
       say();
     },
-    ask: useSchema,
     get streams() {
       return wait.value === "stream";
     },

@@ -2,18 +2,16 @@
 
 import { announce, h, replace, soon } from "../dom.js";
 import { rpc, send } from "../api.js";
-import { proposals } from "../answers.js";
-import { predicted } from "../changes.js";
-import { ENDED, PAUSED, precise, shortId, stateLabel, stateName } from "../format.js";
+import { questionOf } from "../decision.js";
+import { ENDED, PAUSED, precise, stateLabel, stateName } from "../format.js";
 import { raw } from "../json.js";
 import { parts } from "../parts.js";
 import { badge, copyAs, problem } from "../pieces.js";
-import { link } from "../router.js";
 import { follow } from "../stream.js";
 
 const RAW_EVENTS = 500; // as many are kept to be shown raw
 
-export function exchange(params, { stream, onTask, onAnswer }) {
+export function exchange(params, { stream, taskLink, onTask, onAnswer }) {
   const call = rpc(stream ? "SendStreamingMessage" : "SendMessage", params, { stream });
   const artifacts = new Map();
   const received = [];
@@ -22,11 +20,12 @@ export function exchange(params, { stream, onTask, onAnswer }) {
   let status = null;
   let answered = null;
   let failed = null;
+  let asked = null;
   let count = 0;
 
   const head = h("div", { class: "row" });
   const body = h("div", { class: "stack" });
-  const ask = h("div", { class: "row" });
+  const ask = h("div", {});
   const requestBox = h(
     "details",
     { class: "more" },
@@ -47,15 +46,15 @@ export function exchange(params, { stream, onTask, onAnswer }) {
   const draw = soon(() => {
     replace(
       head,
-      task && h("a", { href: link(["tasks", task.id]), title: task.id }, `Task ${shortId(task.id)}`),
+      task && taskLink(task.id),
       state ? badge(state) : !answered && !failed && h("span", { class: "dim pulse" }, "Sending…"),
       status?.timestamp && h("span", { class: "dim" }, precise(status.timestamp)),
     );
     replace(
       body,
       status?.message &&
+        !PAUSED.includes(stateName(state)) &&
         h("div", { class: stateName(state) === "failed" ? "said bad-ink" : "said" }, parts(status.message.parts)),
-      status?.message && predicted(status.message),
       [...artifacts.values()].map((artifact) =>
         h(
           "section",
@@ -67,23 +66,20 @@ export function exchange(params, { stream, onTask, onAnswer }) {
       answered && parts(answered.parts),
       failed && problem(failed),
     );
-    replace(
-      ask,
-      PAUSED.includes(stateName(state)) &&
-        proposals(status?.message).map(({ label, parts: given, tone }) =>
-          h(
-            "button",
-            {
-              type: "button",
-              class: tone,
-              onclick: () => onAnswer(task, given),
-            },
-            label,
-          ),
-        ),
-    );
+    if (asked !== state) replace(ask, question());
+    asked = state; // what is being written stays while other parts are drawn
     if (responseBox.open) drawRaw();
   });
+
+  function question() {
+    if (!PAUSED.includes(stateName(state))) return null;
+    return questionOf(status?.message, stateName(state), {
+      onAnswer: (given) => {
+        onAnswer(task, given);
+        replace(ask);
+      },
+    });
+  }
 
   function drawRaw() {
     if (!responseBox.open) return;

@@ -3,16 +3,17 @@
 import { announce, h, later, replace, soon } from "../dom.js";
 import { agentCard, steeringButtons } from "../agent_card.js";
 import { ops, send } from "../api.js";
-import { shorten, stateLabel, stateName } from "../format.js";
+import { PAUSED, shorten, stateLabel, stateName } from "../format.js";
 import { masked, raw } from "../json.js";
 import { copyAs, download, empty, problem, tabs } from "../pieces.js";
 import { setQuery } from "../router.js";
 import { TaskLog } from "../task_log.js";
 import { actions, fork } from "./actions.js";
-import { conversation } from "./conversation.js";
+import { liveness } from "./liveness.js";
+import { overview } from "./overview.js";
 import { question } from "./question.js";
 import { replay } from "./replay.js";
-import { doubts, heading, opening } from "./task_head.js";
+import { doubts, heading, taskFacts, taskTitle } from "./task_head.js";
 import { timeline } from "./timeline.js";
 import { waterfall } from "./waterfall.js";
 import { webhookList } from "./webhooks.js";
@@ -39,37 +40,44 @@ async function open({ main, parts: [, id], query, signal, me }) {
   const own = await agentCard().then(steeringButtons, () => []);
   if (signal.aborted) return;
 
-  const head = h("div", { class: "stack task-head" });
+  const [top, doing, doubt] = [h("div", { class: "stack" }), h("div", {}), h("div", {})];
+  const alive = liveness({ log, signal, look: () => refresh() });
+  const head = h("div", { class: "stack task-head" }, top, doing, doubt, alive.element);
   const asked = h("div", {});
+  const waiting = h("div", {}); // leads to the question from the other tabs
+  let chosen = "";
   let current = null; // what the open tab shows: it may grow
   let signature = "";
+  let offered = "";
   const onFork = (seq) => fork({ call, head: log.last, seq });
   const showEvent = (seq) => {
-    setQuery({ event: seq, tab: "" });
+    setQuery({ event: seq });
     pages.choose("timeline");
   };
   const pages = tabs(
     "The task",
     [
+      { id: "overview", title: "Overview" },
       { id: "timeline", title: "Timeline" },
       { id: "waterfall", title: "Waterfall" },
-      { id: "talk", title: "Conversation" },
       { id: "replay", title: "Replay" },
       { id: "webhooks", title: "Webhooks", count: webhooks.length || undefined },
       { id: "raw", title: "Raw" },
     ],
-    query.tab ?? "timeline",
+    query.tab ?? (query.event ? "timeline" : "overview"), // an entry has an address
     (tab, panel) => {
       current?.stop?.();
-      setQuery({ tab: tab === "timeline" ? "" : tab });
+      setQuery({ tab: tab === "overview" ? "" : tab, ...(tab !== "timeline" && { event: "", kind: "" }) });
+      chosen = tab;
       current = show(tab, panel);
+      drawWaiting();
     },
   );
 
   function show(tab, panel) {
     if (!log.entries.length && ["timeline", "waterfall", "replay"].includes(tab)) {
       panel.append(
-        empty("The log is no longer kept", "Retention trimmed it; the task as it ended is under Conversation and Raw."),
+        empty("The log is no longer kept", "Retention trimmed it; the task as it ended is under Overview and Raw."),
       );
       return {};
     }
@@ -94,10 +102,11 @@ async function open({ main, parts: [, id], query, signal, me }) {
       signal.addEventListener("abort", stop);
       return { grow: draw, stop };
     }
-    if (tab === "talk") {
-      const draw = soon(() => replace(panel, conversation(log, about)));
-      draw();
-      return { grow: draw };
+    if (tab === "overview") {
+      const made = overview({ log, question: asked, side: () => taskFacts({ id, about, log, whose }) });
+      panel.append(made.element);
+      made.draw(about);
+      return { grow: () => made.draw(about) };
     }
     if (tab === "replay") {
       const made = replay({ log, signal, onFork });
@@ -148,29 +157,39 @@ async function open({ main, parts: [, id], query, signal, me }) {
   const draw = () => {
     if (signal.aborted) return;
     const state = stateName(about.task.status.state);
-    document.title = `${stateLabel(state)} · ${shorten(opening(log, about) || "Task", 40)}`;
-    replace(
-      head,
-      heading({ id, about, log, state, whose }),
-      actions({
-        id,
-        state,
-        whose,
-        head: log.last,
-        dead: about.work?.state === "dead",
-        again: refresh,
-        own,
-        choose: pages.choose,
-      }),
-      doubts(about, state),
-    );
-    // The question stays as it is while somebody writes an answer.
+    document.title = `${stateLabel(state)} · ${shorten(taskTitle(log, about), 40)}`;
+    const dead = about.work?.state === "dead";
+    replace(top, heading({ about, log, state, whose }));
+    replace(doubt, doubts(about, state));
+    alive.know(about);
+    // Buttons keep the focus, and the question what is written in it, while the state is the same.
+    if (`${state} ${dead}` !== offered) {
+      offered = `${state} ${dead}`;
+      const more = { head: () => log.last, again: refresh, own, choose: pages.choose };
+      replace(doing, actions({ id, state, whose, dead, ...more }));
+    }
     const now = `${state} ${about.task.status.timestamp}`;
     if (now !== signature) {
       signature = now;
       replace(asked, question(about.task, state, { mine, again: refresh }));
     }
+    drawWaiting();
+    current?.grow?.();
   };
+  function drawWaiting() {
+    const state = stateName(about.task.status.state);
+    replace(
+      waiting,
+      chosen !== "overview" &&
+        PAUSED.includes(state) &&
+        h(
+          "p",
+          { class: "notice ask" },
+          h("span", {}, "The task waits for an answer."),
+          h("button", { type: "button", class: "small", onclick: () => pages.choose("overview") }, "See the question"),
+        ),
+    );
+  }
   const refresh = later(async () => {
     try {
       about = await look(Boolean(log.floor || log.gap));
@@ -181,11 +200,12 @@ async function open({ main, parts: [, id], query, signal, me }) {
     }
   }, 150);
 
-  replace(main, head, asked, pages.element);
+  replace(main, head, waiting, pages.element);
   draw();
   pages.start();
   const grow = soon(() => current?.grow?.());
   await log.follow(signal, ([entry]) => {
+    if (entry.kind === "attempt") alive.attempt(entry.data.worker);
     if (entry.kind !== "artifact") {
       refresh();
       if (entry.data?.status) announce(`The task is ${stateLabel(entry.data.status.state).toLowerCase()}`);

@@ -2,10 +2,10 @@
 
 import { h, replace } from "../dom.js";
 import { agentCard } from "../agent_card.js";
-import { schemaOf } from "../answers.js";
-import { ENDED, PAUSED, stateName } from "../format.js";
 import { rpc } from "../api.js";
 import { copyAs, empty } from "../pieces.js";
+import { link } from "../router.js";
+import { titleOf } from "../titles.js";
 import { composer } from "./composer.js";
 import { exchange } from "./exchange.js";
 
@@ -14,15 +14,18 @@ export const tryView = { id: "try", title: "Try", open };
 // What was said in this tab stays while one looks at other views; streams go on meanwhile.
 const talk = {
   compose: null,
+  plain: false, // the agent has no operations API: its tasks have no page here
   list: h("div", { class: "talk", role: "log", "aria-label": "Conversation" }),
   running: new AbortController(),
-  going: null,
+  context: "", // of the last task: messages from here belong to one conversation
+  titles: new Map(), // task id → what its first message says
 };
 
-async function open({ main, query, signal }) {
+async function open({ main, query, signal, me }) {
+  talk.plain = Boolean(me?.plain);
   const card = await agentCard();
   if (signal.aborted) return;
-  const start = { task: talk.going?.task, context: talk.going?.context, ...query };
+  const start = { context: talk.context, ...query };
   const compose = composer(card, { start, onSend: say });
 
   talk.compose = compose;
@@ -54,35 +57,30 @@ async function open({ main, query, signal }) {
   function clear() {
     talk.running.abort();
     talk.running = new AbortController();
-    talk.going = null;
+    talk.context = "";
     talk.list.replaceChildren(empty("Nothing said yet"));
-    compose.goOn("", "");
+    compose.inContext("");
   }
 }
 
+// Every message from the composer starts a new task, unless one is named under More. A task that asks something is
+// answered in its question, so that no message reaches a task by accident.
 function say(params, stream) {
   talk.list.querySelector(":scope > .empty")?.remove();
   const one = exchange(params, {
     stream,
-    onTask(task, state, status) {
-      const over = ENDED.includes(stateName(state));
-      talk.going = { task: over ? "" : task.id, context: task.contextId };
-      talk.compose.goOn(talk.going.task, talk.going.context);
-      if (PAUSED.includes(stateName(state)) && schemaOf(status?.message)) talk.compose.ask(schemaOf(status.message));
+    taskLink: (id) => {
+      const title = talk.titles.get(id) ?? "Task";
+      return talk.plain ? h("span", { title: id }, title) : h("a", { href: link(["tasks", id]), title: id }, title);
+    },
+    onTask(task) {
+      if (!talk.titles.has(task.id)) talk.titles.set(task.id, titleOf(params.message, params.metadata?.skillId));
+      talk.context = task.contextId;
+      talk.compose.inContext(talk.context);
     },
     onAnswer(task, parts) {
-      say(
-        {
-          message: {
-            messageId: crypto.randomUUID(),
-            role: "ROLE_USER",
-            parts,
-            taskId: task.id,
-            contextId: task.contextId,
-          },
-        },
-        stream,
-      );
+      const ids = { messageId: crypto.randomUUID(), taskId: task.id, contextId: task.contextId };
+      say({ message: { ...ids, role: "ROLE_USER", parts } }, stream);
     },
   });
   talk.list.append(one.element);

@@ -1,0 +1,61 @@
+"""What the SDK's stores keep beside the tasks: push configs, and a directory of tasks. Needs no SDK."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target
+from keelbolt.storage import Collection, Index, Kernel, Query
+from keelbolt.tasks.families import FACE as TASKS_FACE
+from keelbolt.tasks.families import TASKS
+
+CONFIGS = "sdk_push_configs"  # task id/config id, in the partition of the task's owner
+DIRECTORY = "sdk_directory"  # task id → the partition of its owner; ``whose`` is the same, for a search
+PARTITION = "~a2a-sdk"  # of the directory
+
+
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+    """The configs lie where the tasks do; the entries of the directory in a partition of their own."""
+    async for target in TASKS_FACE.locate(kernel, subject):
+        match target.kind:
+            case "task":
+                yield target
+                found = await kernel.get(PARTITION, DIRECTORY, target.ref)
+                if found is not None and found.body.decode() == target.partition:
+                    yield Target(PARTITION, "task", target.ref)
+            case "context":
+                query = Query(TASKS, {"context": target.ref}, order="updated")
+                async for record in kernel.scan(target.partition, query):
+                    yield Target(target.partition, "task", record.key)
+                    if await kernel.get(PARTITION, DIRECTORY, record.key) is not None:
+                        yield Target(PARTITION, "task", record.key)
+            case _:
+                yield Target(target.partition, EVERYTHING)
+                yield Target(PARTITION, "owner", target.partition)
+
+
+FACE = Face(
+    name="a2a_sdk",
+    kinds=("task", "context", "user", "tenant"),
+    locate=_locate,
+    more=(PARTITION,),
+    families=(
+        Family(
+            title="SDK push configs",
+            collection=Collection(
+                CONFIGS, fields={"task": str}, indexes=(Index("task", equal=("task",)), Index("key"))
+            ),
+            found_by={"task": ByField("task")},
+            hides=("token", "credentials", "sealed"),
+        ),
+        Family(
+            title="SDK tasks",
+            collection=Collection(
+                DIRECTORY, fields={"whose": str}, indexes=(Index("whose", equal=("whose",)), Index("key"))
+            ),
+            subject="task",
+            found_by={"owner": ByField("whose")},
+        ),
+    ),
+)
+FAMILIES = tuple(family.collection for family in FACE.families)

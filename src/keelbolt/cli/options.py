@@ -1,0 +1,131 @@
+"""The options that several commands have: one name, one variable and one meaning for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from keelbolt.observability.logs import LEVELS
+
+if TYPE_CHECKING:
+    from keelbolt.data.retention import Policy
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+STATES = (
+    "submitted",
+    "working",
+    "input_required",
+    "auth_required",
+    "completed",
+    "failed",
+    "canceled",
+    "rejected",
+)
+
+
+def storage_option(*, required: bool = True) -> Callable[[Command], Command]:
+    return click.option(
+        "--storage",
+        "url",
+        required=required,
+        metavar="URL",
+        envvar="KEELBOLT_STORAGE",
+        show_envvar=True,
+        help="A storage: sqlite:///agent.db, postgresql://… or redis://…",
+    )
+
+
+server_option = click.option(
+    "--server",
+    metavar="URL",
+    envvar="KEELBOLT_SERVER",
+    show_envvar=True,
+    help="A running agent, instead of its storage: http://localhost:8000",
+)
+
+token_option = click.option(
+    "--token", envvar="KEELBOLT_TOKEN", show_envvar=True, help="A bearer token, sent to the agent of this URL alone."
+)
+
+retain_option = click.option(
+    "--retain",
+    multiple=True,
+    metavar="WHAT=LIMIT",
+    envvar="KEELBOLT_RETAIN",
+    show_envvar=True,
+    help="How long or how many to keep: completed=30d, log=1h, sessions=52w, updates=10000; may be repeated.",
+)
+
+log_level_options: dict[str, Any] = {
+    "type": click.Choice(LEVELS, case_sensitive=False),
+    "default": "info",
+    "show_default": True,
+    "help": "The lowest level that is logged to stderr.",
+}
+
+log_format_options: dict[str, Any] = {
+    "envvar": "KEELBOLT_LOG_FORMAT",
+    "type": click.Choice(["text", "json"]),
+    "default": "text",
+    "show_default": True,
+    "help": "Lines for people, or a JSON object per line for programs.",
+}
+
+task_options: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("--concurrency", {"type": int, "help": "How many tasks run at once in a process.  [default: 100]"}),
+    (
+        "--lease-seconds",
+        {
+            "type": float,
+            "metavar": "SECONDS",
+            "help": "A process without a heartbeat for so long is dead, and its tasks are taken over.  [default: 15]",
+        },
+    ),
+    (
+        "--double-text",
+        {
+            "type": click.Choice(["enqueue", "reject", "interrupt"]),
+            "help": "What a message to a running task does.  [default: enqueue]",
+        },
+    ),
+)
+"""Settings of the task engine, on `serve` and `worker`; each is also KEELBOLT_<NAME>."""
+
+
+def variable_of(flag: str) -> str:
+    """The variable of a flag that has the name of a setting."""
+    return f"KEELBOLT_{flag.removeprefix('--').replace('-', '_').upper()}"
+
+
+def policies_of(retain: tuple[str, ...]) -> list[Policy]:
+    """The retention policies that --retain gives to the faces."""
+    from keelbolt.data.families import faces
+    from keelbolt.data.retention import parse_policies
+
+    if not retain:
+        return []
+    return parse_policies(retain, [face.policy for face in faces() if face.policy is not None])
+
+
+def whose(command: Command) -> Command:
+    """Add --owner and --tenant."""
+    tenant = click.option("--tenant", default="", metavar="ID", help="The tenant of the owner.")
+    owner = click.option("--owner", default="", metavar="ID", help="Whose it is; without it, the caller's own.")
+    return owner(tenant(command))
+
+
+def whose_or_all(command: Command) -> Command:
+    """Add --owner, --tenant and --all; the command gets them as ``whose``, the query that the API takes."""
+
+    def run(*args: Any, owner: str, tenant: str, everyone: bool, **options: Any) -> Any:
+        if everyone and (owner or tenant):
+            raise click.UsageError("--all means every owner; leave out --owner and --tenant")
+        return command(*args, whose={"owner": owner, "tenant": tenant, "all": everyone}, **options)
+
+    everyone = click.option("--all", "everyone", is_flag=True, help="Of all tenants and owners.")
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    run.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    return whose(everyone(run))  # type: ignore[return-value]

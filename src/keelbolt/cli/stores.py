@@ -1,0 +1,33 @@
+"""Opens the storage of a command."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from keelbolt.errors import InvalidValue, StorageMissing
+
+if TYPE_CHECKING:
+    from keelbolt.storage.contract import Kernel
+
+FIRST_MIGRATION = 1
+
+
+async def opened(url: str, *, create: bool = False) -> Kernel:
+    """Return the storage at this URL, which other processes use too. ``create``: one that does not exist is created."""
+    from keelbolt.storage.urls import open_storage
+
+    if url.partition(":")[0] == "memory":
+        raise InvalidValue(
+            "memory: can't be shared with other processes; use sqlite:///path, postgresql:// or redis://"
+        )
+    return open_storage(url) if create else await existing(url)
+
+
+async def existing(url: str) -> Kernel:
+    """Return the storage at this URL. Raises StorageMissing for a mistyped path, and creates nothing."""
+    from keelbolt.storage.urls import open_storage, pending_migrations
+
+    if any(migration.number == FIRST_MIGRATION for migration in await asyncio.to_thread(pending_migrations, url)):
+        raise StorageMissing("nothing is stored at this URL; look at the path (`keelbolt migrate URL` creates it)")
+    return open_storage(url)

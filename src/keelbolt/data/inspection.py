@@ -1,0 +1,386 @@
+"""Lists, shows and counts what any face keeps, from the declarations: one JSON shape for the CLI, the API and pages.
+
+    look = Inspection(kernel)
+    look.families()                                                    # what there is to list
+    await look.records("langgraph_heads", limit=20)                    # threads, the newest first
+    await look.describe(Subject(kind="thread", id="t-1"))              # one subject: its record, and counts by family
+    await look.records("langgraph_checkpoints", of=Subject(kind="thread", id="t-1"))
+    await look.show(ref)                                               # one record with its content
+    await look.entries(ref, "adk_events")                              # a log that belongs to a record
+
+A record in a list:
+
+    {"face", "family", "title", "ref", "id", "subject": {"kind", "id"} | null, "partition", "updated", "version",
+     "size", "fields"}
+
+``ref`` is the address of the record for `show` and `entries`; ``subject`` is there if people can name the record, for
+example in `describe`. Times are ISO 8601 in UTC. A list has ``records`` and ``nextPageToken``, empty on the last page.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from keelbolt.data.families import (
+    EVERYTHING,
+    IMPORTS,
+    ByField,
+    Face,
+    Family,
+    Lookup,
+    Subject,
+    Target,
+    age_in_seconds,
+    faces,
+    import_key,
+)
+from keelbolt.data.shown import LARGE_BYTES, plain, plain_body, when
+from keelbolt.errors import BadCursor, InvalidValue, LogTrimmed, SubjectNotFound
+from keelbolt.storage import Entry, Kernel, Page, Query, Record, Scope
+
+PAGE = 50
+MAX_PAGE = 500
+CAP = 10_000  # a count stops here
+
+Shown = dict[str, Any]
+
+
+class Inspection:
+    """Reads one open kernel. Unknown families and subject kinds raise InvalidValue, unknown refs SubjectNotFound."""
+
+    def __init__(self, kernel: Kernel, *, among: Sequence[Face] | None = None) -> None:
+        self._kernel = kernel
+        self._faces = tuple(faces() if among is None else among)
+        self._families = {family.name: (face, family) for face in self._faces for family in face.families}
+        self._declared: set[str] = set()
+
+    # ------------------------------------------------------------------------------------------------------- lists
+
+    def families(self) -> list[Shown]:
+        """The families that can be listed: ``face``, ``family`` (the name to list it by), ``title``, ``kinds``.
+
+        ``whole`` says whether `records` lists the family by itself; otherwise it needs a subject.
+        """
+        return [
+            {
+                "face": face.name,
+                "family": family.name,
+                "title": family.title,
+                "kinds": list(face.kinds),
+                "whole": bool(family.queries()),
+                "logs": list(family.logs),
+            }
+            for face, family in self._families.values()
+            if family.queries() or family.found_by
+        ]
+
+    async def records(
+        self,
+        family: str,
+        *,
+        of: Subject | None = None,
+        tenant: str = "",
+        owner: str = "",
+        limit: int = PAGE,
+        cursor: str | None = None,
+    ) -> Shown:
+        """A page of a family: ``records`` and ``nextPageToken``. The newest are first, where the family has an age.
+
+        ``of`` lists those that belong to a subject; ``tenant`` and ``owner`` restrict a list of the whole family.
+        """
+        face, member = await self._family(family)
+        if not 1 <= limit <= MAX_PAGE:
+            raise InvalidValue(f"limit is a number from 1 to {MAX_PAGE}, not {limit}")
+        start = _read(cursor)
+        found: list[Shown] = []
+        async for place, source in self._sources(face, member, of, tenant, owner):
+            if start is not None and place < start[:2]:
+                continue
+            after = start[2] if start is not None and place == start[:2] else None
+            while True:
+                if len(found) >= limit:
+                    return {"records": found, "nextPageToken": _write([*place, after])}
+                page = await source.page(limit - len(found), after)
+                found += [self._listed(face, member, source.scope, record) for record in page.records]
+                after = page.cursor
+                if after is None:
+                    break
+        return {"records": found, "nextPageToken": ""}
+
+    async def count(
+        self, family: str, *, of: Subject | None = None, tenant: str = "", owner: str = "", cap: int = CAP
+    ) -> Shown:
+        """How many there are: ``family``, ``title``, ``count`` and ``exact``. A count stops at the cap."""
+        face, member = await self._family(family)
+        total, exact = 0, True
+        async for _, source in self._sources(face, member, of, tenant, owner):
+            if total >= cap:
+                exact = False
+                break
+            count, whole = await source.count(cap - total)
+            total, exact = total + count, exact and whole
+        return {"family": family, "title": member.title, "count": total, "exact": exact}
+
+    # --------------------------------------------------------------------------------------------------------- one
+
+    async def describe(self, subject: Subject) -> Shown:
+        """A subject: ``kind``, ``id`` and ``found``, a list with one object for each place that has something of it.
+
+        Each has ``face``, ``record`` (as `show` returns it; null where the subject has no record of its own) and
+        ``members``: the families that have records of it, as `count` returns them. ``incomplete``: an import of it was
+        interrupted. Raises SubjectNotFound.
+        """
+        kinds = sorted({kind for face in self._faces for kind in face.kinds})
+        if subject.kind not in kinds:
+            raise InvalidValue(f"{subject.kind!r} is no kind of subject; there are {', '.join(kinds)}")
+        found: list[Shown] = []
+        for face in self._faces:
+            async for target in face.locate(self._kernel, subject):
+                await self._declare(face)
+                described = await self._described(face, target)
+                if described["record"] is not None or described["members"]:
+                    found.append(described)
+        if not found:
+            raise SubjectNotFound(f"there is no {subject.kind} {subject.id!r}")
+        return {"kind": subject.kind, "id": subject.id, "found": found}
+
+    async def show(self, ref: str) -> Shown:
+        """One record as in a list, with ``value``, and what belongs to it: ``beside``, ``logs`` and ``work``."""
+        face, family, scope, record = await self._record(ref)
+        return await self._shown(face, family, scope, record)
+
+    async def entries(self, ref: str, log: str, *, after: int | None = None, limit: int = 100) -> Shown:
+        """Entries of a log of this record after a seq; without one, the last: ``seq``, ``kind``, ``at``, ``value``.
+
+        ``head`` and ``floor`` are those of the log; ``gap``: the entries that were asked for are trimmed; ``more``:
+        there are others behind these (before them, if the last were asked for); ``next`` is the ``after`` to go on.
+        """
+        _, family, scope, record = await self._record(ref)
+        if log not in family.logs:
+            raise InvalidValue(f"{family.title} have no log {log!r}")
+        gap, backward = False, after is None
+        try:
+            page = await scope.read_log(log, record.key, after=after, limit=limit, backward=backward)
+        except LogTrimmed:
+            gap, page = True, await scope.read_log(log, record.key, limit=limit)
+        entries = page.entries[::-1] if backward else page.entries
+        more = False
+        if entries:
+            more = entries[0].seq > page.floor + 1 if backward else entries[-1].seq < page.head
+        return {
+            "entries": [_entry(family, log, entry) for entry in entries],
+            "head": page.head,
+            "floor": page.floor,
+            "gap": gap,
+            "more": more,
+            "next": entries[-1].seq if entries else after or page.head,
+        }
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    async def _family(self, name: str) -> tuple[Face, Family]:
+        if name not in self._families:
+            raise InvalidValue(f"there is no family {name!r}; there are {', '.join(sorted(self._families))}")
+        face, family = self._families[name]
+        await self._declare(face)
+        return face, family
+
+    async def _declare(self, face: Face) -> None:
+        if face.name not in self._declared:
+            await self._kernel.declare(*face.collections())
+            self._declared.add(face.name)
+
+    async def _sources(
+        self, face: Face, family: Family, of: Subject | None, tenant: str, owner: str
+    ) -> AsyncIterator[tuple[list[Any], _Source]]:
+        """What finds the records, in a fixed order; the first of each pair is its place in this order."""
+        if of is None:
+            if not family.queries():
+                raise InvalidValue(f"{family.title} are listed by a subject that they belong to")
+            async for partition in face.partitions(self._kernel, tenant=tenant, owner=owner):
+                for number, query in enumerate(family.queries()):
+                    yield [partition, number], _Source(self._kernel.scoped(partition), family, query)
+            return
+        place = 0
+        async for target in face.locate(self._kernel, of):
+            for source in self._of_target(family, target):
+                yield [f"{place:09}", 0], source
+                place += 1
+
+    def _of_target(self, family: Family, target: Target) -> list[_Source]:
+        scope = self._kernel.scoped(target.partition)
+        if target.kind == EVERYTHING:
+            return [_Source(scope, family, query) for query in family.queries()]
+        if target.kind in family.found_by:
+            return [_Source(scope, family, family.found_by[target.kind], target.ref)]
+        if family.subject == target.kind:
+            return [_Source(scope, family, None, family.key_of(target.ref))]
+        return []
+
+    async def _described(self, face: Face, target: Target) -> Shown:
+        scope = self._kernel.scoped(target.partition)
+        record: Shown | None = None
+        members: list[Shown] = []
+        for family in face.families:
+            if family.subject == target.kind:
+                found = await scope.get(family.name, family.key_of(target.ref))
+                record = None if found is None else await self._shown(face, family, scope, found)
+                if target.kind not in family.found_by:
+                    continue
+            counts = [await source.count(CAP) for source in self._of_target(family, target)]
+            if any(count for count, _ in counts):
+                total, exact = sum(count for count, _ in counts), all(exact for _, exact in counts)
+                members.append({"family": family.name, "title": family.title, "count": total, "exact": exact})
+        marked = await scope.get(IMPORTS, import_key(face.name, target.kind, target.ref))
+        place: Shown = {"face": face.name, "partition": target.partition, "incomplete": marked is not None}
+        return {**place, "record": record, "members": members}
+
+    async def _record(self, ref: str) -> tuple[Face, Family, Scope, Record]:
+        partition, name, key = _unpacked(ref)
+        if name not in self._families:
+            raise SubjectNotFound("there is no such record")
+        face, family = await self._family(name)
+        scope = self._kernel.scoped(partition)
+        record = await scope.get(name, key) if face.owns(partition) else None
+        if record is None:
+            raise SubjectNotFound("there is no such record")
+        return face, family, scope, record
+
+    def _listed(self, face: Face, family: Family, scope: Scope, record: Record) -> Shown:
+        kind, id_ = _name(face, family, record) or (None, record.key)
+        seconds = None if family.age is None else age_in_seconds(record.fields.get(family.age))
+        return {
+            "face": face.name,
+            "family": family.name,
+            "title": family.title,
+            "ref": _write([scope.partition, family.name, record.key]),
+            "id": id_,
+            "subject": None if kind is None else {"kind": kind, "id": id_},
+            "partition": scope.partition,
+            "updated": None if seconds is None else when(int(seconds * 1_000_000)),
+            "version": record.version,
+            "size": len(record.body),
+            "fields": _without(dict(record.fields), family.hides),
+        }
+
+    async def _shown(self, face: Face, family: Family, scope: Scope, record: Record) -> Shown:
+        value = plain_body(record.body) if family.value is None else await family.value(scope, record)
+        beside: Shown = {}
+        for name in family.beside:
+            found = await scope.get(name, record.key)
+            member = self._families[name][1] if name in self._families else None
+            if found is not None:
+                shows = None if member is None else member.value
+                beside[name] = plain_body(found.body) if shows is None else await shows(scope, found)
+        logs = [(log, await scope.log_state(log, record.key)) for log in family.logs]
+        items = [await scope.work(queue, record.key) for queue in family.queues]
+        return {
+            **self._listed(face, family, scope, record),
+            "value": _without(value, family.hides),
+            "beside": beside,
+            "logs": [{"log": log, "head": state.head, "floor": state.floor} for log, state in logs],
+            "work": [
+                {"queue": item.queue, "state": item.state, "attempt": item.attempt, "holder": item.holder}
+                for item in items
+                if item is not None
+            ],
+        }
+
+
+class _Source:
+    """Some records of a family in one partition: those of a query, of a lookup, or one by its key."""
+
+    def __init__(self, scope: Scope, family: Family, finder: Query | Lookup | None, ref: str = "") -> None:
+        self.scope = scope
+        self._family = family
+        self._query = finder if isinstance(finder, Query) else None
+        self._lookup = None if isinstance(finder, Query) else finder
+        self._ref = ref
+        if isinstance(finder, ByField) and finder.values is None:
+            self._query = finder.query(family.collection, ref)
+
+    async def page(self, limit: int, after: str | None) -> Page:
+        if self._query is not None:
+            newest = self._query.order is not None
+            query = Query(self._query.collection, self._query.equal, self._query.order, newest_first=newest)
+            return await self.scope.find(query, limit=limit, cursor=after)
+        if after is not None and not after.isdecimal():
+            raise BadCursor
+        start, number, found = int(after or 0), 0, list[Record]()
+        async for record in self._all():
+            number += 1
+            if number > start + limit:
+                return Page(tuple(found), str(start + limit), 0)
+            if number > start:
+                found.append(record)
+        return Page(tuple(found), None, 0)
+
+    async def count(self, cap: int) -> tuple[int, bool]:
+        if self._query is not None:
+            counted = await self.scope.count(self._query, cap=cap)
+            return counted.value, counted.exact
+        count = 0
+        async for _ in self._all():
+            if count >= cap:
+                return count, False
+            count += 1
+        return count, True
+
+    async def _all(self) -> AsyncIterator[Record]:
+        if self._lookup is not None:
+            async for record in self._lookup(self.scope, self._family.collection, self._ref):
+                yield record
+        elif (record_ := await self.scope.get(self._family.name, self._ref)) is not None:
+            yield record_
+
+
+def _name(face: Face, family: Family, record: Record) -> tuple[str, str] | None:
+    if family.named is not None:
+        return family.named(record)
+    return (family.subject, record.key) if family.subject is not None and family.subject in face.kinds else None
+
+
+def _entry(family: Family, log: str, entry: Entry) -> Shown:
+    value = plain_body(entry.data)
+    if family.entry is not None:
+        value = plain(family.entry(log, entry), large=len(entry.data) > LARGE_BYTES)
+    return {"seq": entry.seq, "kind": entry.kind, "at": when(entry.at), "value": value}
+
+
+def _without(value: Any, names: tuple[str, ...]) -> Any:
+    """The value without the members of these names, at any depth."""
+    if not names:
+        return value
+    if isinstance(value, dict):
+        return {key: _without(item, names) for key, item in value.items() if key not in names}
+    return [_without(item, names) for item in value] if isinstance(value, list) else value
+
+
+def _write(parts: list[Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(parts, separators=(",", ":")).encode()).rstrip(b"=").decode()
+
+
+def _unpacked(text: str) -> list[Any]:
+    try:
+        found = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (binascii.Error, ValueError, TypeError):
+        found = None
+    if not isinstance(found, list) or len(found) != 3 or not all(isinstance(part, str) for part in found[:1]):
+        raise SubjectNotFound("there is no such record")
+    return found
+
+
+def _read(cursor: str | None) -> list[Any] | None:
+    if not cursor:
+        return None
+    try:
+        found = _unpacked(cursor)
+    except SubjectNotFound:
+        raise BadCursor from None
+    if not isinstance(found[1], int) or not isinstance(found[2], str | None):
+        raise BadCursor
+    return found

@@ -1,0 +1,122 @@
+// A question to people: approval, gate or any other. One look for all of them, and fields from the schema of the answer.
+
+import { h, replace } from "./dom.js";
+import { inDoubt, isApproval, proposals, schemaOf } from "./answers.js";
+import { predicted } from "./changes.js";
+import { tree } from "./json.js";
+import { parts } from "./parts.js";
+import { copyAs, field, problem } from "./pieces.js";
+import { answerForm } from "./schema.js";
+
+// `choices` are answers at the press of a button, `schema` makes fields, `words` is the label of a free text.
+// `onAnswer(given)` gets {choice}, or {value, text}; what it throws is shown. `refusals` are further buttons.
+export function decision({ title, tone = "ask", content, choices = [], schema, words, onAnswer, refusals, call, closed }) {
+  const wrong = h("div", {});
+  const form = schema ? answerForm(schema) : null;
+  const text = words ? h("textarea", { rows: "2" }) : null;
+  const given = () => ({ value: form?.read(), text: text?.value.trim() ?? "" });
+  const buttons = [];
+  async function answer(what) {
+    replace(wrong);
+    const filled = what.choice ? [] : (form?.problems() ?? []);
+    try {
+      if (filled.length) throw new Error(`${filled.join("; ")}.`);
+      if (!what.choice && !form && !what.text) throw new Error("Write an answer first.");
+      buttons.forEach((each) => (each.disabled = true));
+      await onAnswer(what);
+    } catch (error) {
+      replace(wrong, problem(error));
+      buttons.forEach((each) => (each.disabled = false));
+    }
+  }
+  const made = (label, tone, onclick) => {
+    const button = h("button", { type: onclick ? "button" : "submit", class: tone, onclick }, label);
+    buttons.push(button);
+    return button;
+  };
+  const controls = closed
+    ? h("p", { class: "dim" }, closed)
+    : h(
+        "form",
+        {
+          class: "stack",
+          novalidate: true,
+          onsubmit: (event) => {
+            event.preventDefault();
+            answer(given());
+          },
+        },
+        choices.length > 0 &&
+          h(
+            "div",
+            { class: "row" },
+            choices.map((choice) => made(choice.label, choice.tone, () => answer({ choice }))),
+          ),
+        form?.element,
+        text && field(words, text),
+        wrong,
+        (form || text || refusals) &&
+          h(
+            "div",
+            { class: "row" },
+            (form || text) && made("Answer", choices.length ? "" : "primary"),
+            refusals?.map(({ label, danger, onclick }) => made(label, danger ? "danger" : "", onclick)),
+            call && copyAs(() => call(given())),
+          ),
+      );
+  return h(
+    "section",
+    { class: `notice ${tone} question`, "aria-label": "The question" },
+    h("div", { class: "stack grow-box" }, h("h2", {}, title), content, controls),
+  );
+}
+
+// What a task asks in the message of its status.
+export function questionOf(message, state, { onAnswer, call, closed }) {
+  const doubt = inDoubt(message);
+  const approval = isApproval(message, dataOf(message));
+  const choices = proposals(message);
+  const schema = schemaOf(message);
+  return decision({
+    title: doubt
+      ? "A step is in doubt"
+      : state === "auth_required"
+        ? "It needs a sign-in"
+        : approval
+          ? "It needs your approval"
+          : "It waits for an answer",
+    tone: doubt ? "bad" : "ask",
+    content: message ? asked(message) : h("p", {}, "It did not say for what."),
+    choices,
+    schema,
+    words: schema ? null : choices.length ? "Or in your own words" : "Answer",
+    onAnswer: (given) => onAnswer(partsOf(given)),
+    call: call && ((given) => call(partsOf(given))),
+    closed,
+  });
+}
+
+const partsOf = ({ choice, value, text }) =>
+  choice ? choice.parts : [...(text ? [{ text }] : []), ...(value === undefined ? [] : [{ data: value }])];
+
+const dataOf = (message) => (message?.parts ?? []).map((part) => part?.data).find((each) => each && typeof each === "object");
+
+// Data that the buttons and fields already show is kept under Details.
+const SHOWN = ["answers", "choices", "options", "schema", "inputSchema", "requestedSchema", "approval", "inDoubt"];
+
+// The message of a question without what its buttons and fields show.
+export function asked(message) {
+  const shown = (part) => part?.data && typeof part.data === "object" && SHOWN.some((name) => name in part.data);
+  const details = message.parts.filter((part) => shown(part) && !part.data.answers);
+  return [
+    parts(message.parts.filter((part) => !shown(part))),
+    predicted(message),
+    details.length > 0 &&
+      h(
+        "details",
+        { class: "more" },
+        h("summary", {}, "Details"),
+        details.map((part) => tree(part.data, { open: 2 })),
+      ),
+  ];
+}

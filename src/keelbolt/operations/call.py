@@ -1,0 +1,114 @@
+"""One call of the operations API: who, for whom, with what."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from keelbolt.auth import ANONYMOUS, Principal
+from keelbolt.errors import InvalidParamsError, MethodNotFoundError, TaskNotFoundError
+from keelbolt.tasks.ids import is_task_id
+
+TENANT_OPERATOR = "operator"  # sees everything of its own tenant
+SYSTEM_OPERATOR = "operator:all"  # sees all tenants, and what belongs to none
+
+Reach = Literal["own", "tenant", "all"]
+"""What a caller may see: what it owns, everything of its tenant, or everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpsCall:
+    """``principal`` is whose tasks are meant: the caller's own, or those an operator asks for.
+
+    ``by`` is the caller's name, which the log keeps: what an operator does is not noted as the owner's own doing.
+    ``reach`` is how far the caller sees, and ``caller`` the caller itself. ``everywhere``: a list shows everything
+    that the caller may see, whoever owns it.
+    """
+
+    principal: Principal
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+    after: int | None
+    base: str
+    by: str = ""
+    reach: Reach = "own"
+    caller: Principal = ANONYMOUS
+    everywhere: bool = False
+
+    @property
+    def operator(self) -> bool:
+        """Whether the caller sees more than its own."""
+        return self.reach != "own"
+
+    @property
+    def task_id(self) -> str:
+        """Raises TaskNotFoundError for what can't be the id of any."""
+        task_id = self.names["task_id"]
+        if not is_task_id(task_id):
+            raise TaskNotFoundError(task_id)
+        return task_id
+
+    def number(self, name: str, default: int, *, low: int, high: int) -> int:
+        """A number from the query or the body. Raises InvalidParamsError."""
+        value: Any = self.body.get(name, self.query.get(name, default))
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise InvalidParamsError(f"{name} is a number from {low} to {high}")
+        return value
+
+    def text(self, name: str, default: str = "") -> str:
+        """A string from the query or the body. Raises InvalidParamsError."""
+        value = self.body.get(name, self.query.get(name, default))
+        if not isinstance(value, str):
+            raise InvalidParamsError(f"{name} is a string")
+        return value
+
+
+def reach_of(caller: Principal, enabled: Collection[str]) -> Reach:
+    """How far a caller sees by its roles, of which those in ``enabled`` count."""
+    if SYSTEM_OPERATOR in caller.roles and SYSTEM_OPERATOR in enabled:
+        return "all"
+    return "tenant" if TENANT_OPERATOR in caller.roles and TENANT_OPERATOR in enabled else "own"
+
+
+def acting(caller: Principal, query: Mapping[str, str], *, reach: Reach, needs_all: bool) -> Principal:
+    """Whose tasks a call means. Raises MethodNotFoundError where the caller does not see so far."""
+    if needs_all and reach != "all":
+        raise MethodNotFoundError("there is nothing at this path")
+    tenant, owner, asked = query.get("tenant"), query.get("owner"), query.get("askedTenant")
+    if query.get("all") == "true":
+        if reach == "own":
+            raise MethodNotFoundError("there is nothing at this path")
+        if tenant or owner or asked:
+            raise InvalidParamsError("all means every owner; name no tenant and no owner with it")
+        return caller
+    if asked and tenant:
+        raise InvalidParamsError("tenant is the one that is vouched for, askedTenant the other; name one of them")
+    if tenant is None and owner is None:
+        if not asked:
+            return caller
+        if caller.tenant:
+            raise MethodNotFoundError("there is nothing at this path")
+        return replace(caller, asked_tenant=asked)
+    if tenant is None and not asked and reach != "all":
+        tenant = caller.tenant
+    wanted = Principal(owner=owner or "", tenant=tenant or "", asked_tenant=asked or "")
+    if wanted.partition != caller.partition and not sees(caller, wanted.partition, reach):
+        raise MethodNotFoundError("there is nothing at this path")
+    return wanted
+
+
+def sees(caller: Principal, partition: str, reach: Reach) -> bool:
+    """Whether what lies in this partition is shown to the caller."""
+    if reach == "all" or partition == caller.partition:
+        return True
+    if reach == "own":
+        return False
+    tenant, divided, owner = partition.partition("/")
+    if not caller.tenant:  # owners of no tenant: "alice", and "alice//acme" for a tenant that alice names itself
+        return not divided or owner.startswith("/")
+    anyone = Principal(tenant=caller.tenant).partition  # "acme/"
+    return f"{tenant}/" == anyone and bool(divided) and not owner.startswith("/")

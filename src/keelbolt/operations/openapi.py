@@ -1,0 +1,68 @@
+"""The OpenAPI document of the operations API, made from its table."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from keelbolt.operations.table import PREFIX, ROUTES, OpsRoute
+
+_PROBLEM = {
+    "description": "What went wrong",
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+
+
+def document(base: str) -> dict[str, Any]:
+    """The description of every route in the table."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Keelbolt operations", "version": "1", "description": "What A2A has no word for."},
+        "servers": [{"url": base}],
+        "paths": paths,
+        "components": {
+            "schemas": {
+                "Problem": {
+                    "type": "object",
+                    "properties": {
+                        "error": {
+                            "type": "object",
+                            "properties": {
+                                "code": {"type": "integer"},
+                                "status": {"type": "string"},
+                                "message": {"type": "string"},
+                                "details": {"type": "array", "items": {"type": "object"}},
+                            },
+                        }
+                    },
+                }
+            }
+        },
+    }
+
+
+def _operation(route: OpsRoute) -> dict[str, Any]:
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"\{(\w+)\}", route.path)
+    ]
+    parameters += [
+        {"name": name, "in": "query", "description": text, "schema": {"type": "string"}} for name, text in route.query
+    ]
+    content = "text/event-stream" if route.stream else "*/*" if route.file else "application/json"
+    found: dict[str, Any] = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": {"200": {"description": "Done", "content": {content: {}}}, "default": _PROBLEM},
+    }
+    if route.operator:
+        found["description"] = "For operators of all tenants."
+    if route.body:
+        members = {name: {"description": text} for name, text in route.body}
+        schema = {"type": "object", "properties": members}
+        found["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+    return found

@@ -1,0 +1,71 @@
+"""Pages of a list: of one partition, or with ``all`` of every partition that the caller may see."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.errors import BadCursor
+from keelbolt.operations.call import OpsCall, sees
+from keelbolt.storage import Kernel, Scope
+
+Item = TypeVar("Item")
+
+READS = 200  # that one page of all partitions makes; then it may be short, and its token continues it
+PARTITIONS = 100
+
+Read = Callable[[Scope, int, str | None], Awaitable[tuple[Sequence[Item], str | None]]]
+"""Reads some items of a scope: how many, and the cursor of the page before. Returns the next cursor."""
+
+
+async def page_of(kernel: Kernel, call: OpsCall, read: Read[Item]) -> tuple[list[Item], str]:
+    """Return the items of the page that the call asks for, and the token of the next page. Raises BadCursor."""
+    size, token = call.number("pageSize", 50, low=1, high=100), call.query.get("pageToken") or None
+    if call.everywhere:
+        return await _everywhere(kernel, call, read, size, token)
+    items, cursor = await read(kernel.scoped(call.principal.partition), size, token)
+    return list(items), cursor or ""
+
+
+async def _everywhere(
+    kernel: Kernel, call: OpsCall, read: Read[Item], size: int, token: str | None
+) -> tuple[list[Item], str]:
+    """The partitions in order. A token names the partition where the page ended, and the cursor within it."""
+    after, cursor = _place(token, call) if token else ("", None)
+    names, found, reads = [after] if cursor else [], list[Item](), 0
+    while True:
+        for name in names:
+            if not sees(call.caller, name, call.reach):
+                continue
+            while len(found) < size and reads < READS:
+                items, cursor = await read(kernel.scoped(name), size - len(found), cursor)
+                found += items
+                reads += 1
+                if not cursor:
+                    break
+            if cursor:
+                return found, _token(name, cursor)
+            if len(found) >= size or reads >= READS:
+                return found, _token(name, "") if await kernel.partitions(after=name, limit=1) else ""
+        names = list(await kernel.partitions(after=after, limit=PARTITIONS))
+        if not names:
+            return found, ""
+        after = names[-1]
+
+
+def _token(partition: str, cursor: str) -> str:
+    return urlsafe_b64encode(to_json([partition, cursor])).decode()
+
+
+def _place(token: str, call: OpsCall) -> tuple[str, str | None]:
+    """Raises BadCursor, also for a partition that the caller may not see."""
+    try:
+        partition, cursor = from_json(urlsafe_b64decode(token.encode()))
+    except (ValueError, TypeError):
+        raise BadCursor from None
+    if not (isinstance(partition, str) and isinstance(cursor, str)) or not sees(call.caller, partition, call.reach):
+        raise BadCursor
+    return partition, cursor or None

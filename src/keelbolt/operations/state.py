@@ -1,0 +1,150 @@
+"""What the operations API shows of the state that agents keep in the same storage: sessions, traces, memory, artifacts.
+
+It belongs to no caller of this server, so it is for operators alone. ``tenant`` is that of the state store.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from keelbolt.data.shown import plain
+from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
+from keelbolt.operations.call import OpsCall
+from keelbolt.state.artifacts.record import Kept
+from keelbolt.state.families import FAMILIES, partition_of
+from keelbolt.state.inspection import ArtifactInspection, Lists, SessionInspection, TraceInspection, tenants
+from keelbolt.state.inspection.shown import original
+from keelbolt.state.names import name
+from keelbolt.state.pauses import WaitingPause, cancel_pause, waiting_pause, waiting_pauses
+from keelbolt.storage import BlobReader, Scope
+from keelbolt.tasks.engine import TaskEngine
+from keelbolt.tasks.files import TaskFile
+
+
+class StateOperations:
+    """The handlers of the table that are about state. Each answers JSON, as bytes."""
+
+    def __init__(self, engine: TaskEngine) -> None:
+        self._kernel = engine.kernel
+        self._declared = False
+
+    # ------------------------------------------------------------------------------------------------------- lists
+
+    async def state_tenants(self, call: OpsCall) -> bytes:
+        try:
+            return _json({"tenants": await tenants(self._kernel, after=call.text("after"))})
+        except InvalidName:
+            raise InvalidParamsError("after is a tenant of this list") from None
+
+    async def state_sessions(self, call: OpsCall) -> bytes:
+        return _json(await Lists(await self._scope(call)).sessions(**_page(call)))
+
+    async def state_traces(self, call: OpsCall) -> bytes:
+        return _json(await Lists(await self._scope(call)).traces(**_page(call)))
+
+    async def state_memories(self, call: OpsCall) -> bytes:
+        return _json(await Lists(await self._scope(call)).memories(**_page(call)))
+
+    async def state_pauses(self, call: OpsCall) -> bytes:
+        found, cursor = await waiting_pauses(await self._scope(call), **_page(call))
+        return _json({"pauses": [_pause(pause) for pause in found], "nextPageToken": cursor or ""})
+
+    async def state_artifacts(self, call: OpsCall) -> bytes:
+        found = ArtifactInspection(await self._scope(call))
+        return _json(await found.list(session=call.query.get("session"), **_page(call)))
+
+    # --------------------------------------------------------------------------------------------------------- one
+
+    async def state_session(self, call: OpsCall) -> bytes:
+        found = SessionInspection(await self._scope(call))
+        return _found(await found.show(call.names["session_id"]), "session")
+
+    async def state_task(self, call: OpsCall) -> bytes:
+        found = SessionInspection(await self._scope(call))
+        return _found(await found.task(call.names["session_id"], call.names["state_task_id"]), "task")
+
+    async def state_trace(self, call: OpsCall) -> bytes:
+        found = TraceInspection(await self._scope(call))
+        return _found(await found.show(call.names["trace_id"], session=call.query.get("session")), "trace")
+
+    async def state_memory(self, call: OpsCall) -> bytes:
+        return _found(await Lists(await self._scope(call)).memory(call.names["memory_key"]), "memory")
+
+    async def state_pause(self, call: OpsCall) -> bytes:
+        found = await waiting_pause(await self._scope(call), token=original(call.names["pause_token"]))
+        return _found(None if found is None else {**_pause(found), "payload": plain(found.payload)}, "pause")
+
+    async def cancel_state_pause(self, call: OpsCall) -> bytes:
+        token = original(call.names["pause_token"])
+        if not await cancel_pause(await self._scope(call), token=token):
+            raise MethodNotFoundError("there is no such pause")
+        return _json({"cancelled": token})
+
+    async def state_artifact(self, call: OpsCall) -> bytes:
+        found = ArtifactInspection(await self._scope(call))
+        return _found(await found.show(call.names["artifact_id"]), "artifact")
+
+    async def state_artifact_content(self, call: OpsCall) -> tuple[TaskFile, BlobReader]:
+        found = await ArtifactInspection(await self._scope(call)).open(call.names["artifact_id"])
+        if found is None:
+            raise MethodNotFoundError("there is no such artifact")
+        kept, reader = Kept.of(found[0]), found[1]
+        return TaskFile("", kept.sha256, kept.size, kept.mime_type, kept.filename), reader
+
+    # -------------------------------------------------------------------------------------------------------- logs
+
+    async def state_updates(self, call: OpsCall) -> bytes:
+        found = SessionInspection(await self._scope(call))
+        return _json(await found.updates(call.names["session_id"], **_part(call)))
+
+    async def state_steering(self, call: OpsCall) -> bytes:
+        found = SessionInspection(await self._scope(call))
+        return _json(await found.steering(call.names["session_id"], **_part(call)))
+
+    async def state_events(self, call: OpsCall) -> bytes:
+        found = TraceInspection(await self._scope(call))
+        return _json(await found.events(call.names["trace_id"], **_part(call)))
+
+    async def state_planner_events(self, call: OpsCall) -> bytes:
+        found = TraceInspection(await self._scope(call))
+        return _json(await found.planner_events(call.names["trace_id"], **_part(call)))
+
+    async def _scope(self, call: OpsCall) -> Scope:
+        if not self._declared:  # once, and only where somebody looks
+            await self._kernel.declare(*FAMILIES)
+            self._declared = True
+        return self._kernel.scoped(partition_of(call.text("tenant") or "default"))
+
+
+def _page(call: OpsCall) -> dict[str, Any]:
+    limit = call.number("pageSize", 50, low=1, high=100)
+    return {"limit": limit, "cursor": call.query.get("pageToken") or None}
+
+
+def _part(call: OpsCall) -> dict[str, Any]:
+    after = call.number("after", 0, low=0, high=2**53) if "after" in call.query else None
+    return {"after": after, "limit": call.number("limit", 100, low=1, high=500)}
+
+
+def _found(found: dict[str, Any] | None, kind: str) -> bytes:
+    if found is None:
+        raise MethodNotFoundError(f"there is no such {kind}")
+    return _json(found)
+
+
+def _pause(pause: WaitingPause) -> dict[str, Any]:
+    reason = pause.payload.get("reason")
+    return {
+        "token": pause.token,
+        "ref": name(pause.token),
+        "reason": reason if isinstance(reason, str) else None,
+        "saved": pause.saved_at.isoformat() if pause.saved_at is not None else None,
+        "expires": pause.expires_at.isoformat() if pause.expires_at is not None else None,
+        "leased": pause.leased,
+    }
+
+
+def _json(value: Any) -> bytes:
+    """Any text that a store can hold, half a surrogate pair included."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

@@ -1,0 +1,308 @@
+"""What the operations API does with tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.auth import Principal
+from keelbolt.errors import InvalidParamsError, LogTrimmed, TaskNotFoundError
+from keelbolt.operations.call import OpsCall
+from keelbolt.operations.paging import page_of
+from keelbolt.operations.summaries import Summaries, Wanted
+from keelbolt.operations.watching import WATCH_SECONDS, Watching
+from keelbolt.protocol.types import Message, Part, Role, TaskState, timestamp
+from keelbolt.storage import Entry, Query, Scope, new_id
+from keelbolt.tasks.dead import owner_of
+from keelbolt.tasks.engine import TaskEngine
+from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
+from keelbolt.tasks.events import Snapshot
+from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, TASKS
+from keelbolt.tasks.ids import check_context_id
+from keelbolt.tasks.listing import record_json
+from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.report import Attempt, Failure, Steered, StepReport, report
+from keelbolt.tasks.runner import EXHAUSTED, GIVEN_UP, UNCLEANED
+from keelbolt.tasks.store import StoredTask
+
+LAST_ENTRIES = 16  # of a log, among which the error that ended a turn is looked for
+
+Send = Callable[[Message, Principal], Awaitable[bytes]]
+"""Sends a message as this principal and returns the task, as it is when the message is taken."""
+
+Frames = AsyncGenerator[tuple[bytes, int | None], None]
+
+
+class TaskOperations:
+    """The handlers of the table that are about tasks. Each answers JSON, as bytes."""
+
+    def __init__(self, engine: TaskEngine, send: Send) -> None:
+        self._engine = engine
+        self._send = send
+        self._tasks = engine.tasks
+        self._store = engine.store
+        self._kernel = engine.kernel
+        self._watching = Watching(engine.store)
+        self._summaries = Summaries(engine.store)
+
+    # -------------------------------------------------------------------------------------------------------- look
+
+    async def list_tasks(self, call: OpsCall) -> bytes:
+        state = call.query.get("state")
+        query = ListTasksQuery(
+            context_id=call.query.get("context"),
+            status=_state(state) if state else None,
+            status_timestamp_after=call.query.get("since"),
+        )
+        wanted = Wanted(call.query.get("text", ""), call.query.get("skill", ""), call.query.get("until"))
+        totals: dict[str, Any] = {}
+
+        async def read(scope: Scope, limit: int, cursor: str | None) -> tuple[list[tuple[Scope, TaskRecord]], str]:
+            asked = query.model_copy(update={"page_size": limit, "page_token": cursor})
+            page = await self._summaries.search(scope, asked, wanted)
+            if not call.everywhere:
+                totals.update(total=page.total.value, exact=page.total.exact, states=await self._counts(scope))
+            return [(scope, record) for record in page.records], page.next_page_token
+
+        found, token = await page_of(self._kernel, call, read)
+        tasks = await asyncio.gather(*(self._summaries.json(scope, record) for scope, record in found))
+        return b'{"tasks":[%b],%b' % (b",".join(tasks), to_json({"nextPageToken": token, **totals})[1:])
+
+    async def _counts(self, scope: Scope) -> dict[str, int]:
+        queries = [Query(TASKS, {"state": state.name}, order="updated") for state in TaskState]
+        counts = await asyncio.gather(*(scope.count(query) for query in queries))
+        return {state.name: count.value for state, count in zip(TaskState, counts, strict=True)}
+
+    async def show_task(self, call: OpsCall) -> bytes:
+        task = await self._tasks.load(call.task_id, call.principal)
+        item = await task.scope.work(QUEUE, call.task_id)
+        page = await task.scope.read_log(EVENTS, call.task_id, limit=1)
+        view, record = task.view, task.record
+        error = await self._last_error(task) if call.operator else None
+        about = {
+            "partition": task.scope.partition,
+            "version": task.version,
+            "floor": page.floor,
+            "created": timestamp(record.created),
+            "turn": record.turn.json(),
+            "runs": view.run,
+            "cancelRequested": view.cancel is not None,
+            "pendingMessages": len(view.pending),
+            "steps": {
+                name: {"state": _step_state(step.state, step.run, view.run), "result": step.result}
+                for name, step in view.steps.items()
+            },
+            "work": None
+            if item is None
+            else {
+                "state": item.state,
+                "holder": item.holder,
+                "attempt": item.attempt,
+                "maxAttempts": item.max_attempts,
+                "priority": item.priority,
+                "readyIn": round(item.ready_in, 3),
+                "reason": reason_shown(call, item.reason),
+                **(await self._lease(item.holder) if item.holder else {}),
+            },
+            **({"exception": error} if error is not None else {}),
+        }
+        brief = call.query.get("brief") == "true"
+        json = record_json(record) if brief else await self._store.task_json(task)
+        if call.query.get("report") == "true":
+            about["report"] = await self._report(call)
+        return b'{"task":%b,%b' % (json, to_json(about)[1:])
+
+    async def _lease(self, holder: str) -> dict[str, float | None]:
+        """How long the lease of the process that runs the task still lasts, how long it is, and how often renewed."""
+        left = (await self._kernel.count_work(())).workers.get(holder)
+        settings = self._engine.runner.settings if self._engine.runner is not None else None
+        return {
+            "leaseIn": None if left is None else round(left, 3),
+            "leaseSeconds": settings.lease_seconds if settings else None,
+            "heartbeatSeconds": settings.heartbeat_seconds if settings else None,
+        }
+
+    async def _report(self, call: OpsCall) -> dict[str, Any]:
+        """What the whole log tells of the task's past. Exceptions are for operators."""
+        found = await report(self._store, self._tasks.scope(call.principal), call.task_id)
+        return {
+            "attempts": [_dated(each) for each in found.attempts],
+            "steps": [_dated(each) for each in found.steps],
+            "steering": [_dated(each) for each in found.steering],
+            "artifacts": [
+                {
+                    "artifactId": each.artifact_id,
+                    "name": each.name,
+                    "chunks": each.chunks,
+                    "turn": each.turn,
+                    "sealed": each.sealed,
+                }
+                for each in found.artifacts
+            ],
+            "errors": [_dated(each) for each in found.errors] if call.operator else [],
+        }
+
+    async def _last_error(self, task: StoredTask) -> dict[str, Any] | None:
+        """Return the exception that ended the last turn: its entry is among the last ones of the log."""
+        after = max(0, task.version - LAST_ENTRIES)
+        try:
+            page = await task.scope.read_log(EVENTS, task.record.task_id, after=after)
+        except LogTrimmed:
+            return None
+        for entry in reversed(page.entries):
+            if entry.kind == "error":
+                return {"seq": entry.seq, "at": timestamp(entry.at), **from_json(entry.data)}
+        return None
+
+    async def read_log(self, call: OpsCall) -> bytes:
+        scope = await self._scope(call)
+        after = call.number("after", 0, low=0, high=2**53) if "after" in call.query else None
+        limit = call.number("limit", 100, low=1, high=500)
+        gap = False
+        try:
+            page = await scope.read_log(EVENTS, call.task_id, after=after, limit=limit)
+        except LogTrimmed:  # what was asked for is gone; this is what there is
+            gap = True
+            page = await scope.read_log(EVENTS, call.task_id, limit=limit)
+        return b'{"entries":[%b],"head":%d,"floor":%d,"gap":%b}' % (
+            b",".join([entry_json(entry, operator=call.operator) for entry in page.entries]),
+            page.head,
+            page.floor,
+            b"true" if gap else b"false",
+        )
+
+    async def read_inbox(self, call: OpsCall) -> bytes:
+        scope = await self._scope(call)
+        page = await scope.read_log(INBOX, call.task_id)
+        entries = [entry_json(entry, operator=call.operator) for entry in page.entries]
+        return b'{"entries":[%b],"head":%d}' % (b",".join(entries), page.head)
+
+    async def _scope(self, call: OpsCall) -> Scope:
+        """The scope of a task that is there. Raises TaskNotFoundError."""
+        scope = self._tasks.scope(call.principal)
+        if await self._store.record(scope, call.task_id) is None:
+            raise TaskNotFoundError(call.task_id)
+        return scope
+
+    # ---------------------------------------------------------------------------------------------------------- do
+
+    async def send_task(self, call: OpsCall) -> bytes:
+        """Send a text as the owner that the call names, by the same way as a client's message."""
+        if not (text := call.text("text")):
+            raise InvalidParamsError("text is what to say")
+        message = Message(
+            message_id=new_id(),
+            role=Role.user,
+            parts=[Part(text=text)],
+            task_id=call.text("task") or None,
+            context_id=call.text("context") or None,
+        )
+        return await self._send(message, call.principal)
+
+    async def cancel_task(self, call: OpsCall) -> bytes:
+        reason = call.text("reason")
+        task = await self._tasks.cancel(call.task_id, call.principal, source=call.by, reason=reason)
+        return await self._store.task_json(task)
+
+    async def steer_task(self, call: OpsCall) -> bytes:
+        payload = call.body.get("payload") or {}
+        if not isinstance(payload, Mapping):
+            raise InvalidParamsError("payload is an object")
+        kind: Any = call.text("kind")
+        reason = call.text("reason")
+        await self._tasks.steer(call.task_id, kind, call.principal, source=call.by, reason=reason, payload=payload)
+        return to_json({"taskId": call.task_id, "kind": kind})
+
+    async def requeue_task(self, call: OpsCall) -> bytes:
+        who, scope = call.principal, self._tasks.scope(call.principal)
+        if who is not call.caller and (record := await self._store.record(scope, call.task_id)) is not None:
+            who = owner_of(scope, record) or who  # an operator repeats the request as its sender
+        sent = await self._tasks.requeue(call.task_id, who)
+        return to_json({"taskId": sent.task.record.task_id})
+
+    async def fork_task(self, call: OpsCall) -> bytes:
+        sent = await self._tasks.fork(call.task_id, call.number("seq", 0, low=1, high=2**53), call.principal)
+        return to_json({"taskId": sent.task.record.task_id})
+
+    async def erase_task(self, call: OpsCall) -> bytes:
+        if not await erase_task(self._store, self._tasks.scope(call.principal), call.task_id):
+            raise TaskNotFoundError(call.task_id)
+        return b'{"erased":1}'
+
+    async def erase_context(self, call: OpsCall) -> bytes:
+        if call.query.get("everything") == "true":
+            return to_json({"erased": await erase_owner(self._store, self._tasks.scope(call.principal))})
+        context = call.text("context")
+        check_context_id(context)
+        return to_json({"erased": await erase_context(self._store, self._tasks.scope(call.principal), context)})
+
+    # ----------------------------------------------------------------------------------------------------- streams
+
+    async def follow_log(self, call: OpsCall) -> Frames:
+        after = call.after
+        if after is None and "after" in call.query:
+            after = call.number("after", 0, low=0, high=2**53)
+        scope = await self._scope(call)  # what is not there is told before the stream begins
+        yield b"", None
+        events = self._engine.events.follow(scope, call.task_id, after=after)
+        try:
+            async for event in events:
+                if isinstance(event, Snapshot):
+                    json = await self._store.task_json(event.task)
+                    gap = b"true" if event.gap else b"false"
+                    yield b'{"snapshot":%b,"seq":%d,"gap":%b}' % (json, event.seq, gap), event.seq
+                else:
+                    yield entry_json(event, operator=call.operator), event.seq
+        finally:
+            await events.aclose()
+
+    async def watch_tasks(self, call: OpsCall) -> Frames:
+        """A reader that can't keep up is let go, and comes back."""
+        scope = self._tasks.scope(call.principal)
+        async with self._watching.reader(scope) as reader:
+            yield b"", None
+            while not self._engine.events.closing and not (reader.lost and reader.news.empty()):
+                record = await reader.next(WATCH_SECONDS)
+                if record is not None:
+                    yield await self._summaries.json(scope, record), None
+
+
+def entry_json(entry: Entry, *, operator: bool) -> bytes:
+    """An entry of a log; its data is JSON as it was stored. Only operators get the content of an error."""
+    data = b"{}" if entry.kind == "error" and not operator else entry.data or b"null"
+    return b'{"seq":%d,"kind":%b,"at":"%b","data":%b}' % (
+        entry.seq,
+        to_json(entry.kind),
+        timestamp(entry.at).encode(),
+        data,
+    )
+
+
+def reason_shown(call: OpsCall, reason: str | None) -> str | None:
+    """Why a task was given up, or its attempt failed; an error's own text is for operators."""
+    return reason if call.operator or reason in (None, "", EXHAUSTED, UNCLEANED) else GIVEN_UP
+
+
+def _step_state(state: str, run: int, current: int) -> str:
+    """A step that began in an earlier run and never reported is in doubt."""
+    return "in doubt" if state in ("started", "asked") and run < current else state
+
+
+def _dated(found: Attempt | StepReport | Steered | Failure) -> dict[str, Any]:
+    """A part of a report as JSON: names as JSON has them, moments as timestamps."""
+    about = asdict(found)
+    if "in_doubt" in about:
+        about["inDoubt"] = about.pop("in_doubt")
+    return {**about, "at": None if found.at is None else timestamp(found.at)}
+
+
+def _state(text: str) -> TaskState:
+    try:
+        return TaskState(text)
+    except ValueError:
+        raise InvalidParamsError(f"state is one of {', '.join(state.name for state in TaskState)}") from None

@@ -1,0 +1,96 @@
+"""What the operations API shows of the turns that agents keep in the same storage: threads and what each of them has.
+
+It belongs to no caller of this server, so it is for operators alone.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
+from keelbolt.operations.call import OpsCall
+from keelbolt.storage import BlobReader
+from keelbolt.tasks.engine import TaskEngine
+from keelbolt.tasks.files import TaskFile
+
+if TYPE_CHECKING:
+    from keelbolt.turns.inspection import TurnInspection
+
+
+class TurnOperations:
+    """The handlers of the table that are about turns. Each answers JSON, as bytes."""
+
+    def __init__(self, engine: TaskEngine) -> None:
+        self._kernel = engine.kernel
+        self._ready = False
+
+    async def turn_tenants(self, call: OpsCall) -> bytes:
+        from keelbolt.turns.inspection import tenants  # noqa: PLC0415 - turns are loaded when somebody asks for them
+
+        try:
+            return _json({"tenants": await tenants(self._kernel, after=call.text("after"))})
+        except InvalidName:
+            raise InvalidParamsError("after is the ref of a tenant") from None
+
+    async def turn_threads(self, call: OpsCall) -> bytes:
+        return _json(await (await self._turns(call)).threads(**_page(call)))
+
+    async def turn_thread(self, call: OpsCall) -> bytes:
+        turns = await self._turns(call)
+        return _found(await turns.thread(call.names["thread_ref"]), "thread")
+
+    async def turn_entries(self, call: OpsCall) -> bytes:
+        turns = await self._turns(call)
+        return _found(await turns.entries(call.names["thread_ref"], **_page(call)), "thread")
+
+    async def turn_records(self, call: OpsCall) -> bytes:
+        turns = await self._turns(call)
+        found = await turns.records(call.names["thread_ref"], call.names["record_kind"], **_page(call))
+        return _found(found, "list of a thread")
+
+    async def turn_record(self, call: OpsCall) -> bytes:
+        return _found(await (await self._turns(call)).record(*_item(call)), "record")
+
+    async def turn_file(self, call: OpsCall) -> tuple[TaskFile, BlobReader]:
+        found = await (await self._turns(call)).file(*_item(call), call.names["blob_digest"])
+        if found is None:
+            raise MethodNotFoundError("there is no such file")
+        file, reader = found
+        return TaskFile("", file.digest, file.size, file.media_type, file.filename), reader
+
+    async def turn_shared(self, call: OpsCall) -> bytes:
+        return _json(await (await self._turns(call)).shared())
+
+    async def turn_shared_records(self, call: OpsCall) -> bytes:
+        turns = await self._turns(call)
+        found = await turns.shared_records(call.names["sharer_ref"], call.names["record_kind"], **_page(call))
+        return _found(found, "list that is shared")
+
+    async def _turns(self, call: OpsCall) -> TurnInspection:
+        from keelbolt.turns.inspection import TurnInspection, open_inspection  # noqa: PLC0415 - as above
+
+        if not self._ready:  # once, and only where somebody looks
+            await open_inspection(self._kernel)
+            self._ready = True
+        return TurnInspection(self._kernel, call.text("tenant") or call.principal.partition)
+
+
+def _item(call: OpsCall) -> tuple[str, str, str]:
+    return call.names["thread_ref"], call.names["record_kind"], call.names["record_ref"]
+
+
+def _page(call: OpsCall) -> dict[str, Any]:
+    limit = call.number("pageSize", 50, low=1, high=100)
+    return {"limit": limit, "cursor": call.query.get("pageToken") or None}
+
+
+def _found(found: dict[str, Any] | None, kind: str) -> bytes:
+    if found is None:
+        raise MethodNotFoundError(f"there is no such {kind}")
+    return _json(found)
+
+
+def _json(value: Any) -> bytes:
+    """Any text that a store can hold, half a surrogate pair included."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

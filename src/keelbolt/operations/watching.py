@@ -1,0 +1,92 @@
+"""Watches the tasks of a scope: however many readers there are, its index is read once for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from keelbolt.errors import KeelboltError
+from keelbolt.leases import cancelled
+from keelbolt.storage import Query, Scope
+from keelbolt.tasks.families import TASKS
+from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.store import TaskStore
+
+logger = logging.getLogger("keelbolt.server")
+
+WATCH_SECONDS = 0.5  # how often the index is looked at
+OVERLAP_MICROSECONDS = 5_000_000  # so much later than its moment a change may show up, and is still told
+BEHIND = 10_000  # a reader that has so many to read is let go
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """What one of them has not been told yet. ``lost``: it was too slow, and missed something."""
+
+    news: asyncio.Queue[TaskRecord] = field(default_factory=lambda: asyncio.Queue(BEHIND))
+    lost: bool = False
+
+    def tell(self, record: TaskRecord) -> None:
+        if self.news.full():
+            self.lost = True
+        if not self.lost:
+            self.news.put_nowait(record)
+
+    async def next(self, seconds: float) -> TaskRecord | None:
+        """The next change; None: there was none for so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.news.get()
+        except TimeoutError:
+            return None
+
+
+class Watching:
+    """All readers of this process."""
+
+    def __init__(self, store: TaskStore) -> None:
+        self._store = store
+        self._readers: dict[Scope, set[Reader]] = {}
+        self._looking: dict[Scope, asyncio.Task[None]] = {}
+
+    @asynccontextmanager
+    async def reader(self, scope: Scope) -> AsyncIterator[Reader]:
+        """One that is told each change from now on."""
+        reader = Reader()
+        self._readers.setdefault(scope, set()).add(reader)
+        if scope not in self._looking:
+            self._looking[scope] = asyncio.create_task(self._look(scope), name=f"watching {scope.partition}")
+        try:
+            yield reader
+        finally:
+            self._readers[scope].discard(reader)
+            if not self._readers[scope]:
+                del self._readers[scope]
+                await cancelled(self._looking.pop(scope))
+
+    async def _look(self, scope: Scope) -> None:
+        since = start = newest = self._store.clock.wall() - 1_000_000
+        told: set[tuple[str, int]] = set()
+        cursor: str | None = None
+        while True:
+            try:
+                query = Query(TASKS, order="updated", since=since)
+                page = await scope.find(query, limit=100, cursor=cursor)
+            except KeelboltError as error:
+                logger.warning("changes of tasks are looked for again soon: %s", error)
+                await asyncio.sleep(WATCH_SECONDS)
+                continue
+            for record in map(TaskRecord.of, page.records):
+                newest = max(newest, record.updated)
+                if (record.task_id, record.updated) not in told:
+                    told.add((record.task_id, record.updated))
+                    for reader in self._readers.get(scope, ()):
+                        reader.tell(record)
+            cursor = page.cursor
+            if cursor is None:  # a commit may show up later than one with a later moment, of this process or another
+                since = max(start, newest - OVERLAP_MICROSECONDS)
+                told = {key for key in told if key[1] >= since}
+                await asyncio.sleep(WATCH_SECONDS)
