@@ -26,6 +26,7 @@ from tests.integration.webhooks.receiver import OK, Arrival, receiving
 AGENTS = 3
 STATE_USERS = 2
 FRAMEWORK_USERS = 2
+KERNEL_USERS = 2
 QUIET_SECONDS = 90.0  # in which every task must end after the last fault
 
 
@@ -130,9 +131,11 @@ def slots(url: str, histories: Path, seed: int, hook_port: int, *, soak: bool) -
         found[f"state-{number}"] = ["state", url, str(histories), str(seed * 100 + number)]
     for number in range(FRAMEWORK_USERS):
         found[f"framework-{number}"] = ["framework", url, str(histories), str(seed * 100 + number)]
-    found["sweeper-0" if soak else "eraser-0"] = (
-        ["sweeper", url, str(histories)] if soak else ["eraser", url, str(histories), str(seed)]
-    )
+    if soak:
+        found["sweeper-0"] = ["sweeper", url, str(histories)]
+    else:
+        for number in range(KERNEL_USERS):
+            found[f"kernel-{number}"] = ["kernel", url, str(histories), str(seed * 100 + number)]
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.chaos import framework_promises, state_promises, task_promises, turn_promises
+from tests.chaos import framework_promises, kernel_promises, state_promises, task_promises, turn_promises
 from tests.chaos.final import Plain, Reading, Store, Violation
 from tests.chaos.history import Histories
 
@@ -27,7 +27,10 @@ PLAIN: tuple[Plain, ...] = (
     turn_promises.stored_results_are_not_repeated,
 )
 READING: tuple[Reading, ...] = (
+    kernel_promises.commits_are_whole,
+    kernel_promises.a_check_finds_nothing,
     state_promises.events_are_kept,
+    state_promises.updates_and_trajectories_are_kept,
     state_promises.artifacts_are_whole,
     state_promises.contexts_are_the_merge_of_acknowledged_results,
     turn_promises.threads_of_turns_are_ordered,

@@ -140,7 +140,7 @@ class Nemesis:
             "kill client": (1, lambda: self._kill("client")),
             "kill state user": (3, lambda: self._kill("state")),
             "kill framework user": (3, lambda: self._kill("framework")),
-            "kill eraser": (2, lambda: self._kill("eraser")),
+            "kill kernel user": (3, lambda: self._kill("kernel")),
             "stop": (2, self._stop),
             "terminate": (2, self._terminate),
         }

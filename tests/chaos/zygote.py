@@ -25,7 +25,7 @@ PROGRAMS = {
     "client": "client:run",
     "state": "state_user:run",
     "framework": "framework_user:run",
-    "eraser": "eraser:run",
+    "kernel": "kernel_user:run",
     "sweeper": "sweeper:run",
 }
 
