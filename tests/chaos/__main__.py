@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("--publish", nargs="+", metavar="REPORT", help="write docs/reference/faults.md from these")
     parser.add_argument("--output", type=Path, default=FOLDER, help="where reports, histories and stores go")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers, processes and mounts do not stay
     if options.publish:
         publish([json.loads(Path(report).read_text()) for report in options.publish])
         return
