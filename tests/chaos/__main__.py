@@ -40,7 +40,8 @@ def main() -> None:
         return
     engines = ENGINES if options.engine == "all" else options.engine.split(",")
     if options.hunt:
-        sys.exit(0 if all(_hunt(bug, options.output) for bug in BUGS) else 1)
+        survivors = [bug for bug in BUGS if not _hunt(bug, options.output)]
+        sys.exit(1 if survivors else 0)
     failed = [engine for engine in engines if not _run(engine, options)]
     sys.exit(1 if failed else 0)
 
