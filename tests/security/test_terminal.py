@@ -165,7 +165,7 @@ async def test_nothing_in_a_state_store_does(tmp_path: Path) -> None:
         ("state", "show", f"key {EVIL}", "--url", url),
         ("state", "show", f"nobody {EVIL}", "--url", url),
         ("state", "sessions", "--url", url),
-        ("state", "export", "--url", url),
+        ("export", "--all", "--storage", url, "--output", "-"),
     ):
         clean(await asyncio.to_thread(on_a_terminal, *command))
 

@@ -325,3 +325,14 @@ async def test_an_erased_task_leaves_nothing_of_its_webhooks(office: Office, rec
         assert await kernel.get(PARTITION, PUSH_CURSORS, push_key(task_id, config)) is None
         assert await kernel.work(PARTITION, WEBHOOKS, push_key(task_id, config)) is None
     assert len(receiver.arrivals) <= 3
+
+
+async def test_an_outage_is_logged_once(quiet_office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    deliverer = await quiet_office.deliverer()
+    line = quiet_office.lines[deliverer]
+    line.cut = True
+    await asyncio.sleep(0.3)  # ten claims
+    line.cut = False
+    await until(lambda: "storage found" in caplog.text)
+    said = [record.getMessage() for record in caplog.records if record.name == "keelbolt.webhooks"]
+    assert [words.partition(":")[0] for words in said] == ["storage lost", "storage found"]
