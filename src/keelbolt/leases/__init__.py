@@ -11,13 +11,22 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from typing import Protocol
 
 from keelbolt.errors import CommitRefused, KeelboltError
-from keelbolt.storage import Claim, Kernel, new_id
+from keelbolt.storage import Claim, new_id
 
 logger = logging.getLogger("keelbolt.leases")
 
 RETIRE_SECONDS = 2.0  # a store that does not answer must not keep a process from stopping
+
+
+class Heartbeats(Protocol):
+    """The part of a kernel that a lease needs."""
+
+    async def heartbeat(self, worker: str, *, lease_seconds: float) -> None: ...
+
+    async def retire(self, worker: str) -> int: ...
 
 
 class Outage:
@@ -46,7 +55,7 @@ class Outage:
 class Lease:
     """``name`` is what claims are made with. ``lost`` is called when others may take over: stop, then go on anew."""
 
-    def __init__(self, kernel: Kernel, *, seconds: float, heartbeat: float, lost: Callable[[], None]) -> None:
+    def __init__(self, kernel: Heartbeats, *, seconds: float, heartbeat: float, lost: Callable[[], None]) -> None:
         self._kernel = kernel
         self._seconds = seconds
         self._heartbeat = heartbeat
