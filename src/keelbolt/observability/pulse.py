@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from keelbolt.observability.metrics import Histogram
 
 RECENT = 256
-BOUNDS = tuple(0.001 * 2**power for power in range(24))  # seconds: 1 ms to more than 2 hours
+BOUNDS = tuple(0.001 * 2.0**power for power in range(24))  # seconds: 1 ms to more than 2 hours
 
 
 @dataclass(slots=True)

@@ -72,13 +72,13 @@ class Vitals:
         self._bucket, self._last = bucket, self._counted()
         queues = await self._kernel.count_work((QUEUE,))
         done = [new - old for new, old in zip(self._last, self._base, strict=True)]
-        body = {
+        body: dict[str, Any] = {
             "seen": now,
             "ended": done[0],
             "failed": done[1],
             "seconds": done[2:],
             "oldest": queues.oldest.get(QUEUE, 0.0),
-            **queues.work.get(QUEUE, {}),
+            **{str(state): count for state, count in queues.work.get(QUEUE, {}).items()},
         }
         key = f"{bucket}/{self._name}"
         await self._kernel.commit(PARTITION, Put(VITALS, key, to_json(body), {"at": bucket}, KEPT_SECONDS))
