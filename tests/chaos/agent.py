@@ -26,6 +26,7 @@ from keelbolt.testing.crash import CrashPoint
 from keelbolt.turns import TurnWorker
 from tests.chaos.clerk import clerk
 from tests.chaos.history import History
+from tests.faults.disk import failing
 
 OWNERS = ("ann", "ben")
 LEASE_SECONDS = 1.0
@@ -91,20 +92,22 @@ class Hands(Worker, Dependency):
         await ctx.request_input("how many?")
 
 
-def crash_at(point: str) -> None:
-    """Let this process die at a point of a commit to SQLite."""
+def go_wrong(at: str) -> None:
+    """Let this process die at a point of a commit to SQLite (``saved:5``), or fail at its n-th fsync (``fsync:5``)."""
     made = SQLiteKernel.__init__
+    what, _, number = at.partition(":")
+    faulty: dict[str, Any] = {"probe": CrashPoint.parse(at)} if what != "fsync" else {"connect": failing(int(number))}
 
-    def with_probe(self: SQLiteKernel, *arguments: Any, **named: Any) -> None:
-        made(self, *arguments, **{**named, "probe": CrashPoint.parse(point)})
+    def with_fault(self: SQLiteKernel, *arguments: Any, **named: Any) -> None:
+        made(self, *arguments, **{**named, **faulty})
 
-    SQLiteKernel.__init__ = with_probe  # type: ignore[method-assign]
+    SQLiteKernel.__init__ = with_fault  # type: ignore[method-assign]
 
 
 def serve(url: str, folder: str, port: str, crash: str = "") -> None:
-    """Serve until the process ends; with ``crash``, at the latest at that point."""
+    """Serve until the process ends; ``crash`` is what goes wrong in it."""
     if crash:
-        crash_at(crash)
+        go_wrong(crash)
     history = History(Path(folder), "agent")
     server = A2AServer(
         worker=Hands(history, clerk(url, history)),

@@ -14,7 +14,7 @@ from keelbolt.errors import TaskNotFoundError
 from keelbolt.protocol.types import TaskState
 from keelbolt.state import StateStore
 from keelbolt.state.artifacts.store import ArtifactStore
-from keelbolt.storage import Append, Entry, Take, judge
+from keelbolt.storage import Append, Entry, Scope, Take, judge
 from keelbolt.storage.ledger import Ledger
 from keelbolt.storage.sqlite import queues
 from keelbolt.storage.sqlite.writer import Writer
@@ -71,7 +71,7 @@ def shown_before_the_commit() -> None:
     inner = Journal._try
 
     async def tried(self: Journal, notes: Any, operations: Any) -> None:
-        feed = self._events.feed(self.task.partition, self.task.view.task_id)
+        feed = self._events.feed(self.task.scope, self.task.view.task_id)
         if feed is not None:
             first = self.task.view.head + 1
             feed.publish([Entry(first + at, note.kind, note.data, 0) for at, note in enumerate(notes)])
@@ -248,10 +248,10 @@ def tasks_are_lost_after_the_answer() -> None:
     """A task that was sent is acknowledged without its commit."""
     inner = intake.Intake._create
 
-    async def create(self: Any, partition: str, *arguments: Any, **named: Any) -> Any:
+    async def create(self: Any, scope: Scope, *arguments: Any, **named: Any) -> Any:
         if random.random() < 0.1:
-            partition = "~nowhere"
-        return await inner(self, partition, *arguments, **named)
+            scope = self.kernel.scoped("~nowhere")
+        return await inner(self, scope, *arguments, **named)
 
     put(intake.Intake, "_create", create)
 

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.campaign import Result
+from tests.chaos.figures import percentile
 
 SHOWN = 5  # violations of one promise
 
 
-def percentile(values: list[float], share: float) -> float:
-    """The value below which this share of the sorted values lies."""
-    return values[min(int(len(values) * share), len(values) - 1)] if values else 0.0
+def summary(times: list[float]) -> dict[str, float]:
+    """Count, p50, p99 and max of sorted times."""
+    shares = {"p50": percentile(times, 0.5), "p99": percentile(times, 0.99), "max": max(times, default=0.0)}
+    return {"count": len(times), **{name: round(value, 3) for name, value in shares.items()}}
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -26,12 +28,8 @@ def as_json(result: Result) -> dict[str, Any]:
         "faults": dict(result.faults),
         "operations": result.operations,
         "quiet_seconds": result.quiet,
-        "takeover_seconds": {
-            "count": len(result.takeovers),
-            "p50": percentile(result.takeovers, 0.5),
-            "p99": percentile(result.takeovers, 0.99),
-            "max": max(result.takeovers, default=0.0),
-        },
+        "takeover_seconds": summary(result.takeovers),
+        "recovery_seconds": {fault: summary(times) for fault, times in sorted(result.recoveries.items())},
         "violations": {promise: [sentence for sentence, _ in found] for promise, found in result.violated.items()},
         "answers_per_second": result.answered,
     }
@@ -56,7 +54,11 @@ def as_markdown(result: Result) -> str:
         "|---|---|",
         *(f"| {name} | {count} |" for name, count in result.operations.items()),
         "",
-        f"Takeover after a kill: {takeover['count']} times, p50 {takeover['p50']:.2f} s, p99 {takeover['p99']:.2f} s.",
+        "| seconds until the next | count | p50 | p99 | max |",
+        "|---|---|---|---|---|",
+        row("run of a task whose process was killed", takeover),
+        *(row(f"acknowledged write after: {fault}", each) for fault, each in figures["recovery_seconds"].items()),
+        "",
         f"Quiet after the last fault: {quiet}.",
         "",
         "![Answers per second](throughput.svg)",
@@ -70,6 +72,11 @@ def as_markdown(result: Result) -> str:
             lines.append(f"  - {sentence}")
             lines += [f"    `{json.dumps(line)[:400]}`" for line in history[:6]]
     return "\n".join(lines) + "\n"
+
+
+def row(name: str, times: dict[str, float]) -> str:
+    """A line of a table of times."""
+    return f"| {name} | {times['count']} | {times['p50']:.2f} | {times['p99']:.2f} | {times['max']:.2f} |"
 
 
 def as_svg(result: Result) -> str:

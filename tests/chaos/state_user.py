@@ -15,7 +15,8 @@ from keelbolt.state.types import ArtifactRetentionConfig, StoredEvent
 from tests.chaos.history import History, rotating
 
 MEMORIES = 4
-MANY = ArtifactRetentionConfig(max_session_bytes=1 << 40, max_artifacts_per_session=1_000_000)  # none is evicted
+# None is evicted, and none expires: the time to live of artifacts follows the wall clock, which jumps.
+MANY = ArtifactRetentionConfig(ttl_seconds=0, max_session_bytes=1 << 40, max_artifacts_per_session=1_000_000)
 PAUSE_SECONDS = 0.05
 
 

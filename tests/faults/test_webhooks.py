@@ -15,7 +15,7 @@ from keelbolt.storage import new_id, open_storage
 from keelbolt.tasks import TaskEngine
 from keelbolt.tasks.families import EVENTS, WEBHOOKS
 from keelbolt.tasks.notes import WIRE_KINDS
-from keelbolt.webhooks.overview import webhooks
+from keelbolt.webhooks.overview import webhook_page
 from tests.faults.conftest import Figures
 from tests.faults.processes import Child, Children
 from tests.integration.tasks.stage import until
@@ -59,18 +59,20 @@ async def send(client: httpx2.AsyncClient, address: str, hook: str, config: str)
 async def check(url: str, receivers: dict[str, Receiver]) -> tuple[int, int]:
     """Every event of every task arrived where its config wanted, in order; how many tasks and events that were."""
     tasks = events = 0
-    async with open_storage(url) as kernel, TaskEngine(kernel) as engine:
-        [partition] = list(await kernel.partitions())
+    async with open_storage(url) as kernel, TaskEngine(kernel):
+        [scope] = [each async for each in kernel.scopes()]
 
         async def idle() -> bool:
             for state in ("waiting", "held"):
-                if (await kernel.list_work(partition, WEBHOOKS, state=state)).items:
+                if (await scope.list_work(WEBHOOKS, state=state)).items:
                     return False
             return True
 
         await until(idle, seconds=60)
-        async for webhook in webhooks(engine.store, partition):
-            entries = (await kernel.read_log(partition, EVENTS, webhook.task_id, limit=500)).entries
+        found, more = await webhook_page(scope, limit=10_000, cursor=None)
+        assert more is None
+        for webhook in found:
+            entries = (await scope.read_log(EVENTS, webhook.task_id, limit=500)).entries
             wanted = [entry.seq for entry in entries if entry.kind in WIRE_KINDS]
             arrived = [
                 arrival.seq
@@ -88,10 +90,10 @@ async def settled(url: str) -> None:
     async with open_storage(url) as kernel, TaskEngine(kernel):
 
         async def over() -> bool:
-            found = list(await kernel.partitions())
-            for partition in found:
+            found = [each async for each in kernel.scopes()]
+            for scope in found:
                 for state in ("waiting", "held"):
-                    if (await kernel.list_work(partition, "tasks", state=state)).items:
+                    if (await scope.list_work("tasks", state=state)).items:
                         return False
             return bool(found)
 

@@ -102,7 +102,8 @@ async def test_exports(place: Path, tmp_path: Path) -> None:
     async with StateStore(url) as store:
         await store.save_memory_state("key", {"secret": "yes"})
     output = place / "export.jsonl"
-    ran = await asyncio.to_thread(CliRunner().invoke, main, ["state", "export", "--url", url, "--output", str(output)])
+    words = ["export", "--all", "--storage", url, "--output", str(output)]
+    ran = await asyncio.to_thread(CliRunner().invoke, main, words)
     assert ran.exit_code == 0, ran.output
     private(place)
 

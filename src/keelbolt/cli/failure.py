@@ -23,6 +23,7 @@ _REFUSED = (
     errors.SkillNotFoundError,
     errors.StateNotFound,
     errors.StorageMissing,
+    errors.SubjectExists,
     errors.SubjectInUse,
     errors.SubjectNotFound,
     errors.TaskNotAcceptingMessagesError,

@@ -11,12 +11,13 @@ from keelbolt.cli.agents import cancel, card, get, send, stream
 from keelbolt.cli.conformance import conformance
 from keelbolt.cli.dead import dead
 from keelbolt.cli.erase import erase
+from keelbolt.cli.export import export_command, import_command
 from keelbolt.cli.failure import Failure
 from keelbolt.cli.migrate import migrate
 from keelbolt.cli.serve import serve
 from keelbolt.cli.skills import skills
 from keelbolt.cli.state import state
-from keelbolt.cli.state_data import export, import_, views
+from keelbolt.cli.state_data import views
 from keelbolt.cli.state_look import sessions, show, traces
 from keelbolt.cli.state_pauses import pauses
 from keelbolt.cli.storage import storage
@@ -65,12 +66,14 @@ def main() -> None:
 storage.add_command(copy)
 storage.add_command(backup)
 storage.add_command(restore)
-for command in (sessions, traces, show, pauses, export, import_, views):
+for command in (sessions, traces, show, pauses, views):
     state.add_command(command)
 main.add_command(storage)
 main.add_command(state)
 main.add_command(migrate)
 main.add_command(erase)
+main.add_command(export_command)
+main.add_command(import_command)
 main.add_command(sweep)
 main.add_command(serve)
 main.add_command(skills)

@@ -68,7 +68,7 @@ def partition_at(tenant: str) -> str:
 
 @click.group()
 def state() -> None:
-    """Look at the state that agents keep with a StateStore, export it, and let old state go.
+    """Look at the state that agents keep with a StateStore, and let old state go.
 
     \b
     Example:

@@ -78,7 +78,7 @@ async def _listed(url: str, tenant: str, name: str, limit: int) -> list[dict[str
 def show(id: str, url: str, tenant: str, *, json_output: bool) -> None:  # noqa: A002  (what is asked for)
     """Show a session, a trace, a memory state or an artifact: the first of these that has this id.
 
-    Long lists and long values are cut; `keelbolt state export` has them whole.
+    Long lists and long values are cut; `keelbolt export` has them whole.
 
     \b
     Example:

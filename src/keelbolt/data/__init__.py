@@ -1,4 +1,4 @@
-"""The life of data: every face declares what it keeps, and erasure works from these declarations.
+"""The life of data: every face declares what it keeps; erasure, retention, export and inspection use that.
 
 async with open_storage("sqlite:///agent.db") as kernel:
     await erase(kernel, Subject(kind="session", id="session-1"))
@@ -7,6 +7,7 @@ async with open_storage("sqlite:///agent.db") as kernel:
 from __future__ import annotations
 
 from keelbolt.data.erasing import Erased, erase, erase_target, resume_erasures
+from keelbolt.data.exporting import Exported, Progress, export
 from keelbolt.data.families import (
     EVERYTHING,
     ByField,
@@ -19,6 +20,8 @@ from keelbolt.data.families import (
     Target,
     faces,
 )
+from keelbolt.data.importing import Imported, import_export
+from keelbolt.data.inspection import Inspection
 
 __all__ = [
     "EVERYTHING",
@@ -26,13 +29,19 @@ __all__ = [
     "ByKey",
     "ByScan",
     "Erased",
+    "Exported",
     "Face",
     "Family",
+    "Imported",
+    "Inspection",
+    "Progress",
     "Reference",
     "Subject",
     "Target",
     "erase",
     "erase_target",
+    "export",
     "faces",
+    "import_export",
     "resume_erasures",
 ]

@@ -2,7 +2,8 @@
 
 An erasure is recorded before the first deletion. A process that dies leaves the record behind, and `resume_erasures`
 finishes it. The record of the subject goes first, together with its work item: readers no longer find the subject, and
-a worker that still runs it can no longer write. A small subject disappears in one commit.
+a worker that still runs it can no longer write. A subject that is written to without a work item leaves a tombstone in
+the same commit. A small subject disappears in one commit.
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ from pydantic_core import from_json, to_json
 from keelbolt.data.families import (
     ERASURES,
     EVERYTHING,
+    IMPORTS,
+    TOMBSTONES,
     Face,
     Family,
-    Lookup,
     Reference,
     Subject,
     Target,
     face,
     faces,
+    import_key,
 )
 from keelbolt.errors import CommitRefused, InvalidValue, StorageBusy, SubjectInUse, SubjectNotFound
 from keelbolt.leases import incarnation
-from keelbolt.storage import Delete, Enqueue, Kernel, Operation, Put, Record, Remove, Scope, new_id
+from keelbolt.storage import Delete, Enqueue, Kernel, Operation, Put, Query, Record, Remove, Scope, new_id
 
 BATCH = 200  # operations in a commit
 TOGETHER = 32  # subjects that are erased at the same time, so that their commits share one transaction
@@ -223,6 +226,9 @@ class _Eraser:
         return await self._subject(Reference(target.kind, target.ref), version=version, also=also)
 
     async def _everything(self) -> None:
+        """Erase the whole partition. It leaves no tombstones, since they would keep its name."""
+        async for tombstone in self._scope.scan(Query(TOMBSTONES)):
+            await self._scope.commit(Delete(TOMBSTONES, tombstone.key))
         for _ in range(PASSES):
             before = self.erased.total
             for family in self._face.families:
@@ -233,6 +239,9 @@ class _Eraser:
                     else:
                         await self._roots(family, found)
             if self.erased.total == before:
+                marks = self._scope.scan(Query(IMPORTS))
+                for mark in [mark async for mark in marks if mark.key.startswith(f"{self._face.name}/")]:
+                    await self._scope.commit(Delete(IMPORTS, mark.key))
                 return
         raise StorageBusy("other processes write to this partition all the time; stop them, then erase it again")
 
@@ -250,10 +259,10 @@ class _Eraser:
     async def _uproot(self, family: Family, records: Sequence[Record]) -> None:
         kind, key = str(family.subject), new_id()
         subjects = [(kind, family.ref_of(record)) for record in records]
-        operations = [operation for record in records for operation in family.operations(record)]
+        operations = [operation for record in records for operation in family.operations(record, tombstone=False)]
         operations += _recording(key, {"face": self._face.name, "subjects": subjects})
         if await self._commit(operations, Counter({family.title: len(records)})):
-            for member, lookup in self._members(kind):
+            for member, lookup in self._face.members(kind, whole=self._whole):
                 found = _chained([lookup(self._scope, member.collection, family.ref_of(record)) for record in records])
                 if member.subject is None:
                     await self._delete((member, record) async for record in found)
@@ -292,6 +301,9 @@ class _Eraser:
             at = None if root is None else root[1].version  # of several processes, one deletes it
             outcome = await self._delete(self._records(subject, root), version=at, also=also)
             if outcome == "nothing":
+                mark = import_key(self._face.name, *subject)
+                if await self._scope.get(IMPORTS, mark) is not None:
+                    await self._scope.commit(Delete(IMPORTS, mark))
                 return found or self.erased.total > before  # a subject may consist of other subjects alone
             if outcome == "deleted":
                 found, version, also = True, None, ()
@@ -306,9 +318,11 @@ class _Eraser:
         self, subject: Reference, root: tuple[Family, Record] | None
     ) -> AsyncIterator[tuple[Family, Record]]:
         """The record of the subject, then those that belong to it. Erases the subjects that these lead to."""
+        if root is None:
+            root = await self._rootless(subject)
         if root is not None:
             yield root
-        for family, lookup in self._members(subject.kind):
+        for family, lookup in self._face.members(subject.kind, whole=self._whole):
             found = lookup(self._scope, family.collection, subject.ref)
             if family.subject not in (None, subject.kind):
                 await self._subjects(Reference(str(family.subject), family.ref_of(record)) async for record in found)
@@ -319,10 +333,14 @@ class _Eraser:
                 await self._together([each for each in self._leads_to(family, record) if each not in self._seen])
                 yield family, record
 
-    def _members(self, kind: str) -> list[tuple[Family, Lookup]]:
-        """The families to look into for such a subject. Of a whole partition, the others are gone through anyway."""
-        members = self._face.members(kind)
-        return [(family, lookup) for family, lookup in members if not (self._whole and family.queries())]
+    async def _rootless(self, subject: Reference) -> tuple[Family, Record] | None:
+        """What stands for a subject whose record is missing while its logs are there: an import was interrupted."""
+        family = self._face.root(subject.kind)
+        if family is None:
+            return None
+        key = family.key_of(subject.ref)
+        states = [await self._scope.log_state(log, key) for log in family.logs]
+        return (family, Record(family.name, key, 0, b"")) if any(state.head for state in states) else None
 
     def _leads_to(self, family: Family, record: Record) -> Iterable[Reference]:
         return () if self._whole or family.leads_to is None else family.leads_to(record)
@@ -379,12 +397,12 @@ class _Eraser:
             return
         self._whole = True
         for family in self._face.families:
-            for query in family.queries():
+            for query in (*family.hidden, *family.queries()):
                 async for record in self._scope.scan(query, page=BATCH):
                     if family.subject is None:
                         self.erased.records[family.title] += 1
                     else:
-                        await self._count(Reference(family.subject, family.ref_of(record)))  # finds the hidden ones
+                        await self._count(Reference(family.subject, family.ref_of(record)))
 
     async def _count(self, subject: Reference) -> None:
         if not self._new(subject):
@@ -392,7 +410,7 @@ class _Eraser:
         root = await self._root(subject)
         if root is not None and self._new(Reference(root[0].name, root[1].key)):
             self.erased.records[root[0].title] += 1
-        for family, lookup in self._members(subject.kind):
+        for family, lookup in self._face.members(subject.kind, whole=self._whole):
             async for record in lookup(self._scope, family.collection, subject.ref):
                 if family.subject not in (None, subject.kind):
                     await self._count(Reference(str(family.subject), family.ref_of(record)))
@@ -425,8 +443,6 @@ class _Eraser:
                     await self._check_idle(family, record)
 
     async def _check_idle(self, family: Family, record: Record) -> None:
-        if family.busy:
-            raise SubjectInUse
         for queue in family.queues:
             item = await self._scope.work(queue, record.key)
             if item is not None and item.state != "dead":

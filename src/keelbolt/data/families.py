@@ -8,6 +8,7 @@ subject itself: the record of a task is the subject "task", and the files of the
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from keelbolt.storage import (
     Index,
     Kernel,
     Operation,
+    Put,
     Query,
     Record,
     Remove,
@@ -33,12 +35,23 @@ from keelbolt.storage import (
     Scope,
 )
 
+MAX_KEY_CHARS = 4000
 GROUP = "keelbolt.faces"  # the group of entry points: name = "package.module:FACE"
 EVERYTHING = "everything"  # the kind of a target that is a whole partition
 SWEEPS = "data_sweeps"  # records of the last sweeps, and the beginning of the names of their queues
 SWEEPS_COLLECTION = Collection(SWEEPS, indexes=(Index("key"),))
 _UUID_EPOCH = 0x01B21DD213814000  # from 1582 to 1970, in 100 ns
+IMPORTS = "data_imports"  # records of subjects that are imported in part
+IMPORTS_COLLECTION = Collection(IMPORTS, indexes=(Index("key"),))
 ERASURES = "data_erasures"  # records of erasures that are not finished, and the queue of their work items
+TOMBSTONES = "data_tombstones"  # what was erased lately; the version counts the erasures
+TOMBSTONES_COLLECTION = Collection(TOMBSTONES, indexes=(Index("key"),), expiring=True)
+TOMBSTONE_SECONDS = 30 * 86400.0  # a process that was stopped for longer may write to an erased subject
+
+
+def tombstone_key(collection: str, key: str) -> str:
+    """The key of a subject's tombstone: a digest, which reveals nothing of what was erased."""
+    return hashlib.sha256(f"{collection}/{key}".encode()).hexdigest()
 
 
 class Lookup(Protocol):
@@ -62,10 +75,10 @@ class ByField:
     """The records whose indexed field is the subject's key, or one of the values that ``values`` makes of it."""
 
     name: str
-    values: Callable[[str], Iterable[str]] = lambda ref: (ref,)
+    values: Callable[[str], Iterable[str]] | None = None
 
     async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
-        for value in self.values(ref):
+        for value in (ref,) if self.values is None else self.values(ref):
             async for record in scope.scan(self.query(collection, value)):
                 yield record
 
@@ -99,19 +112,24 @@ class Reference(NamedTuple):
 class Family:
     """One kind of record, and what belongs to each of them.
 
-    ``title`` is the name for people. ``subject`` is the kind of subject that each record is; a subject that has several
-    of them is the ``ref_of`` each, and ``key_of`` it is the key of the first. ``found_by`` says how the records of
-    other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that use the same keys.
-    ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further subjects
-    that are erased with a record, ``busy`` families have a record while their subject is in use. ``remove`` replaces
-    the deletion of a record where plain operations are not enough.
+    ``title`` is the name for people. ``subject`` is the kind of subject that each record is; of a subject that has
+    several of them ``key_of`` returns the key of the first, and ``ref_of`` the subject of each. ``found_by`` says how
+    the records of other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that
+    use the same keys. ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further
+    subjects that are erased with a record. ``remove`` replaces the deletion of a record where plain operations are not
+    enough. ``tombstone``: an erased subject leaves a tombstone, which the face checks with each write.
 
     ``named`` returns the kind and the id under which people know a record that is a subject, ``value`` its content and
     ``entry`` the content of a log entry, as JSON data; without them the key, and the body if it is JSON. ``hides`` are
     names of fields and members that hold secrets: inspection leaves them out.
 
+    An export has a family unless ``travels`` is false or it is ``busy``. ``dedupe`` returns the dedupe key of a log
+    entry and ``expires`` the Unix time at which a record expires, which readers of the storage do not see. ``restore``
+    replaces the writing of an imported record, whose blobs are staged, where plain operations are not enough.
+
     ``everything`` finds all records of a partition (None: an index without filters does, if there is one). ``hidden``
-    finds records that their subjects find only by reading many others; they are erased first.
+    finds records that their subjects find only by reading many others; they are erased first, and ``apart`` finds the
+    others.
     """
 
     collection: Collection
@@ -128,12 +146,17 @@ class Family:
     queues: tuple[str, ...] = ()
     blobs: Callable[[Record], Iterable[Detach]] | None = None
     leads_to: Callable[[Record], Iterable[Reference]] | None = None
-    busy: bool = False
+    tombstone: bool = False
     remove: Callable[[Scope, Record], Awaitable[None]] | None = None
     named: Callable[[Record], tuple[str, str] | None] | None = None
     value: Callable[[Scope, Record], Awaitable[Any]] | None = None
     entry: Callable[[str, Entry], Any] | None = None
     hides: tuple[str, ...] = ()
+    travels: bool = True
+    apart: Mapping[str, Lookup] = field(default_factory=dict)
+    dedupe: Callable[[str, Entry], str | None] | None = None
+    expires: Callable[[Record], float | None] | None = None
+    restore: Callable[[Scope, Record], Awaitable[None]] | None = None
 
     @property
     def name(self) -> str:
@@ -148,8 +171,8 @@ class Family:
                 return (Query(self.name, order=index.order),)
         return ()
 
-    def operations(self, record: Record, *, version: int | None = None) -> Iterator[Operation]:
-        """What deletes this record with everything that belongs to it.
+    def operations(self, record: Record, *, version: int | None = None, tombstone: bool = True) -> Iterator[Operation]:
+        """What deletes this record with everything that belongs to it; without ``tombstone`` it leaves none.
 
         A record that holds blobs is deleted at the version that was read: another version may hold other blobs.
         """
@@ -157,6 +180,8 @@ class Family:
             version = record.version
             yield from self.blobs(record)
         yield Delete(self.name, record.key, version)
+        if self.tombstone and tombstone:
+            yield Put(TOMBSTONES, tombstone_key(self.name, record.key), b"", expires_in=TOMBSTONE_SECONDS)
         for collection in self.beside:
             yield Delete(collection, record.key)
         for log in self.logs:
@@ -220,7 +245,8 @@ class Face:
 
     def collections(self) -> list[Collection]:
         """What the kernel must know before this face is used."""
-        return [*(family.collection for family in self.families), Collection(ERASURES)]
+        own = (family.collection for family in self.families)
+        return [*own, Collection(ERASURES), IMPORTS_COLLECTION, TOMBSTONES_COLLECTION]
 
     def owns(self, partition: str) -> bool:
         """Whether this face keeps its records in such a partition."""
@@ -245,9 +271,30 @@ class Face:
         """The family whose records are subjects of this kind."""
         return next((family for family in self.families if family.subject == kind), None)
 
-    def members(self, kind: str) -> list[tuple[Family, Lookup]]:
-        """The families that have records of such a subject."""
-        return [(family, family.found_by[kind]) for family in self.families if kind in family.found_by]
+    def home(self, family: Family) -> tuple[str, ByField] | None:
+        """The kind of subject to which an export of a whole partition adds the records of this family.
+
+        None: they are subjects themselves, or no field of theirs is the subject.
+        """
+        for kind, found_by in family.found_by.items():
+            lookup = family.apart.get(kind, found_by)
+            fits = family.subject in (None, kind) and self.root(kind) is not None
+            if fits and isinstance(lookup, ByField) and lookup.values is None:
+                return kind, lookup
+        return None
+
+    def members(self, kind: str, *, whole: bool = False) -> list[tuple[Family, Lookup]]:
+        """The families that have records of such a subject.
+
+        ``whole``: all of a partition is gone through, so that only those are looked up which no query finds.
+        """
+        if not whole:
+            return [(family, family.found_by[kind]) for family in self.families if kind in family.found_by]
+        return [
+            (family, family.apart.get(kind, family.found_by[kind]))
+            for family in self.families
+            if kind in family.found_by and not family.queries()
+        ]
 
 
 def age_in_seconds(value: Scalar) -> float | None:
@@ -269,6 +316,11 @@ def age_of_seconds(kind: type, seconds: float) -> Scalar:
         ticks = f"{max(int(seconds * 10_000_000) + _UUID_EPOCH, 0):015x}"
         return f"{ticks[:8]}-{ticks[8:12]}-6{ticks[12:]}-"
     return int(seconds * 1_000_000) if kind is int else seconds
+
+
+def import_key(face: str, kind: str, ref: str) -> str:
+    """The key of the record that marks a subject as imported in part."""
+    return f"{face}/{kind}/{ref}"[:MAX_KEY_CHARS]
 
 
 @cache

@@ -25,7 +25,19 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Lookup, Subject, Target, age_in_seconds, faces
+from keelbolt.data.families import (
+    EVERYTHING,
+    IMPORTS,
+    ByField,
+    Face,
+    Family,
+    Lookup,
+    Subject,
+    Target,
+    age_in_seconds,
+    faces,
+    import_key,
+)
 from keelbolt.data.shown import LARGE_BYTES, plain, plain_body, when
 from keelbolt.errors import BadCursor, InvalidValue, LogTrimmed, SubjectNotFound
 from keelbolt.storage import Entry, Kernel, Page, Query, Record, Scope
@@ -119,7 +131,8 @@ class Inspection:
         """A subject: ``kind``, ``id`` and ``found``, a list with one object for each place that has something of it.
 
         Each has ``face``, ``record`` (as `show` returns it; null where the subject has no record of its own) and
-        ``members``: the families that have records of it, as `count` returns them. Raises SubjectNotFound.
+        ``members``: the families that have records of it, as `count` returns them. ``incomplete``: an import of it was
+        interrupted. Raises SubjectNotFound.
         """
         kinds = sorted({kind for face in self._faces for kind in face.kinds})
         if subject.kind not in kinds:
@@ -222,7 +235,9 @@ class Inspection:
             if any(count for count, _ in counts):
                 total, exact = sum(count for count, _ in counts), all(exact for _, exact in counts)
                 members.append({"family": family.name, "title": family.title, "count": total, "exact": exact})
-        return {"face": face.name, "partition": target.partition, "record": record, "members": members}
+        marked = await scope.get(IMPORTS, import_key(face.name, target.kind, target.ref))
+        place: Shown = {"face": face.name, "partition": target.partition, "incomplete": marked is not None}
+        return {**place, "record": record, "members": members}
 
     async def _record(self, ref: str) -> tuple[Face, Family, Scope, Record]:
         partition, name, key = _unpacked(ref)
@@ -285,8 +300,8 @@ class _Source:
         self._query = finder if isinstance(finder, Query) else None
         self._lookup = None if isinstance(finder, Query) else finder
         self._ref = ref
-        if isinstance(finder, ByField) and len(values := list(finder.values(ref))) == 1:
-            self._query = finder.query(family.collection, values[0])
+        if isinstance(finder, ByField) and finder.values is None:
+            self._query = finder.query(family.collection, ref)
 
     async def page(self, limit: int, after: str | None) -> Page:
         if self._query is not None:

@@ -120,7 +120,8 @@
     ├── StateStoreError              the state of agents
     │   ├── InvalidState             not what the method takes
     │   ├── StateNotSaved            ``method`` could not save; the cause says why
-    │   │   └── StateConflict        the state changed since it was read
+    │   │   ├── StateConflict        the state changed since it was read
+    │   │   └── StateErased          the session or trace was erased while this process used it
     │   ├── StateNotLoaded           ``method`` could not load; the cause says why
     │   ├── StateNotFound            nothing is kept under this id
     │   ├── StateTimeout             the storage did not answer in time (retry)
@@ -133,6 +134,8 @@
     │   └── SteeringCancelled        the task was told to stop
     ├── DataError                    erasing, exporting, importing
     │   ├── SubjectNotFound          nothing is kept of this subject
+    │   ├── SubjectExists            what is imported is stored already, with other content
+    │   ├── BadExport                no export, or a damaged, cut or newer one
     │   └── SubjectInUse             a worker or a process uses it (retry)
     └── StorageError
         ├── CommitRefused            a check of this commit failed; nothing of it was written

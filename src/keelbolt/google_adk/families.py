@@ -11,7 +11,7 @@ import msgspec
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Subject, Target
 from keelbolt.data.retention import Policy, retain_old
 from keelbolt.state.names import digest, name
-from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
+from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
 SESSIONS = "adk_sessions"  # (app, user, session): its state
 EVENTS = "adk_events"  # log; stream = (app, user, session)
@@ -86,6 +86,10 @@ def _blob(record: Record) -> Iterator[Detach]:
         yield Detach(blob, f"{ARTIFACTS}/{record.key}")
 
 
+def _dedupe(_log: str, entry: Entry) -> str:
+    return f"{msgspec.json.decode(entry.data)['id']}/{digest(entry.data)}"
+
+
 async def _artifact(_scope: Scope, record: Record) -> Any:
     described = msgspec.msgpack.decode(record.body)
     return {**described["version"], "part": msgspec.json.decode(described["part"])}
@@ -115,6 +119,7 @@ FACE = Face(
             found_by={"user": ByScan(Query(SESSIONS, order="updated"), _of_user)},
             age="updated",
             logs=(EVENTS,),
+            dedupe=_dedupe,
         ),
         Family(
             title="states",

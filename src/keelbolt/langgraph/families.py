@@ -113,6 +113,11 @@ async def _item(_scope: Scope, record: Record) -> Any:
     return {"namespace": namespace, "key": key, "value": plain(decode(value), large=len(value) > LARGE_BYTES)}
 
 
+def _expires(record: Record) -> float | None:
+    _, _, _, _, _, updated, ttl, _ = msgspec.msgpack.decode(record.body)
+    return None if ttl is None else updated + ttl * 60
+
+
 def _typed(value: tuple[str, bytes]) -> Any:
     """A value of LangGraph's serializer as JSON data. No class is imported or made: an object is a dict with its name.
 
@@ -206,6 +211,7 @@ FACE = Face(
             collection=Collection(ITEMS, fields={"path": str}, indexes=(Index("path", order="path"),), expiring=True),
             found_by={"user": ByScan(Query(ITEMS, order="path"), _of_user)},
             value=_item,
+            expires=_expires,
         ),
     ),
 )

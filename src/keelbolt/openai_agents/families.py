@@ -56,6 +56,11 @@ async def _item(_scope: Scope, record: Record) -> Any:
     return plain_body(body) if kind == PLAIN else {"encrypted": len(body)}
 
 
+def _expires(record: Record) -> float | None:
+    expires = record.fields.get("expires")
+    return None if not isinstance(expires, int) else expires / 1_000_000
+
+
 def _named(record: Record) -> tuple[str, str]:
     return "session", record.body.decode("utf-8", "surrogatepass")
 
@@ -68,12 +73,12 @@ FACE = Face(
     policy=OpenAIRetention,
     retain=_retain,
     families=(
-        # ``updated`` is in microseconds since 1970.
+        # ``updated`` and ``expires`` are in microseconds since 1970.
         Family(
             title="sessions",
             collection=Collection(
                 SESSIONS,
-                fields={"items": int, "updated": int},
+                fields={"items": int, "updated": int, "expires": int},
                 indexes=(Index("updated", order="updated"),),
                 expiring=True,
             ),
@@ -81,17 +86,19 @@ FACE = Face(
             age="updated",
             named=_named,
             value=_session,
+            expires=_expires,
         ),
         Family(
             title="items",
             collection=Collection(
                 ITEMS,
-                fields={"session": str, "number": int},
+                fields={"session": str, "number": int, "expires": int},
                 indexes=(Index("session", equal=("session",), order="number"), Index("key")),
                 expiring=True,
             ),
             found_by={"session": ByField("session")},
             value=_item,
+            expires=_expires,
         ),
     ),
 )

@@ -111,17 +111,7 @@ class KeelboltSession(AsyncConnected):
     async def _read(self, scope: Scope, limit: int | None) -> list[Record]:
         """The newest items, newest first."""
         query = Query(ITEMS, equal={"session": self._key}, order="number", newest_first=True)
-        found: list[Record] = []
-        cursor: str | None = None
-        while limit is None or len(found) < limit:
-            page = await scope.find(
-                query, limit=PAGE if limit is None else min(PAGE, limit - len(found)), cursor=cursor
-            )
-            found.extend(page.records)
-            cursor = page.cursor
-            if cursor is None:
-                break
-        return found
+        return [record async for record in scope.scan(query, limit=limit, page=PAGE)]
 
     async def _add(self, scope: Scope, bodies: Sequence[bytes]) -> None:
         async def change(session: Record | None) -> tuple[list[Operation], None]:
@@ -133,7 +123,7 @@ class KeelboltSession(AsyncConnected):
             for body in bodies:
                 number += 1
                 key = joined(self.session_id, f"{number:016}")
-                fields: dict[str, Scalar] = {"session": self._key, "number": number}
+                fields: dict[str, Scalar] = {"session": self._key, "number": number, "expires": self._expires()}
                 inserts.append(Insert(ITEMS, key, self._sealed(body, key), fields, expires_in=self._ttl))
             return [self._session(session, number), *inserts], None
 
@@ -177,11 +167,14 @@ class KeelboltSession(AsyncConnected):
         )
 
     def _session(self, session: Record | None, items: int) -> Put | Insert | Replace:
-        fields = {"items": items, "updated": time.time_ns() // 1000}
+        fields = {"items": items, "updated": time.time_ns() // 1000, "expires": self._expires()}
         body = self.session_id.encode("utf-8", "surrogatepass")
         if session is None:
             return Insert(SESSIONS, self._key, body, fields, expires_in=self._ttl)
         return Replace(SESSIONS, self._key, session.version, body, fields, expires_in=self._ttl)
+
+    def _expires(self) -> int | None:
+        return None if self._ttl is None else int((time.time() + self._ttl) * 1_000_000)
 
     # ----------------------------------------------------------------------------------------------------- the bytes
 

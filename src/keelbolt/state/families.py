@@ -12,7 +12,7 @@ from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.state.codec import decode
 from keelbolt.state.names import digest, name, unnamed
 from keelbolt.state.retention.policy import StateRetention
-from keelbolt.storage import Collection, Entry, Index, Kernel, Query, Record, Scope
+from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
 DEFAULT_TENANT = "default"
 PARTITIONS = "~state/"
@@ -35,12 +35,11 @@ TRACES = "state_traces"  # trace, so that they can be listed
 CONTEXTS = "state_contexts"  # session: its context, and how many patches wait
 PATCHES = "state_patches"  # (session, patch): waits for an approval
 CONTROLS = "state_controls"  # (session, event): a demand that waits for an approval
-OWNERS = "state_owners"  # process incarnation: gone when its lease is over
-RUNS = "state_runs"  # (session, task): which incarnation runs the task
+RUNS = "state_runs"  # (session, task): a task that a process runs; also the queue of its work item
 ARTIFACTS = "state_artifacts"  # id
 ARTIFACT_TOTALS = "state_artifact_totals"  # a session's or a trace's group: how much it holds
 SWEEPS = "state_sweeps"  # a collection: how far a sweep of it came
-INBOXES = "state_inboxes"  # stream = process incarnation: demands for the tasks that it runs
+INBOXES = "state_inboxes"  # stream = (session, task): demands of other processes
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
 
@@ -108,6 +107,31 @@ async def _remove_artifact(scope: Scope, record: Record) -> None:
     await remove_artifact(scope, record)
 
 
+def _artifact_blob(record: Record) -> Iterator[Detach]:
+    from keelbolt.state.artifacts.record import Kept  # noqa: PLC0415 - it needs the names above
+
+    yield Kept.of(record).detach()
+
+
+async def _restore_artifact(scope: Scope, record: Record) -> None:
+    from keelbolt.state.artifacts.shelf import restore_artifact  # noqa: PLC0415 - it needs the names above
+
+    await restore_artifact(scope, record)
+
+
+def _dedupe(log: str, entry: Entry) -> str | None:
+    """As updates, steering events and the order of tasks are appended."""
+    if log == TASK_ORDER:
+        return entry.data.decode()
+    found = decode(entry.data).get("update_id" if log == UPDATES else "event_id")
+    return name(found) if isinstance(found, str) else None
+
+
+def _expires(record: Record) -> float | None:
+    expires = record.fields.get("expires")
+    return None if not isinstance(expires, int) else expires / 1_000_000
+
+
 async def _expired(kernel: Kernel) -> dict[str, int]:
     """Artifacts whose time is over, of all tenants."""
     from keelbolt.state.artifacts.shelf import sweep_artifacts  # noqa: PLC0415 - it needs the names above
@@ -145,9 +169,11 @@ FACE = Face(
             title="sessions",
             collection=Collection(SESSIONS, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
             subject="session",
+            tombstone=True,
             age="seen",
             beside=(CONTEXTS,),
             logs=(UPDATES, STEERING, TASK_ORDER),
+            dedupe=_dedupe,
             named=_named("session"),
             value=_value,
             entry=_entry,
@@ -156,6 +182,7 @@ FACE = Face(
             title="traces",
             collection=Collection(TRACES, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
             subject="trace",
+            tombstone=True,
             age="seen",
             logs=(EVENTS, PLANNER_EVENTS),
             named=_named("trace"),
@@ -216,6 +243,7 @@ FACE = Face(
             title="memory states",
             collection=Collection(MEMORY, fields={"saved": int}, indexes=(Index("saved", order="saved"),)),
             subject="memory",
+            tombstone=True,
             found_by={
                 "session": ByScan(Query(MEMORY, order="saved"), memory_of_session),
                 "user": ByScan(Query(MEMORY, order="saved"), _memory_of_user),
@@ -233,6 +261,7 @@ FACE = Face(
             age="saved",
             beside=(PAUSE_LEASES,),
             named=lambda record: ("pause", unnamed(record.key) or record.key),
+            expires=_expires,
             value=_value,
         ),
         Family(title="pause leases", collection=Collection(PAUSE_LEASES, fields={"lease": str}, expiring=True)),
@@ -250,9 +279,10 @@ FACE = Face(
         ),
         Family(
             title="runs",
-            collection=Collection(RUNS, fields={"session": str, "owner": str, "arrived": str}, indexes=_BY_ARRIVAL),
+            collection=Collection(RUNS, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
             found_by=_OF_SESSION,
-            busy=True,
+            logs=(INBOXES,),
+            queues=(RUNS,),
         ),
         # ``rank`` is the order of removal: when it was last used (or made, where the strategy is fifo), in
         # microseconds; values of ctx.kv come last.
@@ -278,11 +308,13 @@ FACE = Face(
             found_by={**_OF_SESSION, "user": ByScan(Query(ARTIFACTS, order="expires"), _artifact_of_user)},
             age="rank",
             remove=_remove_artifact,
+            blobs=_artifact_blob,
+            expires=_expires,
+            restore=_restore_artifact,
             value=_value,
         ),
         Family(title="artifact totals", collection=Collection(ARTIFACT_TOTALS)),
-        Family(title="processes", collection=Collection(OWNERS, expiring=True)),
-        Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),))),
+        Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),)), travels=False),
     ),
 )
 FAMILIES = tuple(FACE.collections())

@@ -27,6 +27,9 @@ class Scope(Struct, frozen=True):
     _kernel: Kernel
     partition: str
 
+    def __deepcopy__(self, _memo: object) -> Scope:
+        return self  # a copied task lies where the task lies
+
     def commit(self, *operations: Operation) -> Awaitable[Receipt]:
         return self._kernel.commit(self.partition, *operations)
 

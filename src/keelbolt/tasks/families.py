@@ -130,7 +130,7 @@ FACE = Face(
             found_by=_OF_TASK,
             blobs=_file_blob,
         ),
-        Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),))),
+        Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),)), travels=False),
     ),
 )
 FAMILIES = tuple(FACE.collections())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from keelbolt.auth.principal import Principal
@@ -27,7 +28,7 @@ from keelbolt.state.families import (
     partition_of,
 )
 from keelbolt.state.families import FACE as STATE
-from keelbolt.storage import Append, Draft, Kernel, Put
+from keelbolt.storage import Append, Draft, Enqueue, Kernel, Put
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
 from keelbolt.turns.durable import durable_storage
 from tests.integration.tasks.stage import message
@@ -35,6 +36,7 @@ from tests.integration.turns.stage import Calls, Turn, one_of_each
 from tests.integration.turns.stage import message as turn_message
 
 FILE_BYTES = 300_000
+_IN_AN_HOUR = int((time.time() + 3600) * 1_000_000)
 
 
 async def fill_tasks(kernel: Kernel, owner: str, *, tenant: str = "", canary: str, context: str = "talk") -> str:
@@ -85,16 +87,17 @@ async def fill_state(kernel: Kernel, tenant: str, session: str, *, canary: str) 
         Put(
             MEMORY, f"{tenant}:ada:{session}", encode({"key": f"{tenant}:ada:{session}", "state": canary}), {"saved": 1}
         ),
-        Put(PAUSES, "pause-1", encode("no canary"), {"saved": at}, expires_in=3600.0),
-        *(Append(log, session, (Draft("one", body),)) for log in (UPDATES, STEERING, TASK_ORDER)),
+        Put(PAUSES, "pause-1", encode("no canary"), {"saved": at, "expires": _IN_AN_HOUR}, expires_in=3600.0),
+        *(Append(log, session, (Draft("one", body),)) for log in (UPDATES, STEERING)),
+        Append(TASK_ORDER, session, (Draft("task", b"1", "1"),)),
         *(Append(log, trace, (Draft("one", body),)) for log in (EVENTS, PLANNER_EVENTS)),
     )
 
 
 async def run_session(kernel: Kernel, tenant: str, session: str) -> None:
-    """Note that a process runs a task of the session."""
-    fields = {"session": session, "owner": "process", "arrived": "a"}
-    await kernel.commit(partition_of(tenant), Put(RUNS, f"{session}/1", encode({}), fields))
+    """Hold a task of the session, as a process that runs it does."""
+    run = Put(RUNS, f"{session}/1", encode({}), {"session": session, "arrived": "a"})
+    await kernel.commit(partition_of(tenant), run, Enqueue(RUNS, run.key, worker="process"))
 
 
 async def rows_with(kernel: Kernel, *words: str) -> list[str]:

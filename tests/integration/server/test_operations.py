@@ -185,7 +185,9 @@ async def test_a_running_task_names_its_holder() -> None:
 
 async def trimmed(server: A2AServer, task_id: str) -> None:
     """What a retention policy does with the log of a task that is over."""
-    assert await trim_log(server.routes.service.engine.store, ANONYMOUS.partition, task_id)
+    assert await trim_log(
+        server.routes.service.engine.store, server.routes.service.engine.tasks.scope(ANONYMOUS), task_id
+    )
 
 
 async def test_a_log_is_read_by_pages_and_says_where_it_was_cut(url: str) -> None:

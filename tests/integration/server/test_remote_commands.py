@@ -18,7 +18,7 @@ import pytest
 import uvicorn
 from click.testing import CliRunner
 
-from keelbolt.auth import Authenticator, JWTAuthenticator
+from keelbolt.auth import ANONYMOUS, Authenticator, JWTAuthenticator
 from keelbolt.cli.main import main
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.requests import PushConfig
@@ -176,9 +176,9 @@ def test_dead_letters_through_the_agent(agent: Agent) -> None:
 
 def test_webhooks_through_the_agent(agent: Agent) -> None:
     tasks = [agent.send(f"task {number}") for number in range(2)]
-    push = agent.server.routes.service.push
+    push, scope = agent.server.routes.service.push, agent.server.routes.service.engine.tasks.scope(ANONYMOUS)
     for task in tasks:
-        agent.do(push.create("~anonymous", task, PushConfig(id="mine", url="http://127.0.0.1:9/"), Version.v1_0))
+        agent.do(push.create(scope, task, PushConfig(id="mine", url="http://127.0.0.1:9/"), Version.v1_0))
     listed = both(agent, "webhooks", "list")
     assert both(agent, "webhooks", "list", "--all") == listed
     assert {hook["taskId"] for hook in listed["webhooks"]} == set(tasks)

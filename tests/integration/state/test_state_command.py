@@ -19,7 +19,7 @@ from keelbolt.cli.main import main
 from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateStore
 from tests.integration.state.children import ROOT
 from tests.integration.state.conftest import store_url
-from tests.integration.state.test_transfer import everything, fill
+from tests.integration.state.session import fill
 from tests.integration.state.things import event
 
 ADMIN = Path(sys.executable).parent / "penguiflow-admin"
@@ -130,25 +130,6 @@ async def test_what_there_is_and_one_of_it(file_url: str) -> None:
         assert word in (await run("show", word, "--url", file_url)).stdout
     missing = await run("show", "none", "--url", file_url)
     assert (missing.exit_code, missing.stderr.count("\n")) == (2, 1)
-
-
-async def test_export_and_import(file_url: str, tmp_path: Path) -> None:
-    async with StateStore(file_url, types="own") as store:
-        await fill(store)
-        before = await everything(store)
-    file, other = tmp_path / "out.jsonl", f"sqlite:///{tmp_path}/other.db"
-    told = await run("export", "session", "--url", file_url, "--output", str(file))
-    assert told.stdout.endswith("lines written\n")
-    again = await run("export", "session", "--url", file_url, "--output", str(file))
-    assert again.exit_code != 0  # nothing is written over
-    imported = await run("import", str(file), "--url", other, "--tenant", "new", "--json")
-    assert json.loads(imported.stdout)["task"] == 2
-    async with StateStore(other, tenant="new", types="own") as store:
-        assert await everything(store) == before
-    assert (await run("export", "none", "--url", file_url, "--output", str(tmp_path / "no"))).exit_code == 2
-    assert not (tmp_path / "no").exists()
-    trace = (await run("export", "trace", "--url", file_url)).stdout_bytes
-    assert (await run("export", "--url", file_url)).stdout_bytes.count(b"\n") > trace.count(b"\n") > 3
 
 
 async def test_views(file_url: str) -> None:

@@ -120,7 +120,7 @@ async def test_a_killed_process_is_replaced(client: TaskEngine, start: Start) ->
     task, by = await ended(client, task_id)
     assert by == second.pid
     assert time.monotonic() - killed < 10
-    found = await report(client.store, task.partition, task_id)
+    found = await report(client.store, task.scope, task_id)
     assert [(each.attempt, int(each.worker.split(":")[1])) for each in found.attempts] == [
         (1, first.pid),
         (2, second.pid),
@@ -139,7 +139,7 @@ async def test_sigterm_hands_over_within_a_second(client: TaskEngine, start: Sta
     task, by = await ended(client, task_id)
     assert by == second.pid
     assert first.wait(10) == 0
-    found = await report(client.store, task.partition, task_id)
+    found = await report(client.store, task.scope, task_id)
     assert [each.attempt for each in found.attempts] == [1, 1]
     assert found.attempts[1].at / 1_000_000 - signalled < 0.2 + 1.0  # the drain, then less than a second
 

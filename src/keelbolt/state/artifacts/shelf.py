@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from keelbolt.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StorageBusy, StorageCorrupt
+from keelbolt.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StateErased, StorageBusy
 from keelbolt.state.artifacts.ids import Owner, artifact_ids
 from keelbolt.state.artifacts.order import Order
 from keelbolt.state.artifacts.record import NEVER, Kept, key
 from keelbolt.state.artifacts.totals import Group, Retention, Total, check_size, excess, limit
 from keelbolt.state.families import ARTIFACT_TOTALS, ARTIFACTS
+from keelbolt.state.lives import Life, is_tombstone
 from keelbolt.state.names import name
 from keelbolt.state.types import ArtifactRetentionConfig
 from keelbolt.storage.blobs import BlobReader, BlobSource
@@ -32,10 +33,13 @@ BATCH = 100  # artifacts in one commit
 
 
 class Shelf:
-    """The artifacts of one partition."""
+    """The artifacts of one partition. ``lives`` returns the session as this process uses it."""
 
-    def __init__(self, room: Scope, retention: Retention, order: Order) -> None:
+    def __init__(
+        self, room: Scope, retention: Retention, order: Order, lives: Callable[[str], Life] | None = None
+    ) -> None:
         self._room = room
+        self._lives = lives
         self._retention = retention
         self._order = order
         self._now = order.now
@@ -82,11 +86,8 @@ class Shelf:
             await self.sweep(max_artifacts=PAGE)
         return kept
 
-    async def restore(self, kept: Kept, source: BlobSource) -> bool:
-        """Put back what was kept somewhere else, as it was; whether it was not there."""
-        blob = await self._room.stage_blob(source)
-        if blob.digest != kept.sha256:
-            raise StorageCorrupt
+    async def restore(self, kept: Kept) -> bool:
+        """Put back what was kept somewhere else, as it was, and return whether it was not there. Its blob is staged."""
         for _ in range(ATTEMPTS):
             if await self._find(kept.id) is not None:
                 return False
@@ -133,6 +134,9 @@ class Shelf:
                 _settle(future, one)
 
     async def _keep(self, wanted: Sequence[Kept]) -> list[Kept]:
+        """Keep these, all of one session."""
+        session_id = wanted[0].owner.session_id
+        life = self._lives(session_id) if self._lives is not None and session_id is not None else None
         for _ in range(ATTEMPTS):
             found = await asyncio.gather(*map(self._place, wanted))
             by_id = {kept.id: kept for kept in reversed(found)}  # equal bytes are one artifact
@@ -143,9 +147,14 @@ class Shelf:
                 if kept.version
             ]
             try:
-                await self._change(added=added, removed=await self._victims(added, by_id), used=used)
-            except CommitRefused:
+                checks = (life.check,) if life is not None else ()
+                await self._change(added=added, removed=await self._victims(added, by_id), used=[*checks, *used])
+            except CommitRefused as refusal:
+                if is_tombstone(refusal) and (life is None or not life.goes_on(refusal)):
+                    raise StateErased("put_artifact", refusal) from refusal
                 continue  # another writer was faster; look again
+            if life is not None:
+                life.written()
             return [by_id[kept.id] for kept in found]
         raise StorageBusy
 
@@ -321,6 +330,11 @@ async def sweep_artifacts(room: Scope) -> int:
 async def remove_artifact(room: Scope, record: Record) -> None:
     """Remove the artifact of this record with its blob, and correct the totals of its session and trace."""
     await Shelf(room, ArtifactRetentionConfig(), Order(time.time)).delete(Kept.of(record).id)
+
+
+async def restore_artifact(room: Scope, record: Record) -> None:
+    """Put back the artifact of this record, whose blob is staged, and correct the totals of its session and trace."""
+    await Shelf(room, ArtifactRetentionConfig(), Order(time.time)).restore(Kept.of(record))
 
 
 def _total(group: str, version: int, total: Total) -> Insert | Replace | Delete:

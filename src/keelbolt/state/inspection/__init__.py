@@ -1,7 +1,7 @@
 """What a store keeps, for people who look at it: lists with cursors, one thing with what belongs to it, in brief.
 
 It reads a kernel that is open, and writes nothing. Values are shown as JSON shows them best, and cut where they are
-long; what has to come back as it was is exported (`keelbolt.state.transfer`).
+long; what has to come back as it was is exported (`keelbolt.data`).
 """
 
 from __future__ import annotations

@@ -122,6 +122,7 @@ def _kept(kind: Kind, fields: dict[str, type[str | int | float | bool]], *more: 
         title=f"{kind.replace('_', ' ')}s".replace("memorys", "memories"),
         collection=Collection(collection, fields=fields, indexes=(_OWNER, *more)),
         found_by={"owner": _Owned()},
+        apart={"owner": ByField("owner")},
         hidden=(Query(collection, {"owner": DELETED}, order="seq"),),
         blobs=_held,
     )

@@ -1,0 +1,130 @@
+"""`keelbolt export` and `keelbolt import`: any subject, or everything, as a file and back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from keelbolt.cli.failure import Failure
+from keelbolt.cli.options import storage_option
+from keelbolt.cli.output import as_json, echo, print_json, progress, size
+from keelbolt.cli.stores import opened
+from keelbolt.cli.subjects import subject_of, subject_options
+from keelbolt.storage.private_files import create_private
+
+if TYPE_CHECKING:
+    from keelbolt.data import Exported, Imported, Progress, Subject
+
+
+@click.command("export")
+@storage_option()
+@subject_options
+@click.option("--all", "everything", is_flag=True, help="Everything that the storage holds, of all tenants.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    required=True,
+    help="A new file; - is standard output.",
+)
+@as_json
+def export_command(
+    url: str,
+    *,
+    tenant: str,
+    owner: str,
+    everything: bool,
+    output: Path,
+    json_output: bool,
+    **named: str | None,
+) -> None:
+    """Write everything of one subject, or with --all of the storage, into a file that `keelbolt import` reads.
+
+    The file has lines of JSON with checksums, and the bytes of files. It can be imported on any engine. Leases and
+    claims stay behind: unfinished work waits for a worker where it is imported. The file may hold secrets, such as
+    those of webhooks; other users of the machine can't read it. Exit code 3: there is no such subject.
+
+    \b
+    Example:
+      keelbolt export --session session-1 --storage sqlite:///agent.db --output session-1.jsonl
+    """
+    subject = subject_of(named, tenant, owner, more=" or --all")
+    if everything == (subject is not None):
+        raise click.UsageError("name one subject, or --all")
+    with _written(output) as file:
+        exported = asyncio.run(_export(url, subject, file))
+    if json_output and output != Path("-"):
+        print_json({"records": exported.records, "bytes": exported.bytes, "skipped": exported.skipped})
+    else:
+        echo(f"{exported.records:,} record(s), {size(exported.bytes)}", err=True)
+    if exported.skipped:
+        names = ", ".join(exported.skipped[:10])
+        raise Failure(f"these are written to all the time and are not in the file, stop their workers: {names}")
+
+
+@contextmanager
+def _written(output: Path) -> Iterator[BinaryIO]:
+    """A new file, which is removed unless it becomes whole; or standard output."""
+    if output == Path("-"):
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        file = os.fdopen(create_private(output), "wb")
+    except OSError as error:
+        raise Failure(f"{output} can't be written: {error.strerror}; name a new file") from None
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        output.unlink()
+        raise
+
+
+async def _export(url: str, subject: Subject | None, file: BinaryIO) -> Exported:
+    from keelbolt.data import export
+
+    with progress("exporting") as tell:
+        async with await opened(url) as kernel:
+            return await export(kernel, subject, file, tell=_told(tell))
+
+
+@click.command("import")
+@click.argument("file", type=click.File("rb"))
+@storage_option()
+@as_json
+def import_command(file: BinaryIO, url: str, *, json_output: bool) -> None:
+    """Take an export in; - reads standard input. A storage that is not there yet is made.
+
+    The whole file is checked first. A subject becomes visible when it is whole; if the command is interrupted, give it
+    again. What is stored already stays as it is. Exit code 3: a subject is stored with other content.
+
+    \b
+    Example:
+      keelbolt import session-1.jsonl --storage postgresql://localhost/agents
+    """
+    imported = asyncio.run(_import(url, file))
+    if json_output:
+        print_json({"records": imported.records, "new": imported.new, "bytes": imported.bytes})
+    else:
+        echo(f"{imported.records:,} record(s) read, {imported.new:,} of them new")
+
+
+async def _import(url: str, file: BinaryIO) -> Imported:
+    from keelbolt.data import import_export
+
+    with progress("importing") as tell:
+        async with await opened(url, create=True) as kernel:
+            return await import_export(kernel, file, tell=_told(tell))
+
+
+def _told(tell: Callable[[str], None]) -> Callable[[Progress], None]:
+    return lambda step: tell(f"{step.records:,} record(s), {size(step.bytes)}")

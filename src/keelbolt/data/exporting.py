@@ -1,0 +1,341 @@
+"""Exports: one subject, or everything, as lines of JSON that any engine imports.
+
+    with open("session-1.jsonl", "wb") as file:
+        await export(kernel, Subject(kind="session", id="session-1"), file)
+
+A subject is written as a group of lines; its own record comes last, so that an import makes it visible when it is
+whole. Leases and claims stay behind: an import enqueues unfinished work anew. See docs/howto/export.md for the lines.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO, NamedTuple
+
+from keelbolt.data.erasing import declare
+from keelbolt.data.families import EVERYTHING, Face, Family, Lookup, Reference, Subject, Target, all_partitions, faces
+from keelbolt.data.lines import FORMAT, Line, Writer, body, encoded
+from keelbolt.errors import BlobNotFound, InvalidValue, LogTrimmed, StorageCorrupt, SubjectInUse, SubjectNotFound
+from keelbolt.storage import Detach, Kernel, LogState, Record, Scope
+
+ATTEMPTS = 5  # to read a subject that is written meanwhile
+GROUP = 200  # records that are no subjects, in one group
+PAGE_BYTES = 1024 * 1024
+SPOOLED_BYTES = 4 * 1024 * 1024  # a larger group goes through a temporary file
+
+
+class Progress(NamedTuple):
+    """How far an export or import is."""
+
+    records: int
+    bytes: int
+
+
+Tell = Callable[[Progress], None]
+
+
+@dataclass(slots=True)
+class Exported:
+    """What was written. ``skipped`` are subjects that were written to all the time, as texts."""
+
+    groups: int = 0
+    records: int = 0
+    bytes: int = 0
+    skipped: list[str] = field(default_factory=list)
+
+
+class _Unstable(Exception):
+    """The group changed while it was read."""
+
+
+async def export(
+    kernel: Kernel,
+    subject: Subject | None,
+    file: BinaryIO,
+    *,
+    among: Sequence[Face] | None = None,
+    tell: Tell | None = None,
+) -> Exported:
+    """Write everything of the subject, or with None everything, into the file. Raises SubjectNotFound.
+
+    A single subject that is written to all the time raises SubjectInUse; of everything it is skipped.
+    """
+    chosen = faces() if among is None else among
+    kinds = sorted({kind for each in chosen for kind in each.kinds})
+    if subject is not None and subject.kind not in kinds:
+        raise InvalidValue(f"{subject.kind!r} is no kind of subject; there are {', '.join(kinds)}")
+    await declare(kernel, chosen)
+    exported, writer = Exported(), Writer(file)
+    named = None if subject is None else {"kind": subject.kind, "id": subject.id}
+    writer.write(encoded({"keelbolt": "export", "format": FORMAT, "subject": named}))
+    async for face, target in _targets(kernel, chosen, subject):
+        one = _Exporter(kernel, face, target.partition, writer, exported, tell)
+        await one.export(target)
+    if subject is not None and exported.skipped:
+        raise SubjectInUse(f"{exported.skipped[0]} is written to all the time; stop its worker, then export it")
+    if subject is not None and not exported.groups:
+        raise SubjectNotFound(f"there is no {subject.kind} {subject.id!r}")
+    writer.write(encoded({"end": {"groups": exported.groups, "records": exported.records}}))
+    exported.bytes = writer.bytes
+    return exported
+
+
+async def _targets(
+    kernel: Kernel, chosen: Iterable[Face], subject: Subject | None
+) -> AsyncIterator[tuple[Face, Target]]:
+    if subject is not None:
+        for face in chosen:
+            async for target in face.locate(kernel, subject):
+                yield face, target
+        return
+    async for partition in all_partitions(kernel):
+        for face in chosen:
+            if face.owns(partition):
+                yield face, Target(partition, EVERYTHING)
+
+
+class _Exporter:
+    """Writes subjects of one face in one partition."""
+
+    def __init__(
+        self, kernel: Kernel, face: Face, partition: str, writer: Writer, exported: Exported, tell: Tell | None
+    ) -> None:
+        self._scope: Scope = kernel.scoped(partition)
+        self._face = face
+        self._writer = writer
+        self._exported = exported
+        self._tell = tell
+        self._whole = False
+        self._seen: set[Reference] = set()
+
+    async def export(self, target: Target) -> None:
+        if target.kind != EVERYTHING:
+            await self._subject(Reference(target.kind, target.ref))
+            return
+        self._whole = True
+        families = [family for family in self._face.families if _travels(family)]
+        for family in families:
+            for query in family.hidden:
+                await self._loose(family, self._scope.scan(query))
+            for query in () if _alone(family) else family.queries():
+                await self._loose(family, self._homeless(family, self._scope.scan(query)))
+        for family in families:  # subjects after what belongs to none of them
+            for query in () if family.subject is None else family.queries():
+                async for record in self._scope.scan(query):
+                    if family.key_of(family.ref_of(record)) == record.key:
+                        await self._subject(Reference(str(family.subject), family.ref_of(record)))
+
+    async def _homeless(self, family: Family, found: AsyncIterator[Record]) -> AsyncIterator[Record]:
+        """Those that are in the group of no subject, because they belong to none, or to one that is not there."""
+        home = self._face.home(family)
+        root = None if home is None else self._face.root(home[0])
+        some: list[Record] = []
+
+        async def checked() -> list[Record]:
+            if home is None or root is None:
+                return some
+            keys = [root.key_of(str(record.fields.get(home[1].name))) for record in some]
+            there = await self._scope.get_many(root.name, keys)
+            return [record for record, subject in zip(some, there, strict=True) if subject is None]
+
+        async for record in found:
+            some.append(record)
+            if len(some) == GROUP:
+                for each in await checked():
+                    yield each
+                some = []
+        for each in await checked():
+            yield each
+
+    async def _loose(self, family: Family, found: AsyncIterator[Record]) -> None:
+        """Write records that are no subjects, some in a group."""
+        some: list[tuple[Family, Record]] = []
+        size = 0
+        async for record in found:
+            some.append((family, record))
+            size += len(record.body)
+            if len(some) == GROUP or size > PAGE_BYTES:
+                await self._group(Reference("", some[0][1].key), None, some)
+                some, size = [], 0
+        if some:
+            await self._group(Reference("", some[0][1].key), None, some)
+
+    async def _subject(self, subject: Reference) -> None:
+        """Write the subjects that it consists of, then its own group, then the subjects that it leads to."""
+        if not self._whole:
+            if subject in self._seen:
+                return
+            self._seen.add(subject)
+        for family, lookup in self._face.members(subject.kind):
+            if self._whole and family.queries():
+                continue  # it is gone through by itself
+            if family.subject not in (None, subject.kind) and _travels(family):
+                async for record in lookup(self._scope, family.collection, subject.ref):
+                    await self._subject(Reference(str(family.subject), family.ref_of(record)))
+        root = self._face.root(subject.kind)
+        if root is not None and not _travels(root):
+            root = None
+        for further in await self._group(subject, root):
+            await self._subject(further)
+
+    # ------------------------------------------------------------------------------------------------------- groups
+
+    async def _group(
+        self, subject: Reference, root: Family | None, records: Iterable[tuple[Family, Record]] = ()
+    ) -> list[Reference]:
+        """Write one group, all of one moment as far as its record and logs tell. Returns the subjects it leads to."""
+        for _ in range(ATTEMPTS):
+            with tempfile.SpooledTemporaryFile(max_size=SPOOLED_BYTES) as spool:
+                group = _Group(self._scope, self._face, spool, whole=self._whole)
+                try:
+                    count = await group.write(subject, root, records)
+                except (_Unstable, LogTrimmed, BlobNotFound):
+                    continue
+                if count:
+                    spool.seek(0)
+                    for line in spool:
+                        self._writer.write(line[:-1])
+                    self._exported.groups += 1
+                    self._exported.records += count
+                    if self._tell is not None:
+                        self._tell(Progress(self._exported.records, self._writer.bytes))
+                return group.leads_to
+        self._exported.skipped.append(f"{subject.kind or self._face.name} {subject.ref!r}")
+        return []
+
+
+class _Group:
+    """Writes the lines of one group into a spool."""
+
+    def __init__(self, scope: Scope, face: Face, spool: tempfile.SpooledTemporaryFile[bytes], *, whole: bool) -> None:
+        self._scope = scope
+        self._face = face
+        self._spool = spool
+        self._whole = whole
+        self._count = 0
+        self._blobs: set[str] = set()
+        self._streams: list[tuple[str, str, LogState]] = []
+        self.leads_to: list[Reference] = []
+
+    async def write(self, subject: Reference, root: Family | None, records: Iterable[tuple[Family, Record]]) -> int:
+        """Returns how many records it has; raises _Unstable if something changed meanwhile."""
+        own = None if root is None else await self._scope.get(root.name, root.key_of(subject.ref))
+        self._put(
+            {
+                "group": [self._face.name, self._scope.partition, *subject],
+                "root": None if root is None or own is None else [root.name, own.key, fingerprint(own)],
+            }
+        )
+        for family, record in records:
+            await self._record(family, record)
+        for family, lookup in self._members(subject.kind):
+            if family.subject in (None, subject.kind) and _travels(family):
+                async for record in lookup(self._scope, family.collection, subject.ref):
+                    if own is None or (record.collection, record.key) != (own.collection, own.key):
+                        await self._record(family, record)
+        if root is not None and own is not None:
+            await self._record(root, own)
+            if fingerprint(await self._scope.get(root.name, own.key)) != fingerprint(own):
+                raise _Unstable
+        for log, stream, state in self._streams:
+            if await self._scope.log_state(log, stream) != state:
+                raise _Unstable
+        self._put({"done": self._count})
+        return self._count
+
+    def _members(self, kind: str) -> list[tuple[Family, Lookup]]:
+        if not self._whole:
+            return self._face.members(kind)
+        homes = [(family, self._face.home(family)) for family in self._face.families]
+        return [(family, home[1]) for family, home in homes if home is not None and home[0] == kind]
+
+    async def _record(self, family: Family, record: Record) -> None:
+        """A record with everything that shares its key, itself last."""
+        if family.leads_to is not None and not self._whole:
+            self.leads_to += family.leads_to(record)
+        for name in family.beside:
+            member = next((each for each in self._face.families if each.name == name), None)
+            found = await self._scope.get(name, record.key) if member is not None and _travels(member) else None
+            if found is not None and member is not None:
+                self._put(_line(member, found, ()))
+                self._count += 1
+        for log in family.logs:
+            await self._log(family, log, record.key)
+        for queue in family.queues:
+            item = await self._scope.work(queue, record.key)
+            if item is not None and item.state != "dead":
+                line = {"lane": item.lane, "priority": item.priority, "max_attempts": item.max_attempts}
+                self._put({"work": queue, "key": record.key, **line, "ready_in": max(item.ready_in, 0.0)})
+        held = [] if family.blobs is None else list(family.blobs(record))
+        for detach in held:
+            await self._blob(detach.digest)
+        self._put(_line(family, record, held))
+        self._count += 1
+
+    async def _log(self, family: Family, log: str, stream: str) -> None:
+        state = await self._scope.log_state(log, stream)
+        if not state.head:
+            return
+        self._streams.append((log, stream, state))
+        self._put({"stream": log, "of": stream, "floor": state.floor, "head": state.head})
+        after = state.floor
+        while after < state.head:
+            page = await self._scope.read_log(log, stream, after=after, max_bytes=PAGE_BYTES)
+            if not page.entries or page.head != state.head:
+                raise _Unstable
+            for entry in page.entries:
+                line: Line = {"entry": entry.seq, "kind": entry.kind, **body(entry.data)}
+                dedupe = None if family.dedupe is None else family.dedupe(log, entry)
+                self._put(line if dedupe is None else {**line, "dedupe": dedupe})
+            after = page.entries[-1].seq
+
+    async def _blob(self, digest: str) -> None:
+        if digest in self._blobs:
+            return
+        self._blobs.add(digest)
+        reader, seen = await self._scope.open_blob(digest), hashlib.sha256()
+        self._put({"blob": digest, "size": reader.size})
+        async for chunk in reader.chunks():
+            seen.update(chunk)
+            self._put({"chunk": base64.b64encode(chunk).decode()})
+        if seen.hexdigest() != digest:
+            raise StorageCorrupt
+
+    def _put(self, line: Line) -> None:
+        self._spool.write(encoded(line) + b"\n")
+
+
+def fingerprint(record: Record | None) -> str:
+    """What two equal records have in common: version, fields and body."""
+    if record is None:
+        return ""
+    fields = sorted((name, value) for name, value in record.fields.items() if value is not None)
+    return hashlib.sha256(encoded({"v": record.version, "f": fields}) + record.body).hexdigest()
+
+
+def _line(family: Family, record: Record, held: Sequence[Detach]) -> Line:
+    line: Line = {
+        "record": record.collection,
+        "key": record.key,
+        "version": record.version,
+        "fields": {name: value for name, value in record.fields.items() if value is not None},
+        **body(record.body),
+    }
+    if (expires := None if family.expires is None else family.expires(record)) is not None:
+        line["expires"] = expires
+    if held:
+        line["blobs"] = [[detach.digest, detach.holder] for detach in held]
+    return line
+
+
+def _alone(family: Family) -> bool:
+    """Whether each record of the family is a subject by itself."""
+    return family.subject is not None and family.subject not in family.found_by
+
+
+def _travels(family: Family) -> bool:
+    return family.travels

@@ -1,0 +1,110 @@
+"""The lines of an export: JSON objects, each with a checksum over itself and all lines before it.
+
+A line that was changed, removed, repeated or moved breaks the chain of checksums, and the reader names it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+from zlib import crc32
+
+from keelbolt.errors import BadExport
+
+FORMAT = 1
+MAX_LINE_BYTES = 64 * 1024 * 1024
+_CHECKSUM = len(b',"crc":"00000000"}')
+
+Line = dict[str, Any]
+
+
+def body(data: bytes) -> Line:
+    """The members that hold these bytes: ``text`` where they are UTF-8, otherwise ``data`` in Base64."""
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return {"data": base64.b64encode(data).decode()}
+
+
+def bytes_of(line: Line) -> bytes:
+    """The bytes that `body` wrote."""
+    if "text" in line:
+        text: str = line["text"]
+        return text.encode()
+    return base64.b64decode(line["data"], validate=True)
+
+
+def encoded(line: Line) -> bytes:
+    """A line without its checksum and line feed."""
+    return json.dumps(line, separators=(",", ":"), allow_nan=False).encode()
+
+
+class Writer:
+    """Writes lines with their checksums and counts them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._crc = 0
+        self.bytes = 0
+
+    def write(self, line: bytes) -> None:
+        self._crc = crc32(line, self._crc)
+        self.bytes += self._file.write(b'%b,"crc":"%08x"}\n' % (line[:-1], self._crc))
+
+
+class Reader:
+    """Reads and checks lines. ``number`` is that of the last one."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._crc = 0
+        self.number = 0
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[Line]:
+        while line := self._file.readline(MAX_LINE_BYTES):
+            self.number += 1
+            self.bytes += len(line)
+            yield self._checked(line)
+
+    def _checked(self, line: bytes) -> Line:
+        if not line.endswith(b"}\n"):
+            raise self.refusal("is cut: the export was not written to its end")
+        text = line[:-1]
+        content = text[:-_CHECKSUM] + b"}"
+        self._crc = crc32(content, self._crc)
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
+        if self.number == 1 and (not isinstance(found, dict) or found.get("keelbolt") != "export"):
+            raise self.refusal("is not the first line of an export")
+        if self.number == 1 and isinstance(found["format"], int) and found["format"] > FORMAT:
+            raise BadExport(f"this export has format {found['format']}; this version reads {FORMAT}: use a newer one")
+        if not isinstance(found, dict) or found.get("crc") != f"{self._crc:08x}":
+            raise self.refusal("is damaged, or lines before it are missing")
+        return found
+
+    def refusal(self, what: str) -> BadExport:
+        """The error that names the last line."""
+        return BadExport(f"line {self.number} {what}")
+
+
+def check(file: BinaryIO) -> None:
+    """Read the whole file and raise BadExport, with the line, unless it is an export that is whole and undamaged."""
+    reader = Reader(file)
+    last: Line = {}
+    for line in reader:
+        if "chunk" in line:
+            try:
+                base64.b64decode(line["chunk"], validate=True)
+            except (binascii.Error, ValueError, TypeError):
+                raise reader.refusal("is no part of a blob") from None
+        last = line
+    if not reader.number:
+        raise BadExport("the file is empty")
+    if "end" not in last:
+        raise reader.refusal("is the last one, but not the end: the export was cut")

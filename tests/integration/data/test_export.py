@@ -1,0 +1,270 @@
+"""Export and import: every face, between any two engines; bad files are refused, repeats change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keelbolt.auth.principal import Principal
+from keelbolt.data import Inspection, Progress, Subject, erase, export, import_export
+from keelbolt.data import importing as importing_module
+from keelbolt.data.families import IMPORTS
+from keelbolt.data.lines import Reader, Writer, encoded
+from keelbolt.errors import BadExport, SubjectExists, SubjectNotFound
+from keelbolt.storage import Kernel, Put, open_storage
+from keelbolt.storage.transfer.rows import TABLES
+from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
+from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_with
+from tests.integration.frameworks.kept import fill_a2a, fill_adk, fill_langgraph, fill_openai
+from tests.integration.tasks.conftest import ENGINES, store_url
+from tests.integration.tasks.stage import message
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+
+STAY_BEHIND = ("data_", "state_runs", "state_owners", "state_sweeps", "task_sweeps", "turn_formats")
+Rows = dict[str, list[Any]]
+
+
+async def fill(kernel: Kernel, url: str) -> None:
+    """Something of every face."""
+    await fill_state(kernel, "default", "session-1", canary="one")
+    await fill_turns(kernel, "acme/ada", "talk", canary="two")
+    await fill_tasks(kernel, "ada", tenant="acme", canary="three")
+    await fill_langgraph(kernel, "thread/1", user="ada", canary="four")
+    await fill_openai(kernel, "session-1", canary="five")
+    await fill_adk(kernel, "session-1", user="ada", canary="six")
+    if not url.startswith("memory"):
+        await fill_a2a(url, "sdk-task", owner="ada", canary="seven")
+
+
+async def rows_of(kernel: Kernel) -> Rows:
+    """All rows that travel; without the times of entries, which are those of the import."""
+    found: Rows = {}
+    async with kernel.transfer().reading() as source:  # type: ignore[attr-defined]
+        for table in TABLES:
+            if table in ("collection", "partition", "blob", "chunk"):
+                continue
+            rows = [row async for page in source.pages(table) for row in page.rows]
+            found[table] = sorted(repr(_comparable(table, row)) for row in rows if not _stays(row))
+    return found
+
+
+def _comparable(table: str, row: Any) -> Any:
+    if table == "entry":
+        return row._replace(at=0)
+    if table == "record":
+        fields = json.loads(row.fields) if row.fields else {}
+        return row._replace(expires_in=row.expires_in is not None, fields=sorted(fields.items()))
+    return row
+
+
+def _stays(row: Any) -> bool:
+    return str(row[1]).startswith(STAY_BEHIND)
+
+
+def lines_of(data: bytes) -> list[dict[str, Any]]:
+    return list(Reader(io.BytesIO(data)))
+
+
+def rewritten(lines: Iterable[dict[str, Any]]) -> bytes:
+    """An export of these lines, with true checksums."""
+    file = io.BytesIO()
+    writer = Writer(file)
+    for line in lines:
+        writer.write(encoded({name: value for name, value in line.items() if name != "crc"}))
+    return file.getvalue()
+
+
+async def exported(kernel: Kernel, subject: Subject | None = None) -> bytes:
+    file = io.BytesIO()
+    await export(kernel, subject, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("engines", [*itertools.pairwise(ENGINES), (ENGINES[-1], ENGINES[0])], ids="-".join)
+async def test_everything_travels(request: pytest.FixtureRequest, tmp_path: Path, engines: tuple[str, str]) -> None:
+    """All faces, from each engine to another: versions, seqs, floors, dedupe keys, blobs and holdings are the same."""
+    source_url, target_url = (store_url(engine, request, tmp_path) for engine in engines)
+    async with open_storage(source_url) as source, open_storage(target_url) as target:
+        await fill(source, source_url)
+        steps: list[Progress] = []
+        file = io.BytesIO()
+        result = await export(source, None, file, tell=steps.append)
+        assert result.skipped == []
+        assert result.bytes == len(file.getvalue()) > steps[-1].bytes > steps[0].bytes
+        before = await rows_of(source)
+        for new in (result.records, 0):  # the second time nothing is new
+            file.seek(0)
+            imported = await import_export(target, file)
+            assert (imported.records, imported.new) == (result.records, new)
+            after = await rows_of(target)
+            for table, rows in before.items():
+                assert after[table] == rows, table
+
+
+SUBJECTS = [
+    Subject(kind="session", id="session-1"),
+    Subject(kind="thread", id="talk", tenant="acme", owner="ada"),
+    Subject(kind="context", id="talk", tenant="acme", owner="ada"),
+    Subject(kind="thread", id="thread/1"),
+    Subject(kind="user", id="ada"),
+    Subject(kind="tenant", id="acme"),
+]
+
+
+async def test_every_subject_travels(tmp_path: Path) -> None:
+    """What an export of a subject holds is what an erasure of it takes away, and an import brings it back."""
+    url = f"sqlite:///{tmp_path}/source.db"
+    async with open_storage(url) as kernel:
+        await fill(kernel, url)
+        whole = await rows_of(kernel)
+        for subject in SUBJECTS:
+            data = await exported(kernel, subject)
+            await erase(kernel, subject)
+            assert await rows_of(kernel) != whole
+            await import_export(kernel, io.BytesIO(data))
+            after = await rows_of(kernel)
+            for table in whole:
+                assert after[table] == whole[table], (subject, table)
+        with pytest.raises(SubjectNotFound):
+            await exported(kernel, Subject(kind="task", id="none"))
+
+
+async def test_a_task_goes_on_where_it_arrives(tmp_path: Path) -> None:
+    """A worker of the other storage runs a task that a worker held here; a repeated send finds it."""
+    running, message_ = asyncio.Event(), message("hello", context_id="talk")
+    envelope = Envelope(Principal(owner="ada"), key="once")
+
+    async def here(ctx: TaskContext) -> None:
+        await ctx.emit_text_artifact("begun", artifact_id="a")
+        running.set()
+        await asyncio.Event().wait()
+
+    async def there(ctx: TaskContext) -> None:
+        await ctx.complete("done over there")
+
+    settings = TaskSettings(drain_seconds=0.0)
+    async with open_storage("memory:") as source, open_storage(f"sqlite:///{tmp_path}/target.db") as target:
+        async with TaskEngine(source, here, settings=settings) as engine:
+            sent = await engine.tasks.send(message_, envelope)
+            await running.wait()
+            task = sent.task.record.task_id
+            data = await exported(source, Subject(kind="task", id=task, owner="ada"))
+        assert b"holder" not in data
+        await import_export(target, io.BytesIO(data))
+        async with TaskEngine(target, there, settings=settings) as engine:
+            again = await engine.tasks.send(message_, envelope)
+            assert again.task.record.task_id == task
+            settled = await engine.tasks.settled(again)
+            assert settled.record.state.value == "TASK_STATE_COMPLETED"
+        with pytest.raises(SubjectExists):  # it went on: the export is older
+            await import_export(target, io.BytesIO(data))
+
+
+async def test_bad_files_are_refused(tmp_path: Path) -> None:
+    """A cut, damaged, reordered, newer or other file is refused with its line, and nothing of it is imported."""
+    async with open_storage(f"sqlite:///{tmp_path}/source.db") as source, open_storage("memory:") as target:
+        await fill_state(source, "default", "session-1", canary="one")
+        data = await exported(source)
+        lines = data.splitlines(keepends=True)
+        damaged = lines[3].replace(b"session", b"sessiom", 1)
+        assert damaged != lines[3]
+        newer = rewritten([{"keelbolt": "export", "format": 2}, *lines_of(data)[1:]])
+        bad = {
+            "cut": (b"".join(lines[:-1]), f"line {len(lines) - 1} is the last one, but not the end"),
+            "cut in a line": (data[: len(b"".join(lines[:5])) + 10], "line 6 is cut"),
+            "damaged": (b"".join([*lines[:3], damaged, *lines[4:]]), "line 4 is damaged"),
+            "a line removed": (b"".join([*lines[:3], *lines[4:]]), "line 4 is damaged, or lines before it"),
+            "lines moved": (b"".join([*lines[:3], lines[4], lines[3], *lines[5:]]), "line 4 is damaged"),
+            "newer": (newer, "format 2"),
+            "empty": (b"", "empty"),
+            "something else": (b"hello\n" * 3, "line 1 "),
+            "other JSON": (b'{"a": 1}\n', "line 1 is not the first line"),
+        }
+        for name, (file, message) in bad.items():
+            with pytest.raises(BadExport, match=message):
+                await import_export(target, io.BytesIO(file))
+            assert not any((await rows_of(target)).values()), name
+
+
+async def test_hostile_lines_are_refused() -> None:
+    """Lines with true checksums that name other partitions, unknown families, or bytes that are not the blob's."""
+    async with open_storage("memory:") as source, open_storage("memory:") as target:
+        await fill_tasks(source, "ada", canary="one")
+        lines = lines_of(await exported(source))
+        changes: list[tuple[str, Any]] = [
+            ("group", lambda line: line["group"].__setitem__(1, "~state/default")),
+            ("group", lambda line: line["group"].__setitem__(0, "nothing")),
+            ("record", lambda line: line.update(record="data_erasures")),
+            ("record", lambda line: line.update(version="x")),
+            ("record", lambda line: line.update(fields=[])),
+            ("chunk", lambda line: line.update(chunk="AAAA")),
+            ("chunk", lambda line: line.update(chunk="not base64")),
+            ("work", lambda line: line.update(work="other")),
+            ("entry", lambda line: line.pop("kind")),
+        ]
+        for kind, change in changes:
+            copy = json.loads(json.dumps(lines))
+            chosen = next((line for line in copy if kind in line), None)
+            if chosen is None:
+                continue
+            change(chosen)
+            with pytest.raises(BadExport, match="line "):
+                await import_export(target, io.BytesIO(rewritten(copy)))
+
+
+async def test_a_subject_with_other_content_is_refused(kernel: Kernel) -> None:
+    """What is stored stays as it is, whichever part of it differs."""
+    from keelbolt.openai_agents.families import ITEMS, partition_of
+
+    await fill_openai(kernel, "session-1", canary="one")
+    data = await exported(kernel, Subject(kind="session", id="session-1"))
+    await import_export(kernel, io.BytesIO(data))
+    before = await rows_of(kernel)
+    await kernel.commit(
+        partition_of("default"),
+        Put(ITEMS, "session-1/0000000000000007", b'j{"role":"user"}', {"session": "session-1", "number": 7}),
+    )
+    changed = await rows_of(kernel)
+    assert changed != before
+    with pytest.raises(SubjectExists, match=r"line .* items 'session-1/0000000000000007' is stored already"):
+        await import_export(kernel, io.BytesIO(data))
+    assert await rows_of(kernel) == changed
+
+
+async def test_an_incomplete_subject_is_marked(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subject that needs several commits is found when it is whole; until then it is marked, and can be erased."""
+    async with open_storage("memory:") as source:
+        await fill_openai(source, "session-1", canary="one")
+        data = await exported(source)
+    monkeypatch.setattr(importing_module, "BATCH", 5)
+    lines = lines_of(data)
+    half = rewritten(lines[: len(lines) // 2])
+
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+    with pytest.raises(BadExport, match="cut"):
+        await import_export(kernel, Pipe(half))
+    look, subject = Inspection(kernel), Subject(kind="session", id="session-1")
+    (found,) = (await look.describe(subject))["found"]
+    assert found["incomplete"]
+    assert found["record"] is None
+    assert (await look.records("openai_sessions"))["records"] == []
+    await import_export(kernel, io.BytesIO(data))  # goes on
+    (found,) = (await look.describe(subject))["found"]
+    assert not found["incomplete"]
+    assert found["members"][0]["count"] == 30
+    await erase(kernel, subject)
+    with pytest.raises(BadExport):
+        await import_export(kernel, Pipe(half))
+    await erase(kernel, subject)
+    assert await rows_with(kernel, "session-1", IMPORTS) == []
