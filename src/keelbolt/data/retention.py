@@ -67,10 +67,6 @@ class Policy:
         assert isinstance(found, cls)
         return found
 
-    def hint(self) -> str | None:
-        """What a person who gives this policy should know; None: nothing."""
-        return None
-
 
 def parse_policies(texts: Iterable[str], kinds: Sequence[type[Policy]], *, empty: bool = False) -> list[Policy]:
     """The policies that these texts give, in the order of ``kinds``; ``empty``: those without limits too."""

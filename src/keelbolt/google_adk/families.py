@@ -10,7 +10,7 @@ import msgspec
 
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Subject, Target
 from keelbolt.data.retention import Policy, retain_old
-from keelbolt.state.names import digest, name
+from keelbolt.state.names import digest, name, tenant_partition
 from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
 SESSIONS = "adk_sessions"  # (app, user, session): its state
@@ -23,15 +23,13 @@ FORGOTTEN = "adk_forgotten"  # (app, user, event): deleted, so that a session do
 
 PARTITIONS = "~adk/"
 DEFAULT_TENANT = "default"
-_LONG_TENANT = 170  # the name of a partition has at most 200 bytes
 _SESSION_PARTS = 3  # app, user, session
 _KEY = Index("key")
 
 
 def partition_of(tenant: str) -> str:
     """The partition of a tenant's apps. No caller of a server has a partition whose name begins so."""
-    short = name(tenant)
-    return f"{PARTITIONS}{short if len(short) <= _LONG_TENANT else digest(tenant.encode('utf-8', 'surrogatepass'))}"
+    return tenant_partition(PARTITIONS, tenant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

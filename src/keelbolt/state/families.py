@@ -10,7 +10,7 @@ from typing import Any
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target
 from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.state.codec import decode
-from keelbolt.state.names import digest, name, unnamed
+from keelbolt.state.names import name, tenant_partition, unnamed
 from keelbolt.state.retention.policy import StateRetention
 from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
@@ -43,7 +43,6 @@ INBOXES = "state_inboxes"  # stream = (session, task): demands of other processe
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
 
-_LONG_TENANT = 180  # the name of a partition has at most 200 bytes
 _OF_SESSION = {"session": ByField("session")}
 
 
@@ -322,5 +321,4 @@ FAMILIES = tuple(FACE.collections())
 
 def partition_of(tenant: str) -> str:
     """The partition of a tenant's state. No caller of a server has a partition whose name begins so."""
-    short = name(tenant)
-    return f"{PARTITIONS}{short if len(short) <= _LONG_TENANT else digest(tenant.encode('utf-8', 'surrogatepass'))}"
+    return tenant_partition(PARTITIONS, tenant)

@@ -38,6 +38,7 @@ TURNS = "turn_turns"  # owner/turn → how far it is, and which run of it counts
 GATES = "turn_gates"  # owner/turn/id → what it asks, and how it was settled
 GATE_LOG = "turn_gates"  # a stream for each gate, which wakes whoever waits
 WAKES = "turn_wakes"  # a queue: gates whose tasks are to be woken, since they are settled or their time is over
+TURN_RUNS = "turn_runs"  # owner/turn → a turn that a process runs under a lease; also the queue of its work item
 TASK_TURNS = "turn_tasks"  # owner/task → which turn the task is in
 FORMATS = "turn_formats"  # in the partition FORMAT_PARTITION: in which form all this is written
 
@@ -180,6 +181,14 @@ FACE = Face(
             found_by={"owner": ByField("owner")},
             everything=tuple(Query(TURNS, {"state": state}, order="at") for state in ("running", "ended")),
             age="at",
+        ),
+        Family(
+            title="runs of turns",
+            collection=Collection(
+                TURN_RUNS, fields={"owner": str}, indexes=(Index("key"), Index("owner", equal=("owner",)))
+            ),
+            found_by={"owner": ByField("owner")},
+            queues=(TURN_RUNS,),
         ),
         Family(
             title="turns of tasks",
