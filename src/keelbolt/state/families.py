@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target, all_partitions
+from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target
 from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.state.codec import decode
 from keelbolt.state.names import digest, name, unnamed
@@ -137,11 +137,11 @@ async def _expired(kernel: Kernel) -> dict[str, int]:
     from keelbolt.state.artifacts.shelf import sweep_artifacts  # noqa: PLC0415 - it needs the names above
 
     removed, declared = 0, False
-    async for partition in all_partitions(kernel, prefix=PARTITIONS):
+    async for scope in kernel.scopes(prefix=PARTITIONS):
         if not declared:
             await kernel.declare(*FAMILIES)
             declared = True
-        removed += await sweep_artifacts(kernel.scoped(partition))
+        removed += await sweep_artifacts(scope)
     return {"artifacts": removed} if removed else {}
 
 
@@ -150,8 +150,8 @@ async def _retain(kernel: Kernel, policy: StateRetention, /, *, dry: bool) -> di
 
     removed: Counter[str] = Counter()
     await kernel.declare(*FAMILIES)
-    async for partition in all_partitions(kernel, prefix=PARTITIONS):
-        removed.update(asdict(await sweep_state(kernel.scoped(partition), policy, dry=dry)))
+    async for scope in kernel.scopes(prefix=PARTITIONS):
+        removed.update(asdict(await sweep_state(scope, policy, dry=dry)))
     return dict(+removed)
 
 
