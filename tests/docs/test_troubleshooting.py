@@ -18,12 +18,9 @@ QUOTED = sorted({message for row in ROWS for message in re.findall(r'"(.+?)"', r
 
 def texts() -> str:
     """All string constants of the package; of a formatted one, its fixed pieces."""
-    found = []
-    for path in (ROOT / "src/keelbolt").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(re.sub(r"\s+", " ", node.value))
-    return "\n".join(found)
+    nodes = (node for path in (ROOT / "src/keelbolt").rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
+    constants = (node.value for node in nodes if isinstance(node, ast.Constant))
+    return "\n".join(re.sub(r"\s+", " ", value) for value in constants if isinstance(value, str))
 
 
 @pytest.fixture(scope="module")

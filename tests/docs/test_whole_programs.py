@@ -34,3 +34,8 @@ def test_the_examples_of_a_tutorial_run_in_one_file(page: str, tmp_path: Path) -
         [sys.executable, "tutorial.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_readme_is_read_in_a_minute() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+    assert len(examples("README.md")) == 1

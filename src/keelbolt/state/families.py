@@ -10,7 +10,7 @@ from typing import Any
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target
 from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.state.codec import decode
-from keelbolt.state.names import digest, name, unnamed
+from keelbolt.state.names import name, tenant_partition, unnamed
 from keelbolt.state.retention.policy import StateRetention
 from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
@@ -43,16 +43,15 @@ INBOXES = "state_inboxes"  # stream = (session, task): demands of other processe
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
 
-_LONG_TENANT = 180  # the name of a partition has at most 200 bytes
 _OF_SESSION = {"session": ByField("session")}
 
 
-async def _locate(_kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
     tenant = subject.tenant or DEFAULT_TENANT
     if subject.kind == "tenant":
-        yield Target(partition_of(subject.id), EVERYTHING)
+        yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
     elif subject.kind in KINDS:
-        yield Target(partition_of(tenant), subject.kind, name(subject.id))
+        yield Target(kernel.scoped(partition_of(tenant)), subject.kind, name(subject.id))
 
 
 def _traces_of_task(record: Record) -> Iterator[Reference]:
@@ -322,5 +321,4 @@ FAMILIES = tuple(FACE.collections())
 
 def partition_of(tenant: str) -> str:
     """The partition of a tenant's state. No caller of a server has a partition whose name begins so."""
-    short = name(tenant)
-    return f"{PARTITIONS}{short if len(short) <= _LONG_TENANT else digest(tenant.encode('utf-8', 'surrogatepass'))}"
+    return tenant_partition(PARTITIONS, tenant)

@@ -250,7 +250,7 @@ class DurableStorage:
         How far turns came and what their gates asked is forgotten a day after that.
         """
         until = self._until(older_than)
-        return await self._everywhere(tenant, lambda at: retention.purge(self.kernel, at, until=until))
+        return await self._everywhere(tenant, lambda at: retention.purge(at, until=until))
 
     async def reap(self, *, older_than: float = REAP_SECONDS, tenant: str | None = None) -> Removed:
         """Let go of bytes that were written so many seconds ago and that no record took."""
@@ -264,7 +264,7 @@ class DurableStorage:
         Bytes that nobody else holds leave the disk with the next sweep of the storage.
         """
         return await retention.erase(
-            self.kernel, tenant_scope(self.kernel, tenant), None if thread is None else name("thread", thread)
+            tenant_scope(self.kernel, tenant), None if thread is None else name("thread", thread)
         )
 
     def export(self, tenant: str, *, thread: str | None = None) -> AsyncIterator[dict[str, Any]]:

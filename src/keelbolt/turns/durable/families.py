@@ -20,7 +20,7 @@ from keelbolt.data.retention import Policy
 from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.turns.codec.kinds import Kind
 from keelbolt.turns.durable.readers import Bytes
-from keelbolt.turns.durable.scope import PARTITIONS, name, owner_in, partition_of, under
+from keelbolt.turns.durable.scope import PARTITIONS, name, owner_in, partition_of, tenant_scope, under
 
 COLLECTIONS: dict[Kind, str] = {
     "message": "turn_messages",
@@ -75,14 +75,14 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
             if subject.kind == "thread" and subject.tenant:
                 tenants.append(subject.tenant)
             for tenant in tenants:
-                yield Target(partition_of(tenant), "owner", name("thread", subject.id))
+                yield Target(tenant_scope(kernel, tenant), "owner", name("thread", subject.id))
         case "user":
-            yield Target(partition_of(Principal(owner=subject.id, tenant=subject.tenant).partition), EVERYTHING)
+            who = Principal(owner=subject.id, tenant=subject.tenant)
+            yield Target(tenant_scope(kernel, who.partition), EVERYTHING)
         case "tenant":
-            yield Target(partition_of(subject.id), EVERYTHING)
-            first = partition_of(Principal(tenant=subject.id).partition)
-            async for scope in kernel.scopes(prefix=first):
-                yield Target(scope.partition, EVERYTHING)
+            yield Target(tenant_scope(kernel, subject.id), EVERYTHING)
+            async for scope in kernel.scopes(prefix=partition_of(Principal(tenant=subject.id).partition)):
+                yield Target(scope, EVERYTHING)
         case _:
             pass
 
