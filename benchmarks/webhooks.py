@@ -183,7 +183,7 @@ async def _streams(engine: TaskEngine, sink: Sinks, counts: Counts, other: str |
     await asyncio.gather(*map(follow, sent))
     for each in others:
         await engine.tasks.settled(each)
-        await PushConfigs(engine.kernel).delete(each.task.partition, each.task.task_id, None)  # so that nothing is left
+        await PushConfigs().delete(each.task.scope, each.task.task_id, None)  # so that nothing is left
     times = await sink.arrivals(len(committed), set(committed))
     # The first events are there before anybody follows them.
     followed = [name for name in committed if int(name.rpartition(":")[2]) > 4]
@@ -204,7 +204,7 @@ async def delivering(engine: TaskEngine, seconds: float = TOTAL_SECONDS) -> Asyn
 
 
 async def _send(engine: TaskEngine, text: str, url: str | None) -> Sent:
-    configs = PushConfigs(engine.kernel, loopback=True)
+    configs = PushConfigs(loopback=True)
     push = configs.new(PushConfig(id="c", url=url, token=new_id())) if url is not None else None
     message = Message(message_id=new_id(), role=Role.user, parts=[Part(text=text)])
     return await engine.tasks.send(message, Envelope(push=push))

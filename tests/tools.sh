@@ -12,7 +12,7 @@ sh "$(dirname "$0")/apcore_versions.sh" "$venv/peers/apcore_versions"
     || echo "could not install penguiflow; the tests that need it are skipped" >&2
 
 missing=""
-for tool in strace faketime pgbouncer chromium; do
+for tool in strace faketime pgbouncer chromium prometheus; do
     PATH="$PATH:/usr/sbin" command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
 done
 [ -z "$missing" ] && exit 0
@@ -25,8 +25,10 @@ if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
         || { apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq $missing >/dev/null 2>&1; } \
         || echo "could not install$missing; the tests that need them are skipped" >&2
     case "$missing" in
-        # Debian starts it as a service; the tests start their own.
-        *pgbouncer*) command -v systemctl >/dev/null 2>&1 && systemctl disable --quiet --now pgbouncer >/dev/null 2>&1 ;;
+        # Debian starts them as services; the tests start their own.
+        *pgbouncer* | *prometheus*)
+            command -v systemctl >/dev/null 2>&1 && systemctl disable --quiet --now pgbouncer prometheus >/dev/null 2>&1
+            ;;
     esac
 else
     echo "not installed:$missing; the tests that need them are skipped" >&2

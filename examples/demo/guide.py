@@ -17,7 +17,6 @@ from examples.demo.steered import BUTTONS, Steered, steered
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, SkillConfig
 from keelbolt.tasks import TaskContext, Worker
 
-
 BEGINNINGS = (
     "Few people know much about",
     "Old books praise",
@@ -45,7 +44,7 @@ card = AgentCardConfig(
         skill(
             "write",
             "Write",
-            "Writes a sentence a second, for most of a minute. Steer it meanwhile: pause it, change its topic, be brief.",
+            "Writes a sentence a second, for most of a minute. Pause it meanwhile, or change its topic.",
             "streaming steering",
             "write about the sea",
         ),
@@ -147,10 +146,9 @@ class Guide(Worker):
         for beginning in (*BEGINNINGS * 5, "That was all about"):
             await heard.paused()
             if heard.brief:
-                beginning = "In short:"
-            await ctx.emit_text_artifact(f"{beginning} {heard.topic}. ", artifact_id="text", append=True)
-            if heard.brief:
+                await ctx.emit_text_artifact(f"In short: {heard.topic}.", artifact_id="text", append=True)
                 break
+            await ctx.emit_text_artifact(f"{beginning} {heard.topic}. ", artifact_id="text", append=True)
             await asyncio.sleep(self.pace)
         await ctx.complete()
 

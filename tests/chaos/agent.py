@@ -20,18 +20,33 @@ from keelbolt.auth import APIKeyAuthenticator, Principal
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
+from keelbolt.state.retention.policy import StateRetention
 from keelbolt.storage.sqlite import SQLiteKernel
-from keelbolt.tasks import Dependency, TaskContext, TaskManager, TaskSettings, Worker
+from keelbolt.tasks import Dependency, RetentionPolicy, TaskContext, TaskManager, TaskSettings, Worker
 from keelbolt.testing.crash import CrashPoint
 from keelbolt.turns import TurnWorker
+from keelbolt.turns.durable.families import TurnRetention
 from tests.chaos.clerk import clerk
 from tests.chaos.history import History
+from tests.faults.disk import failing
 
 OWNERS = ("ann", "ben")
 LEASE_SECONDS = 1.0
 STEPS = 2
 CHUNKS = 3
 WAIT_SECONDS = 3.0
+KEPT_SECONDS = 30.0  # in a soak
+SOAKED = (
+    RetentionPolicy(
+        completed=KEPT_SECONDS,
+        failed=KEPT_SECONDS,
+        canceled=KEPT_SECONDS,
+        input_required=KEPT_SECONDS,
+        every=KEPT_SECONDS / 2,
+    ),
+    StateRetention(events=KEPT_SECONDS, updates=KEPT_SECONDS, artifacts=KEPT_SECONDS),
+    TurnRetention(threads=KEPT_SECONDS, turns=KEPT_SECONDS, deleted=KEPT_SECONDS),
+)
 
 
 def key_of(owner: str) -> str:
@@ -91,20 +106,23 @@ class Hands(Worker, Dependency):
         await ctx.request_input("how many?")
 
 
-def crash_at(point: str) -> None:
-    """Let this process die at a point of a commit to SQLite."""
+def go_wrong(at: str) -> None:
+    """Let this process die at a point of a commit to SQLite (``saved:5``), or fail at its n-th fsync (``fsync:5``)."""
     made = SQLiteKernel.__init__
+    what, _, number = at.partition(":")
+    faulty: dict[str, Any] = {"probe": CrashPoint.parse(at)} if what != "fsync" else {"connect": failing(int(number))}
 
-    def with_probe(self: SQLiteKernel, *arguments: Any, **named: Any) -> None:
-        made(self, *arguments, **{**named, "probe": CrashPoint.parse(point)})
+    def with_fault(self: SQLiteKernel, *arguments: Any, **named: Any) -> None:
+        made(self, *arguments, **{**named, **faulty})
 
-    SQLiteKernel.__init__ = with_probe  # type: ignore[method-assign]
+    SQLiteKernel.__init__ = with_fault  # type: ignore[method-assign]
 
 
 def serve(url: str, folder: str, port: str, crash: str = "") -> None:
-    """Serve until the process ends; with ``crash``, at the latest at that point."""
-    if crash:
-        crash_at(crash)
+    """Serve until the process ends; ``crash`` is what goes wrong in it, or *soak*: it keeps nothing for long."""
+    soaking = crash == "soak"
+    if crash and not soaking:
+        go_wrong(crash)
     history = History(Path(folder), "agent")
     server = A2AServer(
         worker=Hands(history, clerk(url, history)),
@@ -116,6 +134,7 @@ def serve(url: str, folder: str, port: str, crash: str = "") -> None:
         ),
         storage=url,
         auth=APIKeyAuthenticator.of({key_of(owner): Principal(owner) for owner in OWNERS}),
+        retention=SOAKED if soaking else None,
         settings=ServerSettings.of({}, webhook_loopback=True),
         task_settings=TaskSettings.of(
             {},

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import random
+import shutil
+import tempfile
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from keelbolt.testing.crash import POINTS
+from keelbolt.testing.launch import user_for_servers
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
 from keelbolt.testing.proxy import Proxy
 from keelbolt.testing.valkey import OwnValkey, own_valkey
+from tests.faults.small_disk import CannotMount, SmallDisk, mounted
 
+DISK_MEGABYTES = 2000  # in memory, of which a campaign uses what it writes
+SHARED_MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 4_000_000_000
 TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL
 """
+CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL"
+SIZE = "SELECT sum(pg_database_size(datname))::bigint FROM pg_database"
 
 Fault = Callable[[random.Random], Awaitable[None]]
 
@@ -27,27 +39,42 @@ class Engine(ABC):
 
     url: str
     direct: str
+    disk: SmallDisk | None = None  # on which the data lies, if it can be filled
 
-    @abstractmethod
     def faults(self) -> dict[str, tuple[int, Fault]]:
         """The faults of the store itself, with their weights."""
+        return {} if self.disk is None else {"full disk": (2, self._fill)}
 
     def crash(self, _dice: random.Random) -> str:
-        """A crash point for a process of this store; empty: it has none."""
+        """What goes wrong inside a new process of this store: a crash point, or an error of fsync; empty: nothing."""
         return ""
+
+    @abstractmethod
+    def measure(self) -> dict[str, float]:
+        """Its size in bytes and how many connections it has."""
+
+    async def _fill(self, dice: random.Random) -> None:
+        assert self.disk is not None
+        with self.disk.full():
+            await asyncio.sleep(dice.uniform(0.2, 1.5))
 
 
 class SQLiteEngine(Engine):
-    """A file. Its processes die at named points of their commits."""
+    """A file. Its processes die at named points of their commits, or get an error from fsync."""
 
-    def __init__(self, folder: Path) -> None:
-        self.url = self.direct = f"sqlite:///{folder / 'chaos.db'}"
-
-    def faults(self) -> dict[str, tuple[int, Fault]]:
-        return {}
+    def __init__(self, folder: Path, disk: SmallDisk | None) -> None:
+        self._path = (disk.place if disk is not None else folder) / "chaos.db"
+        self.disk = disk
+        self.url = self.direct = f"sqlite:///{self._path}"
 
     def crash(self, dice: random.Random) -> str:
+        if dice.random() < 0.2:
+            return f"fsync:{dice.randrange(5, 200)}"
         return f"{dice.choice(POINTS)}:{dice.randrange(5, 400)}"
+
+    def measure(self) -> dict[str, float]:
+        files = [file for file in self._path.parent.rglob(f"{self._path.name}*") if file.is_file()]
+        return {"store_bytes": float(sum(file.stat().st_size for file in files)), "connections": 0.0}
 
 
 class NetworkEngine(Engine):
@@ -60,6 +87,7 @@ class NetworkEngine(Engine):
 
     def faults(self) -> dict[str, tuple[int, Fault]]:
         return {
+            **super().faults(),
             "cut": (3, self._cut),
             "refuse": (2, self._refuse),
             "delay": (2, self._delay),
@@ -71,32 +99,35 @@ class NetworkEngine(Engine):
 
     async def _refuse(self, dice: random.Random) -> None:
         self._proxy.refuse()
-        await asyncio.sleep(dice.uniform(0.1, 1.5))
+        await asyncio.sleep(dice.uniform(0.1, 1.0))
         self._proxy.allow()
 
     async def _delay(self, dice: random.Random) -> None:
         self._proxy.delay(dice.uniform(0.02, 0.3))
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(0.5)
         self._proxy.allow()
 
     async def _mute(self, dice: random.Random) -> None:
         """Connections look open, and nothing comes: half-open ones."""
         self._proxy.swallow()
-        await asyncio.sleep(dice.uniform(0.2, 2.0))
+        await asyncio.sleep(dice.uniform(0.2, 1.5))
         self._proxy.cut()
         self._proxy.allow()
 
 
 class PostgresEngine(NetworkEngine):
-    def __init__(self, server: OwnPostgres, url: str, proxy: Proxy) -> None:
+    """PostgreSQL. Its tables lie on a disk that can be filled, its write-ahead log does not."""
+
+    def __init__(self, server: OwnPostgres, url: str, proxy: Proxy, disk: SmallDisk | None) -> None:
         super().__init__(url, proxy)
         self._server = server
+        self.disk = disk
 
     def faults(self) -> dict[str, tuple[int, Fault]]:
         return {
             **super().faults(),
-            "restart fast": (1, self._restart),
-            "restart immediate": (1, self._crash),
+            "restart fast": (2, self._restart),
+            "restart immediate": (2, self._crash),
             "terminate backends": (3, self._terminate),
             "pause server": (1, self._pause),
         }
@@ -115,41 +146,126 @@ class PostgresEngine(NetworkEngine):
         await asyncio.sleep(dice.uniform(0.2, 2.0))
         self._server.resume()
 
+    def measure(self) -> dict[str, float]:
+        rows = self._server.execute(f"SELECT ({SIZE}) AS size, ({CONNECTIONS}) AS connections")
+        return {"store_bytes": float(rows[0]["size"]), "connections": float(rows[0]["connections"])}
+
 
 class ValkeyEngine(NetworkEngine):
-    def __init__(self, server: OwnValkey, url: str, proxy: Proxy) -> None:
-        super().__init__(url, proxy)
-        self._server = server
+    """A Valkey with a replica. Each write is on both, so that either may die, or take over."""
+
+    def __init__(self, primary: OwnValkey, replica: OwnValkey, url: str, proxy: Proxy) -> None:
+        super().__init__(f"{url}?replicas=1", proxy)
+        self._primary, self._replica = primary, replica
+        self._follow()
 
     def faults(self) -> dict[str, tuple[int, Fault]]:
-        return {**super().faults(), "kill server": (2, self._kill), "pause server": (1, self._pause)}
+        return {
+            **super().faults(),
+            "kill server": (2, self._kill),
+            "failover": (2, self._fail_over),
+            "full memory": (2, self._fill_memory),
+            "pause server": (1, self._pause),
+        }
+
+    def _follow(self) -> None:
+        """Let the replica follow the primary, and wait until it has everything."""
+        self._replica.execute("REPLICAOF", "127.0.0.1", self._primary.port)
+        while b"master_link_status:up" not in bytes(self._replica.execute("INFO", "replication")):
+            time.sleep(0.02)
 
     async def _kill(self, _dice: random.Random) -> None:
-        await asyncio.to_thread(self._server.kill)
-        await asyncio.to_thread(self._server.start)
+        await asyncio.to_thread(self._primary.kill)
+        await asyncio.to_thread(self._primary.start)
+
+    async def _fail_over(self, _dice: random.Random) -> None:
+        """The primary dies, its replica takes over, and the dead one comes back as the replica."""
+
+        def switch() -> None:
+            self._primary.kill()
+            self._primary, self._replica = self._replica, self._primary
+            self._primary.execute("REPLICAOF", "NO", "ONE")
+            self._replica.start()
+            self._follow()
+
+        await asyncio.to_thread(switch)
+        parts = urlsplit(self._primary.url)
+        self._proxy._target = ("127.0.0.1", parts.port or 6379)
+        self._proxy.cut()
+        self.direct = self.direct.replace(f":{self._replica.port}/", f":{self._primary.port}/")
+
+    async def _fill_memory(self, dice: random.Random) -> None:
+        await asyncio.to_thread(self._primary.execute, "CONFIG", "SET", "maxmemory", "1mb")
+        try:
+            await asyncio.sleep(dice.uniform(0.2, 1.5))
+        finally:
+            await asyncio.to_thread(self._primary.execute, "CONFIG", "SET", "maxmemory", "0")
 
     async def _pause(self, dice: random.Random) -> None:
-        self._server.pause()
+        self._primary.pause()
         await asyncio.sleep(dice.uniform(0.2, 2.0))
-        self._server.resume()
+        self._primary.resume()
+
+    def measure(self) -> dict[str, float]:
+        lines = bytes(self._primary.execute("INFO")).decode().splitlines()
+        found = dict(line.split(":", 1) for line in lines if ":" in line)
+        return {"store_bytes": float(found["used_memory"]), "connections": float(found["connected_clients"])}
 
 
 @asynccontextmanager
 async def engine_of(name: str, folder: Path) -> AsyncIterator[Engine]:
     """A fresh store of this kind, as long as it is needed."""
-    if name == "sqlite":
-        yield SQLiteEngine(folder)
-    elif name == "postgres":
-        with own_postgres() as postgres:
+    async with contextlib.AsyncExitStack() as stack:
+        if name == "sqlite":
+            yield SQLiteEngine(folder, _disk(stack, folder / "disk"))
+        elif name == "postgres":
+            with _servers_in_memory():
+                postgres = stack.enter_context(own_postgres())
+            disk = _disk(stack, postgres.home / "disk")
             url = await asyncio.to_thread(postgres.create_database)
-            parts = urlsplit(url)
-            async with Proxy(parts.hostname or "127.0.0.1", parts.port or 5432) as proxy:
-                yield PostgresEngine(postgres, url, proxy)
-    elif name == "redis":
-        with own_valkey() as valkey:
-            url = await asyncio.to_thread(valkey.create_database)
-            parts = urlsplit(url)
-            async with Proxy(parts.hostname or "127.0.0.1", parts.port or 6379) as proxy:
-                yield ValkeyEngine(valkey, url, proxy)
-    else:
-        raise SystemExit(f"{name!r} is no engine; there are sqlite, postgres and redis")
+            if disk is not None:
+                await asyncio.to_thread(_put_on_disk, postgres, url, disk)
+            yield PostgresEngine(postgres, url, await stack.enter_async_context(_proxy(url)), disk)
+        elif name == "redis":
+            with _servers_in_memory():
+                primary, replica = stack.enter_context(own_valkey()), stack.enter_context(own_valkey())
+            url = await asyncio.to_thread(primary.create_database)
+            yield ValkeyEngine(primary, replica, url, await stack.enter_async_context(_proxy(url)))
+        else:
+            raise SystemExit(f"{name!r} is no engine; there are sqlite, postgres and redis")
+
+
+@contextlib.contextmanager
+def _servers_in_memory() -> Iterator[None]:
+    """Servers that are started keep their files in memory, if there is room: processes die here, not machines."""
+    before = tempfile.tempdir
+    if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > MEMORY_BYTES:
+        tempfile.tempdir = str(SHARED_MEMORY)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
+def _disk(stack: contextlib.AsyncExitStack, place: Path) -> SmallDisk | None:
+    try:
+        return stack.enter_context(mounted(place, DISK_MEGABYTES))
+    except CannotMount:  # then no disk is filled
+        return None
+
+
+def _proxy(url: str) -> Proxy:
+    parts = urlsplit(url)
+    assert parts.port is not None
+    return Proxy(parts.hostname or "127.0.0.1", parts.port)
+
+
+def _put_on_disk(postgres: OwnPostgres, url: str, disk: SmallDisk) -> None:
+    """Move the tables of a database to this disk."""
+    place = disk.place / "tables"
+    place.mkdir(mode=0o700)
+    user = user_for_servers()
+    if user is not None:
+        os.chown(place, user.pw_uid, user.pw_gid)
+    postgres.execute(f"CREATE TABLESPACE small LOCATION '{place}'")
+    postgres.execute(f'ALTER DATABASE "{urlsplit(url).path.lstrip("/")}" SET TABLESPACE small')

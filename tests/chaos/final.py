@@ -72,7 +72,10 @@ def both(asked: Asked) -> list[Any]:
     return [asked.asked, asked.answer]
 
 
-def stopped(histories: Histories, note: dict[str, Any]) -> bool:
-    """Whether the process that wrote this was stopped by SIGSTOP at some time."""
-    pid = int(note["by"].rpartition("-")[2])
-    return any(fault["fault"] == "stop" and fault["pid"] == pid for fault in histories.notes["fault"])
+def began_after(histories: Histories, effect: dict[str, Any], task: str, recorded: dict[str, Any]) -> bool:
+    """Whether the run that had this effect began after its record was there.
+
+    A run that began earlier and lost its task has the effect when its process goes on: no fence reaches outside.
+    """
+    runs = [note["at"] for note in histories.runs_of(task) if note["by"] == effect["by"] and note["at"] <= effect["at"]]
+    return bool(runs) and float(max(runs)) > float(recorded["at"])

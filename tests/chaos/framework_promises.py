@@ -55,7 +55,8 @@ async def graph_threads_are_one_chain(histories: Histories, store: Store) -> lis
             ]
             missing = [parent for parent in parents if parent is not None and parent not in stored]
             found += [(f"the parent {parent} of a checkpoint of {thread} is not there", []) for parent in missing]
-            log = Counter(tuples[0].checkpoint["channel_values"].get("log", ()) if tuples else ())
+            head = await saver.aget_tuple({"configurable": {"thread_id": thread}})
+            log = Counter(head.checkpoint["channel_values"].get("log", ()) if head is not None else ())
             for asked in answered(runs[thread]):
                 name = asked.asked["name"]
                 if name is not None and log[name] != 1:

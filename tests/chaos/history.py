@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 ROTATION_SECONDS = 6.0
+PACE = float(os.environ.get("CHAOS_PACE", "1"))  # how many times longer the pauses of users are
+PROGRESS = "progress"  # the file whose size is how many requests were answered
 
 
 class History:
@@ -25,6 +27,7 @@ class History:
     def __init__(self, folder: Path, name: str) -> None:
         path = folder / f"{name}-{os.getpid()}.jsonl"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._progress = os.open(folder / PROGRESS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._numbers = itertools.count()
         self._name = f"{name}-{os.getpid()}"
 
@@ -37,6 +40,7 @@ class History:
     def answer(self, key: str, what: str, **about: Any) -> None:
         """Note the answer of a request."""
         self._write("answer", what, about, key)
+        os.write(self._progress, b".")
 
     def note(self, what: str, **about: Any) -> None:
         """Note something that happened here."""
@@ -75,10 +79,18 @@ class Histories:
 
     requests: dict[str, list[Asked]] = field(default_factory=lambda: defaultdict(list))
     notes: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    _runs: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     def answered(self, what: str) -> list[Asked]:
         """The requests of this kind that got an answer."""
         return [asked for asked in self.requests[what] if asked.answer is not None]
+
+    def runs_of(self, task: str) -> list[dict[str, Any]]:
+        """The notes of the runs of a task."""
+        if not self._runs:
+            for note in self.notes["run"]:
+                self._runs[note["task"]].append(note)
+        return self._runs[task]
 
     def count(self) -> dict[str, int]:
         """The answered requests by kind."""

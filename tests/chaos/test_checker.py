@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -146,9 +147,12 @@ def test_webhooks_that_are_missing_or_out_of_order(tmp_path: Path, store: Store)
 
 def test_a_recorded_step_that_is_done_again(tmp_path: Path, store: Store) -> None:
     history = History(tmp_path, "agent")
+    history.note("run", task="t1", fence=1, worker="a")
     history.note("effect", task="t1", step=0)
     history.note("recorded", task="t1", step=0)
+    history.note("effect", task="t1", step=0)  # of a run that began before
     assert sentences(task_promises.recorded_steps_are_not_repeated, tmp_path, store) == []
+    history.note("run", task="t1", fence=2, worker="a")
     history.note("effect", task="t1", step=0)
     assert sentences(task_promises.recorded_steps_are_not_repeated, tmp_path, store)
 
@@ -159,5 +163,7 @@ def test_a_fence_with_two_holders_or_one_that_falls(tmp_path: Path, store: Store
         history.note("run", task="t1", fence=fence, worker=worker)
     assert sentences(task_promises.one_holder_per_fence, tmp_path, store) == []
     history.note("run", task="t1", fence=2, worker="c")
-    history.note("run", task="t1", fence=1, worker="a")
+    late = {"by": "agent", "kind": "note", "what": "run", "key": "", "task": "t1", "fence": 1, "worker": "a"}
+    line = json.dumps({"at": time.monotonic() + task_promises.LATE_SECONDS + 1, **late})
+    (tmp_path / "late.jsonl").write_text(line)
     assert len(sentences(task_promises.one_holder_per_fence, tmp_path, store)) >= 2

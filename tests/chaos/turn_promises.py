@@ -9,7 +9,7 @@ from typing import Any
 
 from keelbolt.auth.principal import Principal
 from keelbolt.turns import Registry, durable_storage
-from tests.chaos.final import Store, Violation, both, stopped
+from tests.chaos.final import Store, Violation, began_after, both
 from tests.chaos.history import Asked, Histories
 
 
@@ -34,13 +34,19 @@ def stored_results_are_not_repeated(histories: Histories, _store: Store) -> Iter
     """What a tool returned is stored before the next step begins, so the call is not made again; its id stays."""
     calls: dict[str, set[str]] = defaultdict(set)
     stored: dict[str, dict[str, Any]] = {}
+    last: dict[tuple[str, str], dict[str, Any]] = {}  # by turn and process
     for note in sorted((*histories.notes["paid"], *histories.notes["result"]), key=lambda note: note["at"]):
         turn = note["turn"]
         if note["what"] == "result":
             stored.setdefault(turn, note)
             continue
         calls[turn].add(note["call"])
-        if turn in stored and not stopped(histories, note):
+        task = note["call"].rsplit(".", 3)[0]  # a call is named <task>.<turn>.<iteration>.<index>
+        before = last.get((turn, note["by"]))
+        if before is not None and not began_after(histories, note, task, before):
+            yield f"the turn {turn} paid twice in one run", [before, note]
+        last[turn, note["by"]] = note
+        if turn in stored and began_after(histories, note, task, stored[turn]):
             yield f"the turn {turn} had its result, and paid again", [stored[turn], note]
     for turn, ids in calls.items():
         if len(ids) > 1:
@@ -56,7 +62,7 @@ class _Reader:
 
 
 async def threads_of_turns_are_ordered(histories: Histories, store: Store) -> list[Violation]:
-    """A thread has the messages of its turns in the order in which they were sent, each with its answer behind it."""
+    """A thread has the messages of its turns in the order in which they were sent."""
     found: list[Violation] = []
     threads: dict[tuple[str, str], list[Asked]] = defaultdict(list)
     for asked in histories.answered("send"):
@@ -68,7 +74,8 @@ async def threads_of_turns_are_ordered(histories: Histories, store: Store) -> li
         for (owner, thread), sends in threads.items():
             scope = {"tenant": Principal(owner).partition, "thread": thread, "agent": ""}
             texts = [str(each.content) for each in await fetch(_Reader("reader", Registry({"scope": scope})))]
-            kept = [asked for asked in sends if asked.answer and asked.answer["task"] not in store.erased]
+            gone = {asked.asked["message"] for asked in sends if asked.answer and asked.answer["task"] in store.erased}
+            kept = [asked for asked in sends if asked.asked["message"] not in gone]
             wanted = list(dict.fromkeys(f"turn {asked.asked['message']}" for asked in kept))
             asked_here = [text for text in texts if text in wanted]
             if asked_here != wanted:

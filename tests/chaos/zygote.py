@@ -1,40 +1,57 @@
 """Forks the processes of a campaign, so that a killed one is replaced within milliseconds.
 
-    python -m tests.chaos.zygote
+    python -m tests.chaos.zygote CLOCK
 
 A line on stdin is a name of `PROGRAMS` and its arguments, as a list in JSON; the answer is the pid. It imports
-everything once, and never starts a loop or a thread of its own.
+everything once, and never starts a loop or a thread of its own. ``CLOCK`` is the file of the wall clock.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import importlib
 import json
 import logging
 import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+from typing import Any
 
-from tests.chaos import agent, bugs, client, eraser, framework_user, state_user
+from tests.chaos import wall_clock
 
-PROGRAMS: dict[str, Callable[..., None]] = {
-    "agent": agent.serve,
-    "client": client.run,
-    "state": state_user.run,
-    "framework": framework_user.run,
-    "eraser": eraser.run,
+PR_SET_PDEATHSIG = 1
+PROGRAMS = {
+    "agent": "agent:serve",
+    "client": "client:run",
+    "state": "state_user:run",
+    "framework": "framework_user:run",
+    "kernel": "kernel_user:run",
+    "sweeper": "sweeper:run",
 }
+
+
+def _load(program: str) -> Any:
+    module, _, function = program.partition(":")
+    return getattr(importlib.import_module(f"tests.chaos.{module}"), function)
 
 
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     logging.disable(logging.CRITICAL)  # it is meant to go wrong
-    bugs.plant(os.environ.get("CHAOS_BUG", ""))
+    wall_clock.follow(sys.argv[1])
+    programs = {name: _load(program) for name, program in PROGRAMS.items()}
+    _load("bugs:plant")(os.environ.get("CHAOS_BUG", ""))
+    libc = ctypes.CDLL(None)
+    gc.collect()
+    gc.freeze()  # children share these pages
+    print("ready", flush=True)
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         pid = os.fork()
         if pid == 0:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # none outlives the zygote, nor the zygote the campaign
             os.setsid()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             quiet = os.open(os.devnull, os.O_RDWR)
@@ -42,7 +59,7 @@ def main() -> None:
                 os.dup2(quiet, number)
             random.seed(os.getpid())
             try:
-                PROGRAMS[name](*arguments)
+                programs[name](*arguments)
             finally:
                 os._exit(0)
         print(pid, flush=True)

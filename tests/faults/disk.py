@@ -17,6 +17,7 @@ from typing import Any
 
 import apsw
 
+from keelbolt.storage.private_files import ensure_private
 from keelbolt.storage.sqlite.connection import Connection
 
 SECTOR = 512
@@ -226,6 +227,41 @@ def _as_sqlite3(error: apsw.Error) -> sqlite3.Error:
     translated.sqlite_errorcode = code
     translated.sqlite_errorname = str(apsw.mapping_extended_result_codes.get(code, ""))
     return translated
+
+
+def failing(at: int) -> Callable[[str], Connection]:
+    """Connections to real files of which the n-th fsync fails, once, whichever connection it is on."""
+    vfs = _FailingVFS(at)
+
+    def connect(path: str) -> Connection:
+        ensure_private(path)
+        connection = apsw.Connection(path, vfs=vfs.name)
+        connection.set_busy_timeout(10_000)
+        return _Connection(connection)
+
+    return connect
+
+
+class _FailingVFS(apsw.VFS):
+    def __init__(self, at: int) -> None:
+        self.name = f"keelbolt-fsync-{next(_names)}"
+        self.left = at
+        super().__init__(self.name, "unix")
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
+        return _FailingFile(self, name, flags)
+
+
+class _FailingFile(apsw.VFSFile):
+    def __init__(self, vfs: _FailingVFS, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
+        self._vfs = vfs
+        super().__init__("unix", name, flags)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        self._vfs.left -= 1
+        if self._vfs.left == 0:
+            raise fsync_error()
+        super().xSync(flags)
 
 
 def fsync_error() -> Exception:

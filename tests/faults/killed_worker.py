@@ -23,10 +23,11 @@ import signal
 import sys
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from keelbolt.storage import Kernel, Operation, Receipt, open_storage
 from keelbolt.tasks import Done, TaskContext, TaskEngine, TaskSettings
+from keelbolt.testing.link import KernelLink
 from tests.faults.task_notes import TaskNotes, read_notes
 from tests.faults.task_worker import LEASE_SECONDS, SETTINGS
 
@@ -35,16 +36,13 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class KillingKernel:
+class KillingKernel(KernelLink):
     """A kernel that kills its process at the commits that the plans name."""
 
     def __init__(self, kernel: Kernel, folder: Path) -> None:
-        self._kernel = kernel
+        super().__init__(kernel)
         self._folder = folder
         self._plans: dict[str, str] = json.loads((folder / "plans.json").read_text())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._kernel, name)
 
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
         named = {getattr(operation, field, None) for operation in operations for field in ("key", "stream")}
@@ -52,7 +50,7 @@ class KillingKernel:
             when, _, number = self._plans[task_id].partition(":")
             if int(number) == self._counted(task_id) and when != "effect":
                 return self._killed(when, partition, *operations)
-        return self._kernel.commit(partition, *operations)
+        return self.kernel.commit(partition, *operations)
 
     def _counted(self, task_id: str) -> int:
         count = os.open(self._folder / f"commits-{task_id}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -65,7 +63,7 @@ class KillingKernel:
     async def _killed(self, when: str, partition: str, *operations: Operation) -> Receipt:
         if when == "before":
             die()
-        committing = asyncio.ensure_future(self._kernel.commit(partition, *operations))
+        committing = asyncio.ensure_future(self.kernel.commit(partition, *operations))
         if when == "after":
             await committing
         else:

@@ -31,7 +31,6 @@ async def stale_writes(ctx: TaskContext) -> dict[str, str]:
         await pen.settle()
 
     entry = Append(EVENTS, ctx.task_id, (Draft("touch", b'{"by":"stale"}'),))
-    commit = run.store.kernel.commit
     writes: dict[str, Callable[[], Awaitable[object]]] = {
         "ctx.emit_text_artifact": lambda: ctx.emit_text_artifact(STALE, last_chunk=True),
         "ctx.send_status": lambda: ctx.send_status(STALE),
@@ -42,10 +41,10 @@ async def stale_writes(ctx: TaskContext) -> dict[str, str]:
         "a step": lambda: journal().write([OtherNote("step", {"step": STALE, "state": "done", "result": STALE})]),
         "a status": lambda: journal().move(Report()),
         "the end": lambda: journal().move(End(TaskState.completed), claim.complete()),
-        "a fenced entry": lambda: commit(run.partition, claim.fenced(), entry),
-        "release": lambda: commit(run.partition, claim.release(), entry),
-        "bury": lambda: commit(run.partition, claim.bury(STALE), entry),
-        "complete": lambda: commit(run.partition, claim.complete(), entry),
+        "a fenced entry": lambda: run.scope.commit(claim.fenced(), entry),
+        "release": lambda: run.scope.commit(claim.release(), entry),
+        "bury": lambda: run.scope.commit(claim.bury(STALE), entry),
+        "complete": lambda: run.scope.commit(claim.complete(), entry),
     }
     outcomes: dict[str, str] = {}
     for name, write in writes.items():

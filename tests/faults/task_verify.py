@@ -82,7 +82,7 @@ async def _look(kernel: Kernel, task_id: str, notes: Notes, verdict: TaskVerdict
     if [entry.seq for entry in entries] != list(range(1, len(entries) + 1)):
         wrong("its seqs are not 1..n")
     _look_at_end(entries, wrong)
-    task = await TaskStore(kernel).load(ANONYMOUS.partition, task_id)
+    task = await TaskStore(kernel).load(kernel.scoped(ANONYMOUS.partition), task_id)
     states = [state for state in map(_state, entries) if state is not None]
     if not task.record.state.terminal or task.record.state is not states[-1]:
         wrong(f"its record is {task.record.state.name}, its log says {states[-1].name}")

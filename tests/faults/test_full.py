@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -36,6 +34,7 @@ from keelbolt.storage import (
 from keelbolt.storage.sqlite import SQLiteKernel
 from keelbolt.testing.valkey import own_valkey
 from tests.faults.conftest import Figures
+from tests.faults.small_disk import MEGABYTE, CannotMount, SmallDisk, mounted
 
 PARTITION = "full"
 FAMILIES = (Collection("doc", fields={"number": int}, indexes=(Index("by_number", order="number"),)),)
@@ -44,47 +43,16 @@ BODY = b"x" * 2000
 SMALL_BLOB = b"blob" * 1000
 SMALL_DIGEST = sha256(SMALL_BLOB).hexdigest()
 RESUME_SECONDS = 5.0
-MEGABYTE = 1024 * 1024
-
-
-class SmallDisk:
-    """A file system in memory with a size of its own."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self._filler = place / "filler"
-
-    def fill(self, leave: int = 0) -> None:
-        """Take all the space there is, except so many bytes."""
-        with self._filler.open("ab", buffering=0) as file:
-            for size in (MEGABYTE, 4096, 1):
-                try:
-                    while self.free() - size >= leave:
-                        file.write(bytes(size))
-                except OSError:
-                    continue
-
-    def empty(self) -> None:
-        self._filler.unlink()
-
-    def free(self) -> int:
-        state = os.statvfs(self.place)
-        return state.f_bavail * state.f_frsize
 
 
 @contextmanager
 def small_disk(place: Path, megabytes: int) -> Iterator[SmallDisk]:
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount the small disk that this test fills")
-    place.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place)]
-    mount = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
-    if mount.returncode != 0:
-        pytest.skip(f"a tmpfs can't be mounted here: {mount.stderr.strip()}")
-    try:
-        yield SmallDisk(place)
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            disk = stack.enter_context(mounted(place, megabytes))
+        except CannotMount as refused:
+            pytest.skip(str(refused))
+        yield disk
 
 
 async def seed(kernel: Kernel) -> None:

@@ -119,7 +119,7 @@ async def test_an_answer_that_is_not_read_is_dropped(caplog: pytest.LogCaptureFi
 async def test_a_slow_reader_of_a_stream_holds_little() -> None:
     """A reader takes a bounded number of bytes, waits until its client has read them, and misses nothing."""
     async with open_storage("memory:") as kernel:
-        _read_slowly(Feed(Events(TaskStore(kernel)), "partition", "task", 0))
+        _read_slowly(Feed(Events(TaskStore(kernel)), kernel.scoped("partition"), "task", 0))
 
 
 def _read_slowly(feed: Feed) -> None:

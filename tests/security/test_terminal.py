@@ -118,7 +118,7 @@ async def served_agent(tmp_path: Path) -> AsyncIterator[tuple[str, str, str]]:
     server = agent(storage)
     async with served(server) as url:
         engine = server.routes.service.engine
-        push = PushConfigs(engine.kernel).new(PushConfig(id="c", url="https://hooks.example.com/"))
+        push = PushConfigs().new(PushConfig(id="c", url="https://hooks.example.com/"))
         sent = await engine.tasks.send(message(f"Hello {EVIL}", message_id="m"), Envelope(push=push))
         await engine.tasks.settled(sent, seconds=20)
         yield url, storage, sent.task.task_id

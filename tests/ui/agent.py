@@ -191,14 +191,16 @@ def people(key: str) -> dict[str, Principal | str]:
     return {key: "alice", f"{key}-operator": Principal(owner="olga", roles=frozenset({"operator:all"}))}
 
 
-def server(storage: str, folder: Path, *, evil: bool = False, key: str = "", attempts: int = 5) -> A2AServer:
+def server(
+    storage: str, folder: Path, *, evil: bool = False, key: str = "", attempts: int = 5, lease: float = 2
+) -> A2AServer:
     options: dict[str, Any] = {"auth": APIKeyAuthenticator.of(people(key))} if key else {}
     return A2AServer(
         worker=Actor(folder).handle,
         agent_card=card(evil=evil),
         storage=storage,
         settings=ServerSettings.of({}, operators="loopback", webhook_loopback=True, heartbeat_stream_seconds=2),
-        task_settings=TaskSettings.of({}, lease_seconds=2, drain_seconds=0.2, max_attempts=attempts),
+        task_settings=TaskSettings.of({}, lease_seconds=lease, drain_seconds=0.2, max_attempts=attempts),
         retention=RetentionPolicy(completed=days(30), log=days(1)),
         **options,
     )
@@ -228,12 +230,14 @@ def main() -> None:
     parser.add_argument("--evil", action="store_true")
     parser.add_argument("--key", default="")
     parser.add_argument("--attempts", type=int, default=5)
+    parser.add_argument("--lease", type=float, default=2)
     parser.add_argument("--turns", action="store_true")
     given = parser.parse_args()
     if given.turns:
         turning(given.storage).run(port=given.port)
         return
-    server(given.storage, given.folder, evil=given.evil, key=given.key, attempts=given.attempts).run(port=given.port)
+    options = {"evil": given.evil, "key": given.key, "attempts": given.attempts, "lease": given.lease}
+    server(given.storage, given.folder, **options).run(port=given.port)
 
 
 if __name__ == "__main__":

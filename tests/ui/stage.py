@@ -129,21 +129,24 @@ async def made_run(folder: Path, *, log: Path | None = None) -> AsyncIterator[st
 
 @contextlib.asynccontextmanager
 async def watched(
-    browser: Browser, url: str, *, expected: str = "nothing of this", **options: Any
+    browser: Browser, url: str, *, expected: str = "nothing of this", also: str = "", **options: Any
 ) -> AsyncIterator[Page]:
-    """A page in a context of its own. When it is left, nothing loud may have happened in it, but what is expected."""
+    """A page in a context of its own. When it is left, nothing loud may have happened in it, but what is expected.
+
+    It may call its own origin, and that of ``also``.
+    """
     options = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **options}
     context = await browser.new_context(**options)
     await context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = await context.new_page()
     loud: list[str] = []
-    home = urlsplit(url)
+    homes = {urlsplit(url).netloc, urlsplit(also).netloc}
     page.on("pageerror", lambda error: loud.append(f"a script failed: {error}"))
     page.on("console", lambda line: loud.append(line.text) if any(word in line.text for word in LOUD) else None)
 
     def check(request: Any) -> None:
         asked = urlsplit(request.url)
-        if asked.scheme not in ("data", "blob") and asked.netloc != home.netloc:
+        if asked.scheme not in ("data", "blob") and asked.netloc not in homes:
             loud.append(f"a request left the origin: {request.url}")
 
     page.on("request", check)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from playwright.async_api import expect
 
 from tests.ui.conftest import OpenPage
 from tests.ui.stage import PREFIX, Stage
+from tests.ui.test_safety import check
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -120,3 +122,35 @@ async def test_offline_is_said_and_nothing_is_missed(own_agent: Stage, open_page
     await expect(page.locator(".vrow").filter(has_text="three")).to_have_count(1, timeout=20_000)
     shown = [int(text) for text in await page.locator(".vrow .seq").all_inner_texts()]
     assert shown == list(range(1, len(shown) + 1))
+
+
+async def test_a_silent_process_is_counted_down_and_the_next_one_named(tmp_path: Path, open_page: OpenPage) -> None:
+    """A process that is stopped (not killed: SQLite would notice) renews no lease; another one takes over."""
+    async with Stage(tmp_path, "--lease", "4") as agent:
+        task_id = await agent.send("listen", now=True)
+        second = Stage(tmp_path, "--lease", "4")  # the same storage, another process
+        async with second:
+            page = await open_page(second.at(f"tasks/{task_id}"), bypass_csp=True)
+            await expect(page.get_by_text("Runs in")).to_be_visible()
+            assert agent.child is not None
+            held = f"process {agent.child.pid} on"
+            await expect(page.get_by_label("Progress")).to_contain_text(held)
+            await expect(page.locator(".countdown")).to_have_count(0)
+            agent.child.send_signal(signal.SIGSTOP)
+            try:
+                countdown = page.locator(".countdown")
+                await expect(countdown).to_contain_text(
+                    re.compile(rf"{held} \S+ has been silent for \d\.\d s", re.IGNORECASE)
+                )
+                await expect(page.locator("#connection")).to_have_text("Process silent")
+                await expect(countdown).to_contain_text(re.compile(r"takes over in \d\.\d s|Its lease has ended"))
+                assert second.child is not None
+                took = re.compile(
+                    rf"Process {second.child.pid} on \S+ took over, \d\.\d s after {held} \S+ fell silent"
+                )
+                await expect(page.locator(".notice.busy")).to_contain_text(took, timeout=20_000)
+                await expect(page.locator("#connection")).to_have_text("Live")
+                await expect(page.get_by_label("Attempts")).to_contain_text("took over")
+                assert not await check(page)
+            finally:
+                agent.child.send_signal(signal.SIGCONT)

@@ -61,15 +61,14 @@ RENDER = """async (text) => {
     handlers: all("*", (each) => each.getAttributeNames().filter((name) => /^on|style|srcdoc/.test(name))).flat(),
   };
 }"""
-ALLOWED = set(
-    "a blockquote br button code del div em figcaption figure hr img li ol p pre span strong table tbody td th thead tr"
-    " ul".split()
-)
+INLINE = {"a", "br", "button", "code", "del", "em", "img", "span", "strong"}
+BLOCKS = {"blockquote", "div", "figcaption", "figure", "hr", "li", "ol", "p", "pre", "ul"}
+TABLE = {"table", "tbody", "td", "th", "thead", "tr"}
 
 
 async def render(page: Page, text: str) -> dict[str, Any]:
     found: dict[str, Any] = await page.evaluate(RENDER, text)
-    assert set(found["tags"]) <= ALLOWED
+    assert set(found["tags"]) <= INLINE | BLOCKS | TABLE
     assert not found["handlers"]
     assert all(href.startswith(("http://", "https://", "mailto:")) for href, _, _ in found["links"])
     assert all((rel, target) == ("noopener noreferrer", "_blank") for _, rel, target in found["links"])

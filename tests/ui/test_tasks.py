@@ -6,7 +6,8 @@ import pytest
 from playwright.async_api import expect
 
 from tests.ui.conftest import OpenPage
-from tests.ui.stage import Stage
+from tests.ui.stage import PREFIX, Stage
+from tests.ui.test_safety import check
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -60,6 +61,88 @@ async def test_pages_go_on_and_changes_come_by_themselves(own_agent: Stage, open
     await expect(rows.first).to_contain_text("Completed")
     await expect(rows).to_have_count(53)
     await expect(page.get_by_role("button", name="Completed 53")).to_be_visible()
+
+
+async def test_a_view_is_saved_and_sorted(own_agent: Stage, open_page: OpenPage) -> None:
+    agent = own_agent
+    for text in ("say b", "say a", "fail c"):
+        await agent.send(text)
+    page = await open_page(agent.at("tasks"))
+    names = page.locator("table.tasks td.said a")
+    await expect(names).to_have_text(["fail c", "say a", "say b"])
+    await page.get_by_role("button", name="Task", exact=True).click()
+    await expect(names).to_have_text(["fail c", "say a", "say b"])
+    await page.get_by_role("button", name="Task", exact=True).press("Enter")  # it kept the focus
+    await expect(names).to_have_text(["say b", "say a", "fail c"])
+    await page.get_by_role("button", name="Completed 2").click()
+    await page.get_by_label("Changed", exact=True).select_option("Last hour")
+    await expect(names).to_have_text(["say b", "say a"])
+    assert page.url.endswith("#/tasks?sort=-said&state=completed&within=3600")
+    await page.get_by_role("button", name="Save this view").click()
+    await page.get_by_label("Name").fill("Good ones")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await page.goto(agent.at("tasks"))
+    await expect(names).to_have_count(3)
+    await page.get_by_role("link", name="Good ones").click()
+    await expect(names).to_have_text(["say b", "say a"])
+    await expect(page.get_by_label("Changed", exact=True)).to_have_value("3600")
+    await page.get_by_role("button", name="Forget “Good ones”").click()
+    await expect(page.get_by_role("link", name="Good ones")).to_have_count(0)
+
+
+async def test_many_are_canceled_retried_and_erased(own_agent: Stage, open_page: OpenPage) -> None:
+    agent = own_agent
+    running = [await agent.send("listen", now=True) for _ in range(2)]
+    failed = await agent.send("fail now")
+    for number in range(55):
+        await agent.send(f"say {number}")
+    page = await open_page(agent.at("tasks?state=working"), bypass_csp=True)
+    rows = page.locator("table.tasks tbody tr")
+    await expect(rows).to_have_count(2)
+    await page.get_by_label("Choose all that are shown").check()
+    assert not await check(page)
+    await page.get_by_role("button", name="Cancel 2").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Reason").fill("closing time")
+    await dialog.get_by_role("button", name="Cancel 2 tasks").click()
+    await expect(page.get_by_text("No task matches")).to_be_visible()
+    for task_id in running:
+        assert (await agent.show(task_id))["task"]["status"]["state"] == "TASK_STATE_CANCELED"
+        assert any(entry["data"].get("reason") == "closing time" for entry in await agent.log(task_id))
+    await page.get_by_role("button", name="Failed 1").click()
+    await page.get_by_label("Choose fail now").check()
+    await page.get_by_role("button", name="Retry 1").click()
+    await dialog.get_by_role("button", name="Retry 1 task").click()
+    await expect(rows).to_have_count(2)
+    await page.goto(agent.at("tasks?state=completed"))
+    await expect(rows).to_have_count(50)
+    await page.get_by_label("Choose all that are shown").check()
+    await page.get_by_role("button", name="Choose all 55 that match").click()
+    await page.get_by_role("button", name="Erase 55").click()
+    await dialog.get_by_role("button", name="Erase 55 tasks").click()
+    await expect(page.get_by_text("No task matches")).to_be_visible(timeout=20_000)
+    assert (await agent.show(failed))["task"]["id"] == failed  # others stay
+    total = (await agent.client.get(f"{PREFIX}/tasks")).json()["total"]
+    assert total == 4
+
+
+async def test_the_way_back_keeps_the_place(own_agent: Stage, open_page: OpenPage) -> None:
+    agent = own_agent
+    for number in range(70):
+        await agent.send(f"say {number}")
+    page = await open_page(agent.at("tasks?text=say"))
+    rows = page.locator("table.tasks tbody tr")
+    await expect(rows).to_have_count(50)
+    await page.get_by_role("button", name="Look further").click()
+    await expect(rows).to_have_count(70)
+    await page.get_by_role("link", name="say 3", exact=True).click()
+    await expect(page.locator("h1")).to_have_text("say 3")
+    await page.go_back()
+    await expect(rows).to_have_count(70)
+    await expect(page.get_by_role("link", name="say 3", exact=True)).to_be_in_viewport()
+    await page.get_by_role("link", name="Tasks").click()  # not the way back: from the top
+    await expect(rows).to_have_count(50)
+    assert await page.evaluate("() => scrollY") == 0
 
 
 async def test_the_keyboard_is_enough(own_agent: Stage, open_page: OpenPage) -> None:

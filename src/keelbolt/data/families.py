@@ -8,6 +8,7 @@ subject itself: the record of a task is the subject "task", and the files of the
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from keelbolt.storage import (
     Index,
     Kernel,
     Operation,
+    Put,
     Query,
     Record,
     Remove,
@@ -42,6 +44,14 @@ _UUID_EPOCH = 0x01B21DD213814000  # from 1582 to 1970, in 100 ns
 IMPORTS = "data_imports"  # records of subjects that are imported in part
 IMPORTS_COLLECTION = Collection(IMPORTS, indexes=(Index("key"),))
 ERASURES = "data_erasures"  # records of erasures that are not finished, and the queue of their work items
+TOMBSTONES = "data_tombstones"  # what was erased lately; the version counts the erasures
+TOMBSTONES_COLLECTION = Collection(TOMBSTONES, indexes=(Index("key"),), expiring=True)
+TOMBSTONE_SECONDS = 30 * 86400.0  # a process that was stopped for longer may write to an erased subject
+
+
+def tombstone_key(collection: str, key: str) -> str:
+    """The key of a subject's tombstone: a digest, which reveals nothing of what was erased."""
+    return hashlib.sha256(f"{collection}/{key}".encode()).hexdigest()
 
 
 class Lookup(Protocol):
@@ -106,8 +116,8 @@ class Family:
     several of them ``key_of`` returns the key of the first, and ``ref_of`` the subject of each. ``found_by`` says how
     the records of other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that
     use the same keys. ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further
-    subjects that are erased with a record, ``busy`` families have a record while their subject is in use. ``remove``
-    replaces the deletion of a record where plain operations are not enough.
+    subjects that are erased with a record. ``remove`` replaces the deletion of a record where plain operations are not
+    enough. ``tombstone``: an erased subject leaves a tombstone, which the face checks with each write.
 
     ``named`` returns the kind and the id under which people know a record that is a subject, ``value`` its content and
     ``entry`` the content of a log entry, as JSON data; without them the key, and the body if it is JSON. ``hides`` are
@@ -136,7 +146,7 @@ class Family:
     queues: tuple[str, ...] = ()
     blobs: Callable[[Record], Iterable[Detach]] | None = None
     leads_to: Callable[[Record], Iterable[Reference]] | None = None
-    busy: bool = False
+    tombstone: bool = False
     remove: Callable[[Scope, Record], Awaitable[None]] | None = None
     named: Callable[[Record], tuple[str, str] | None] | None = None
     value: Callable[[Scope, Record], Awaitable[Any]] | None = None
@@ -161,8 +171,8 @@ class Family:
                 return (Query(self.name, order=index.order),)
         return ()
 
-    def operations(self, record: Record, *, version: int | None = None) -> Iterator[Operation]:
-        """What deletes this record with everything that belongs to it.
+    def operations(self, record: Record, *, version: int | None = None, tombstone: bool = True) -> Iterator[Operation]:
+        """What deletes this record with everything that belongs to it; without ``tombstone`` it leaves none.
 
         A record that holds blobs is deleted at the version that was read: another version may hold other blobs.
         """
@@ -170,6 +180,8 @@ class Family:
             version = record.version
             yield from self.blobs(record)
         yield Delete(self.name, record.key, version)
+        if self.tombstone and tombstone:
+            yield Put(TOMBSTONES, tombstone_key(self.name, record.key), b"", expires_in=TOMBSTONE_SECONDS)
         for collection in self.beside:
             yield Delete(collection, record.key)
         for log in self.logs:
@@ -192,9 +204,9 @@ class Subject:
 
 
 class Target(NamedTuple):
-    """Where the records of a subject lie: a subject of one partition, or with the kind EVERYTHING all of it."""
+    """Where the records of a subject lie: a subject of one scope, or with the kind EVERYTHING all of it."""
 
-    partition: str
+    scope: Scope
     kind: str
     ref: str = ""
 
@@ -233,26 +245,29 @@ class Face:
 
     def collections(self) -> list[Collection]:
         """What the kernel must know before this face is used."""
-        return [*(family.collection for family in self.families), Collection(ERASURES), IMPORTS_COLLECTION]
+        own = (family.collection for family in self.families)
+        return [*own, Collection(ERASURES), IMPORTS_COLLECTION, TOMBSTONES_COLLECTION]
 
-    def owns(self, partition: str) -> bool:
-        """Whether this face keeps its records in such a partition."""
+    def owns(self, scope: Scope) -> bool:
+        """Whether this face keeps its records in this scope."""
+        partition = scope.partition
         if partition in self.more:
             return True
         if self.prefix:
             return partition.startswith(self.prefix)
         return not partition.startswith("~") or partition.startswith("~anonymous")
 
-    async def partitions(self, kernel: Kernel, *, tenant: str = "", owner: str = "") -> AsyncIterator[str]:
-        """The partitions of a tenant, of an owner, or without either of all that use this face, in order."""
+    async def scopes(self, kernel: Kernel, *, tenant: str = "", owner: str = "") -> AsyncIterator[Scope]:
+        """The scopes of a tenant, of an owner, or without either of all that use this face, in order."""
         if not tenant and not owner:
-            async for name in all_partitions(kernel, prefix=self.prefix):
-                if self.owns(name):
-                    yield name
+            async for scope in kernel.scopes(prefix=self.prefix):
+                if self.owns(scope):
+                    yield scope
             return
         whole = Subject(kind="user", id=owner, tenant=tenant) if owner else Subject(kind="tenant", id=tenant)
-        for name in sorted({each.partition async for each in self.locate(kernel, whole) if each.kind == EVERYTHING}):
-            yield name
+        found = {each.scope async for each in self.locate(kernel, whole) if each.kind == EVERYTHING}
+        for scope in sorted(found, key=lambda each: each.partition):
+            yield scope
 
     def root(self, kind: str) -> Family | None:
         """The family whose records are subjects of this kind."""
@@ -326,14 +341,3 @@ def face(name: str) -> Face:
         if each.name == name:
             return each
     raise InvalidValue(f"there is no face {name!r}; there are {', '.join(each.name for each in faces())}")
-
-
-async def all_partitions(kernel: Kernel, *, after: str = "", prefix: str = "") -> AsyncIterator[str]:
-    """The names of all partitions that go on after ``prefix``, in order."""
-    after = after or prefix
-    while names := await kernel.partitions(after=after):
-        for name in names:
-            if not name.startswith(prefix):
-                return
-            yield name
-        after = names[-1]

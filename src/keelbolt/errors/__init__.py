@@ -120,7 +120,8 @@
     ├── StateStoreError              the state of agents
     │   ├── InvalidState             not what the method takes
     │   ├── StateNotSaved            ``method`` could not save; the cause says why
-    │   │   └── StateConflict        the state changed since it was read
+    │   │   ├── StateConflict        the state changed since it was read
+    │   │   └── StateErased          the session or trace was erased while this process used it
     │   ├── StateNotLoaded           ``method`` could not load; the cause says why
     │   ├── StateNotFound            nothing is kept under this id
     │   ├── StateTimeout             the storage did not answer in time (retry)

@@ -26,6 +26,14 @@ class StateConflict(StateNotSaved):
     """The state changed since it was read; nothing was saved. Load it again and retry."""
 
 
+class StateErased(StateNotSaved):
+    """The session or trace was erased after this process had written to it; nothing was saved.
+
+    Everything that this process saves to it is refused until the process loads the tasks of the session again, as
+    opening a session does.
+    """
+
+
 class StateNotLoaded(StateStoreError):
     """The state could not be loaded."""
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from html import escape
+from json import dumps
 
 from starlette.types import Receive, Scope, Send
 
@@ -29,7 +32,6 @@ POLICY = {
 }
 
 HEADERS: tuple[Header, ...] = (
-    (b"content-security-policy", "; ".join(f"{name} {value}" for name, value in POLICY.items()).encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -43,10 +45,11 @@ HEADERS: tuple[Header, ...] = (
 class Explorer:
     """The page under a prefix. Every path is known beforehand: nothing else that begins with the prefix is meant."""
 
-    def __init__(self, prefix: str = "/explorer") -> None:
+    def __init__(self, prefix: str = "/explorer", agents: Sequence[str] = ()) -> None:
         self.prefix = checked_prefix(prefix)
+        self._headers = [(b"content-security-policy", policy(agents)), *HEADERS]
         self._files = {f"{self.prefix}/{path}": file for path, file in static_files().items() if path != PAGE}
-        self._files[f"{self.prefix}/"] = _page(static_files()[PAGE], self.prefix)
+        self._files[f"{self.prefix}/"] = _page(static_files()[PAGE], self.prefix, agents)
 
     def takes(self, scope: Scope, path: str) -> bool:
         """Whether this is a request for one of its files, or a browser at the agent itself, which is led to them."""
@@ -62,10 +65,10 @@ class Explorer:
     async def __call__(self, scope: Scope, _receive: Receive, send: Send, path: str) -> None:
         if path in ("/", self.prefix):  # relative, so that it also holds where the agent is mounted under a path
             location = (self.prefix[1:] if path == "/" else self.prefix.rpartition("/")[2]).encode() + b"/"
-            await _answer(send, 307, b"", [(b"location", location), *HEADERS])
+            await _answer(send, 307, b"", [(b"location", location), *self._headers])
             return
         file, asked = self._files[path], dict(reversed(scope["headers"]))
-        headers = [(b"etag", file.etag), *HEADERS]
+        headers = [(b"etag", file.etag), *self._headers]
         if _names(file, asked.get(b"if-none-match", b"")):
             await _answer(send, 304, b"", headers)
             return
@@ -88,12 +91,28 @@ def checked_prefix(prefix: str) -> str:
     return found
 
 
-def _page(file: File, prefix: str) -> File:
-    """The page, told where the agent is from here, and which modules it will need."""
+def checked_agent(url: str) -> str:
+    """Return the origin of another agent that the page may call. Raises InvalidValue."""
+    found = re.fullmatch(r"(https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?)(?:/[A-Za-z0-9._~/-]*)?", url)
+    if found is None:
+        raise InvalidValue(f"explorer_agents are addresses such as https://agent.example.com, not {url!r}")
+    return found[1]
+
+
+def policy(agents: Sequence[str]) -> bytes:
+    """Return the Content-Security-Policy: the page may connect to its own origin, and to those of ``agents``."""
+    origins = dict.fromkeys(checked_agent(url) for url in agents)
+    allowed = {**POLICY, "connect-src": " ".join((POLICY["connect-src"], *origins))}
+    return "; ".join(f"{name} {value}" for name, value in allowed.items()).encode()
+
+
+def _page(file: File, prefix: str, agents: Sequence[str]) -> File:
+    """Return the page with the path of the agent, the other agents, and the modules to load."""
     root = "../" * prefix.count("/")
     modules = sorted(path for path in static_files() if path.endswith(".js"))
     links = "\n".join(f'    <link rel="modulepreload" href="{path}">' for path in modules)
     text = file.body.decode().replace("{{root}}", root).replace("    <!-- modules -->", links)
+    text = text.replace("{{agents}}", escape(dumps(list(agents))))
     return File(text.encode(), file.content_type)
 
 

@@ -162,23 +162,18 @@ class KeelboltStore(Connected, BaseStore):
     async def _search(self, scope: Scope, op: SearchOp, limit: int | None) -> list[_Stored]:
         """The items that match, in the order of namespace and key; at most ``limit``."""
         found: list[_Stored] = []
-        cursor: str | None = None
-        while True:
-            page = await scope.find(_under(op.namespace_prefix), limit=PAGE, cursor=cursor)
-            for record in page.records:
-                stored = _load(record)
-                if stored.namespace[: len(op.namespace_prefix)] != tuple(op.namespace_prefix):
-                    continue
-                if op.filter and not _matches(codec.decode(stored.value), op.filter):
-                    continue
-                found.append(stored)
-                if op.refresh_ttl:
-                    await _refresh(scope, record, stored)
-                if limit is not None and len(found) >= limit:
-                    return found
-            cursor = page.cursor
-            if cursor is None:
-                return found
+        async for record in scope.scan(_under(op.namespace_prefix), page=PAGE):
+            stored = _load(record)
+            if stored.namespace[: len(op.namespace_prefix)] != tuple(op.namespace_prefix):
+                continue
+            if op.filter and not _matches(codec.decode(stored.value), op.filter):
+                continue
+            found.append(stored)
+            if op.refresh_ttl:
+                await _refresh(scope, record, stored)
+            if limit is not None and len(found) >= limit:
+                break
+        return found
 
     async def _put(self, scope: Scope, puts: Mapping[str, tuple[PutOp, Vectors]]) -> None:
         now = datetime.now(UTC).timestamp()

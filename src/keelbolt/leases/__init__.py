@@ -11,23 +11,56 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from typing import Protocol
 
 from keelbolt.errors import CommitRefused, KeelboltError
-from keelbolt.storage import Claim, Kernel, new_id
+from keelbolt.storage import Claim, new_id
 
 logger = logging.getLogger("keelbolt.leases")
 
 RETIRE_SECONDS = 2.0  # a store that does not answer must not keep a process from stopping
 
 
+class Heartbeats(Protocol):
+    """The part of a kernel that a lease needs."""
+
+    async def heartbeat(self, worker: str, *, lease_seconds: float) -> None: ...
+
+    async def retire(self, worker: str) -> int: ...
+
+
+class Outage:
+    """Logs the first of several failures of one kind of call in a row, and the success that ends them."""
+
+    def __init__(self, what: str, logger: logging.Logger) -> None:
+        """``what`` does not work during an outage."""
+        self._what = what
+        self._logger = logger
+        self._since: float | None = None
+
+    def failed(self, error: BaseException) -> bool:
+        """Return whether this failure is the first."""
+        if self._since is not None:
+            return False
+        self._since = asyncio.get_running_loop().time()
+        self._logger.warning("storage lost: %s until it answers again: %s", self._what, str(error) or "no answer")
+        return True
+
+    def ended(self) -> None:
+        if self._since is not None:
+            seconds, self._since = asyncio.get_running_loop().time() - self._since, None
+            self._logger.warning("storage found: it answers again after %.1f s (%s before)", seconds, self._what)
+
+
 class Lease:
     """``name`` is what claims are made with. ``lost`` is called when others may take over: stop, then go on anew."""
 
-    def __init__(self, kernel: Kernel, *, seconds: float, heartbeat: float, lost: Callable[[], None]) -> None:
+    def __init__(self, kernel: Heartbeats, *, seconds: float, heartbeat: float, lost: Callable[[], None]) -> None:
         self._kernel = kernel
         self._seconds = seconds
         self._heartbeat = heartbeat
         self._lost = lost
+        self._outage = Outage("the lease can't be renewed", logger)
         self._renewed = 0.0  # when the last heartbeat that succeeded was sent
         self._beating: asyncio.Task[None] | None = None
         self.name = incarnation()
@@ -62,7 +95,7 @@ class Lease:
                 async with asyncio.timeout(max(0.1, self._left())):
                     await self._renew()
             except Exception as error:  # noqa: BLE001 - without a heartbeat nobody would notice that the lease ends
-                logger.warning("the heartbeat failed (%.1f s left): %s", self._left(), str(error) or "no answer")
+                self._outage.failed(error)
                 await asyncio.sleep(min(0.2, self._heartbeat))
             if self._left() <= 0 and loop.time() > self._renewed:
                 self._fence()
@@ -71,6 +104,7 @@ class Lease:
         sent = asyncio.get_running_loop().time()
         await self._kernel.heartbeat(self.name, lease_seconds=self._seconds)
         self._renewed = sent
+        self._outage.ended()
 
     def _left(self) -> float:
         """How long this process may still believe in its lease."""

@@ -111,17 +111,7 @@ class KeelboltSession(AsyncConnected):
     async def _read(self, scope: Scope, limit: int | None) -> list[Record]:
         """The newest items, newest first."""
         query = Query(ITEMS, equal={"session": self._key}, order="number", newest_first=True)
-        found: list[Record] = []
-        cursor: str | None = None
-        while limit is None or len(found) < limit:
-            page = await scope.find(
-                query, limit=PAGE if limit is None else min(PAGE, limit - len(found)), cursor=cursor
-            )
-            found.extend(page.records)
-            cursor = page.cursor
-            if cursor is None:
-                break
-        return found
+        return [record async for record in scope.scan(query, limit=limit, page=PAGE)]
 
     async def _add(self, scope: Scope, bodies: Sequence[bytes]) -> None:
         async def change(session: Record | None) -> tuple[list[Operation], None]:

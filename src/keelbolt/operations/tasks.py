@@ -107,6 +107,7 @@ class TaskOperations:
                 "priority": item.priority,
                 "readyIn": round(item.ready_in, 3),
                 "reason": reason_shown(call, item.reason),
+                **(await self._lease(item.holder) if item.holder else {}),
             },
             **({"exception": error} if error is not None else {}),
         }
@@ -115,6 +116,16 @@ class TaskOperations:
         if call.query.get("report") == "true":
             about["report"] = await self._report(call)
         return b'{"task":%b,%b' % (json, to_json(about)[1:])
+
+    async def _lease(self, holder: str) -> dict[str, float | None]:
+        """How long the lease of the process that runs the task still lasts, how long it is, and how often renewed."""
+        left = (await self._kernel.count_work(())).workers.get(holder)
+        settings = self._engine.runner.settings if self._engine.runner is not None else None
+        return {
+            "leaseIn": None if left is None else round(left, 3),
+            "leaseSeconds": settings.lease_seconds if settings else None,
+            "heartbeatSeconds": settings.heartbeat_seconds if settings else None,
+        }
 
     async def _report(self, call: OpsCall) -> dict[str, Any]:
         """What the whole log tells of the task's past. Exceptions are for operators."""
@@ -225,10 +236,10 @@ class TaskOperations:
 
     async def erase_context(self, call: OpsCall) -> bytes:
         if call.query.get("everything") == "true":
-            return to_json({"erased": await erase_owner(self._store, self._tasks.scope(call.principal))})
+            return to_json({"erased": await erase_owner(self._tasks.scope(call.principal))})
         context = call.text("context")
         check_context_id(context)
-        return to_json({"erased": await erase_context(self._store, self._tasks.scope(call.principal), context)})
+        return to_json({"erased": await erase_context(self._tasks.scope(call.principal), context)})
 
     # ----------------------------------------------------------------------------------------------------- streams
 

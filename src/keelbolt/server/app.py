@@ -359,7 +359,8 @@ class _Routes:
         self.dispatcher = dispatcher
         self.metrics = MetricsPage(server.metrics, self.health) if server.metrics is not None else None
         self._hosts = HostCheck(settings) if resolver is None else None
-        self.explorer = Explorer(settings.explorer_prefix) if settings.explorer is not False else None
+        served = settings.explorer is not False
+        self.explorer = Explorer(settings.explorer_prefix, settings.explorer_agents) if served else None
         self._explorer_for_all = settings.explorer is True or resolver is not None
         self.jsonrpc = JsonRpc(gate, dispatcher, self.streams)
         self.rest = Rest(gate, dispatcher, self.streams)

@@ -17,6 +17,7 @@ HEADERS = (
     "Last-Event-ID",
     "Idempotency-Key",
     "Authorization",
+    "X-API-Key",
     "Content-Type",
 )
 EXPOSED = ("A2A-Extensions", "X-A2A-Extensions", "ETag", "Retry-After", "Webhook-Secret", "WWW-Authenticate")

@@ -19,7 +19,7 @@ from keelbolt.tasks.families import QUEUE, WEBHOOKS
 
 QUEUES = (QUEUE, WEBHOOKS)
 WORK_STATES: tuple[WorkState, ...] = ("waiting", "held", "dead")
-COUNT_SECONDS = 5.0  # a scrape does not wait longer for the store
+COUNT_SECONDS = 2.0  # a scrape does not wait longer for the store; less than the shortest usual scrape timeout
 
 
 class MetricsPage:

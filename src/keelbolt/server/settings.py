@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, get_args
 
 from keelbolt.environment import check_names, read_flag
 from keelbolt.errors import InvalidValue
-from keelbolt.explorer import checked_prefix
+from keelbolt.explorer import checked_agent, checked_prefix
 from keelbolt.operations.call import SYSTEM_OPERATOR, TENANT_OPERATOR
 from keelbolt.protocol.limits import Limits
 from keelbolt.protocol.versions import ALL, Version
@@ -46,6 +46,7 @@ class ServerSettings:
     metrics: bool = False
     explorer: bool | None = None  # serve the explorer; None: to who is authenticated, or else sits at this machine
     explorer_prefix: str = "/explorer"
+    explorer_agents: Sequence[str] = ()  # addresses of other agents that the explorer may show
     operators: Operators = "none"  # who is one where there is no authentication; loopback: who sits at this machine
     webhook_loopback: bool = False  # allow webhooks into this machine: for development
     webhook_secret: str = field(default="", repr=False)  # signs deliveries to webhooks, beside their own token
@@ -62,6 +63,8 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         checked_prefix(self.explorer_prefix)
+        for agent in self.explorer_agents:
+            checked_agent(agent)
         if isinstance(self.protocols, str) or not self.protocols or not set(self.protocols) <= set(ALL):
             raise InvalidValue(f"protocols are some of {', '.join(ALL)}, not {self.protocols!r}")
         if self.operators not in get_args(Operators):

@@ -28,8 +28,9 @@ class Bindings:
         body = self._desk.encode(fields)
         key = joined(binding.trace_id, binding.context_id, binding.task_id)
         kept = Put(BINDINGS, key, body, binding_fields(fields, self._desk.tick()))
-        notes = self._desk.note(session_id=fields.get("router_session_id"), trace_id=binding.trace_id)
-        return self._desk.save("save_remote_binding", (kept, *notes), len(body), trace_id=binding.trace_id)
+        lives, notes = self._desk.note(session_id=fields.get("router_session_id"), trace_id=binding.trace_id)
+        trace_id = binding.trace_id
+        return self._desk.save("save_remote_binding", (kept, *notes), len(body), trace_id=trace_id, lives=lives)
 
     async def find(self, session: str, agent_url: str, skill: str, tenant: str | None, user: str | None) -> Any | None:
         """The binding of this conversation that was saved last and is still open, or None."""

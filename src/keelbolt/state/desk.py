@@ -21,9 +21,10 @@ from keelbolt.errors import (
 )
 from keelbolt.state.binding import Types
 from keelbolt.state.codec import Fallback, encode
-from keelbolt.state.families import SESSIONS, TRACES
+from keelbolt.state.families import MEMORY, SESSIONS, TRACES
 from keelbolt.state.host import claimed
-from keelbolt.state.names import name
+from keelbolt.state.lives import Life
+from keelbolt.state.names import GLOBAL, name
 from keelbolt.state.policy import Counters, PolicyName, tell_load_failed, tell_save_failed
 from keelbolt.state.retention.sweeper import Sweeper
 from keelbolt.state.saving import SAVED, Saved, Saving
@@ -32,10 +33,11 @@ from keelbolt.state.writes import Write
 from keelbolt.storage import Kernel, Operation, Put, Scope
 
 T = TypeVar("T")
+Notes = tuple[Put, ...]
 
 SWEEP_AT_MOST_SECONDS = 600.0  # one sweep; the next goes on where it stopped
 PATIENCE = 6  # so many time-outs an answer that must not be lost is waited for after its caller has gone
-KNOWN = 4096  # sessions and traces that this process has noted, so that each is noted once in a while
+KNOWN = 4096  # sessions, traces and memories that this process remembers to have used
 NOTE_SECONDS = 3600.0  # that while: which of them are in use can be told from when they were noted
 
 
@@ -65,8 +67,9 @@ class Desk:
         self._fallback = fallback
         self._max_waiting = max_waiting
         self._sweeper = sweeper
-        self._known: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], Life] = OrderedDict()
         self._lost = 0  # writes that were lost when it was last looked at: with them went what they noted
+        self._lost_at = -math.inf
         self._last_tick = 0
 
     def encode(self, value: Any) -> bytes:
@@ -89,13 +92,27 @@ class Desk:
         behind: bool = False,
         vital: bool = False,
         alternative: tuple[Operation, ...] | None = None,
+        checks: tuple[Operation, ...] = (),
+        lives: tuple[Life, ...] = (),
     ) -> Saved:
         """Hand a write over. Awaiting the result waits for the commit, or for nothing if the write may be ``behind``
         and the store is one with write_behind=True.
 
-        ``behind`` is for writes that consist of Put and Append.
+        ``behind`` is for writes that consist of Put and Append. ``checks`` and ``lives`` are those of `Write`.
         """
-        write = Write(self.partition, method, operations, size, trace_id, None, alternative, vital, behind, key)
+        write = Write(
+            self.partition,
+            method,
+            operations,
+            size,
+            trace_id,
+            alternative=alternative,
+            vital=vital,
+            plain=behind,
+            key=key,
+            checks=checks,
+            lives=lives,
+        )
         if not (behind and self._behind) or self._crowded():
             write.outcome = Saving()
         loss = self.loss()
@@ -171,26 +188,42 @@ class Desk:
             return await self.host.ask(call)
         return await claimed(self.host, call, unclaimed, seconds=PATIENCE * self.timeout_seconds)
 
-    def note(self, *, session_id: str | None = None, trace_id: str | None = None) -> tuple[Put, ...]:
-        """What to write so that the session or trace can be listed; nothing when this process has noted it lately."""
-        notes: tuple[Put, ...] = ()
-        if session_id is not None:
-            notes += self._noted(SESSIONS, session_id)
-        if trace_id is not None:
-            notes += self._noted(TRACES, trace_id)
-        return notes
+    def session(self, session_id: str) -> Life:
+        """The session as this process uses it."""
+        return self._life(SESSIONS, session_id)
 
-    def _noted(self, collection: str, text: str) -> tuple[Put, ...]:
-        known, writer, now = self._known, self.host.writer, time.monotonic()
+    def memory(self, key: str) -> Life:
+        """The memory as this process uses it."""
+        return self._life(MEMORY, key)
+
+    def note(self, *, session_id: str | None = None, trace_id: str | None = None) -> tuple[tuple[Life, ...], Notes]:
+        """What a write to this session or trace carries: checks that it was not erased, and the notes that list it.
+
+        There are no notes when this process has written them lately.
+        """
+        named = ((SESSIONS, session_id), (TRACES, trace_id))
+        found = [(self._life(collection, text), collection, text) for collection, text in named if text is not None]
+        notes = [self._note(life, collection, text) for life, collection, text in found if self._is_due(life)]
+        return tuple([life for life, _, text in found if text != GLOBAL]), tuple(notes)
+
+    def _life(self, collection: str, text: str) -> Life:
+        known, key = self._known, (collection, text)
+        life = known.get(key)
+        if life is None:
+            life = known.setdefault(key, Life(collection, name(text)))
+            if len(known) > KNOWN:
+                known.popitem(last=False)
+        return life
+
+    def _is_due(self, life: Life) -> bool:
+        writer, now = self.host.writer, time.monotonic()
         if writer is not None and writer.counters.lost != self._lost:
-            self._lost = writer.counters.lost
-            known.clear()
-        if known.get((collection, text), -math.inf) > now - NOTE_SECONDS:
-            return ()
-        known[collection, text] = now
-        if len(known) > KNOWN:
-            known.popitem(last=False)
-        return (Put(collection, name(text), self.encode(text), {"seen": self.tick()}),)
+            self._lost, self._lost_at = writer.counters.lost, now
+        return life.noted <= max(now - NOTE_SECONDS, self._lost_at)
+
+    def _note(self, life: Life, collection: str, text: str) -> Put:
+        life.noted = time.monotonic()
+        return Put(collection, name(text), self.encode(text), {"seen": self.tick()})
 
     def _crowded(self) -> bool:
         writer = self.host.writer

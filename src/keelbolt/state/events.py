@@ -52,10 +52,10 @@ class Events:
     def save(self, event: Any) -> Saved:
         """Keep one event."""
         stream, draft = self._draft(event)
-        operations: tuple[Operation, ...] = (Append(EVENTS, stream, (draft,)),)
-        if notes := self._desk.note(trace_id=event.trace_id or GLOBAL):
-            operations += notes
-        return self._desk.save("save_event", operations, len(draft.data), trace_id=event.trace_id, behind=True)
+        lives, notes = self._desk.note(trace_id=event.trace_id or GLOBAL)
+        operations: tuple[Operation, ...] = (Append(EVENTS, stream, (draft,)), *notes)
+        size = len(draft.data)
+        return self._desk.save("save_event", operations, size, trace_id=event.trace_id, behind=True, lives=lives)
 
     def save_many(self, events: Iterable[Any]) -> Saved:
         """Keep several in one commit: all of them or, with an error that names the event, none."""
@@ -78,11 +78,14 @@ class Events:
         if not streams:
             return Saved()
         appends = [Append(EVENTS, stream, bundled(entries)) for stream, entries in streams.items()]
-        notes = [note for trace_id in traces for note in self._desk.note(trace_id=trace_id)]
-        if len(appends) + len(notes) > MAX_OPERATIONS:  # a note only lists a trace; it may be a commit of its own
+        noted = [self._desk.note(trace_id=trace_id) for trace_id in traces]
+        lives = tuple(life for found, _ in noted for life in found)
+        notes = [note for _, found in noted for note in found]
+        if len(appends) + len(lives) + len(notes) > MAX_OPERATIONS:  # a note only lists a trace: it has its own commit
             self._desk.save("save_events", tuple(notes), 0, behind=True)
             notes = []
-        return self._desk.save("save_events", (*appends, *notes), size, behind=True)
+        lives = lives[: MAX_OPERATIONS - len(appends)]  # with more than 500 traces some are not checked
+        return self._desk.save("save_events", (*appends, *notes), size, behind=True, lives=lives)
 
     async def load(self, trace_id: str) -> list[Any]:
         """The history of a trace."""

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target, all_partitions
+from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target
 from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.state.codec import decode
-from keelbolt.state.names import digest, name, unnamed
+from keelbolt.state.names import name, tenant_partition, unnamed
 from keelbolt.state.retention.policy import StateRetention
 from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
@@ -35,25 +35,23 @@ TRACES = "state_traces"  # trace, so that they can be listed
 CONTEXTS = "state_contexts"  # session: its context, and how many patches wait
 PATCHES = "state_patches"  # (session, patch): waits for an approval
 CONTROLS = "state_controls"  # (session, event): a demand that waits for an approval
-OWNERS = "state_owners"  # process incarnation: gone when its lease is over
-RUNS = "state_runs"  # (session, task): which incarnation runs the task
+RUNS = "state_runs"  # (session, task): a task that a process runs; also the queue of its work item
 ARTIFACTS = "state_artifacts"  # id
 ARTIFACT_TOTALS = "state_artifact_totals"  # a session's or a trace's group: how much it holds
 SWEEPS = "state_sweeps"  # a collection: how far a sweep of it came
-INBOXES = "state_inboxes"  # stream = process incarnation: demands for the tasks that it runs
+INBOXES = "state_inboxes"  # stream = (session, task): demands of other processes
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
 
-_LONG_TENANT = 180  # the name of a partition has at most 200 bytes
 _OF_SESSION = {"session": ByField("session")}
 
 
-async def _locate(_kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
     tenant = subject.tenant or DEFAULT_TENANT
     if subject.kind == "tenant":
-        yield Target(partition_of(subject.id), EVERYTHING)
+        yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
     elif subject.kind in KINDS:
-        yield Target(partition_of(tenant), subject.kind, name(subject.id))
+        yield Target(kernel.scoped(partition_of(tenant)), subject.kind, name(subject.id))
 
 
 def _traces_of_task(record: Record) -> Iterator[Reference]:
@@ -138,11 +136,11 @@ async def _expired(kernel: Kernel) -> dict[str, int]:
     from keelbolt.state.artifacts.shelf import sweep_artifacts  # noqa: PLC0415 - it needs the names above
 
     removed, declared = 0, False
-    async for partition in all_partitions(kernel, prefix=PARTITIONS):
+    async for scope in kernel.scopes(prefix=PARTITIONS):
         if not declared:
             await kernel.declare(*FAMILIES)
             declared = True
-        removed += await sweep_artifacts(kernel.scoped(partition))
+        removed += await sweep_artifacts(scope)
     return {"artifacts": removed} if removed else {}
 
 
@@ -151,8 +149,8 @@ async def _retain(kernel: Kernel, policy: StateRetention, /, *, dry: bool) -> di
 
     removed: Counter[str] = Counter()
     await kernel.declare(*FAMILIES)
-    async for partition in all_partitions(kernel, prefix=PARTITIONS):
-        removed.update(asdict(await sweep_state(kernel.scoped(partition), policy, dry=dry)))
+    async for scope in kernel.scopes(prefix=PARTITIONS):
+        removed.update(asdict(await sweep_state(scope, policy, dry=dry)))
     return dict(+removed)
 
 
@@ -170,6 +168,7 @@ FACE = Face(
             title="sessions",
             collection=Collection(SESSIONS, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
             subject="session",
+            tombstone=True,
             age="seen",
             beside=(CONTEXTS,),
             logs=(UPDATES, STEERING, TASK_ORDER),
@@ -182,6 +181,7 @@ FACE = Face(
             title="traces",
             collection=Collection(TRACES, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
             subject="trace",
+            tombstone=True,
             age="seen",
             logs=(EVENTS, PLANNER_EVENTS),
             named=_named("trace"),
@@ -242,6 +242,7 @@ FACE = Face(
             title="memory states",
             collection=Collection(MEMORY, fields={"saved": int}, indexes=(Index("saved", order="saved"),)),
             subject="memory",
+            tombstone=True,
             found_by={
                 "session": ByScan(Query(MEMORY, order="saved"), memory_of_session),
                 "user": ByScan(Query(MEMORY, order="saved"), _memory_of_user),
@@ -277,9 +278,10 @@ FACE = Face(
         ),
         Family(
             title="runs",
-            collection=Collection(RUNS, fields={"session": str, "owner": str, "arrived": str}, indexes=_BY_ARRIVAL),
+            collection=Collection(RUNS, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
             found_by=_OF_SESSION,
-            busy=True,
+            logs=(INBOXES,),
+            queues=(RUNS,),
         ),
         # ``rank`` is the order of removal: when it was last used (or made, where the strategy is fifo), in
         # microseconds; values of ctx.kv come last.
@@ -311,7 +313,6 @@ FACE = Face(
             value=_value,
         ),
         Family(title="artifact totals", collection=Collection(ARTIFACT_TOTALS)),
-        Family(title="processes", collection=Collection(OWNERS, expiring=True)),
         Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),)), travels=False),
     ),
 )
@@ -320,5 +321,4 @@ FAMILIES = tuple(FACE.collections())
 
 def partition_of(tenant: str) -> str:
     """The partition of a tenant's state. No caller of a server has a partition whose name begins so."""
-    short = name(tenant)
-    return f"{PARTITIONS}{short if len(short) <= _LONG_TENANT else digest(tenant.encode('utf-8', 'surrogatepass'))}"
+    return tenant_partition(PARTITIONS, tenant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from typing import Any
 
@@ -44,13 +45,14 @@ class MemoryStates:
             kept = Insert(MEMORY, name(key), body, fields)
         else:
             kept = Replace(MEMORY, name(key), if_version, body, fields)
-        return self._desk.save("save_memory_state", (kept,), len(body), key=key, vital=if_version is not None)
+        lives, vital = (self._desk.memory(key),), if_version is not None
+        return self._desk.save("save_memory_state", (kept,), len(body), key=key, vital=vital, lives=lives)
 
     async def load(self, key: str) -> tuple[dict[str, Any] | None, int]:
         """The state and its version; None and 0 where there is none."""
 
         async def read(scope: Scope) -> tuple[dict[str, Any] | None, int]:
-            record = await scope.get(MEMORY, name(key))
+            record, _ = await asyncio.gather(scope.get(MEMORY, name(key)), self._desk.memory(key).begin(scope))
             return (None, 0) if record is None else (decode(record.body)["state"], record.version)
 
         try:

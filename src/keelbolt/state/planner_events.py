@@ -26,9 +26,10 @@ class PlannerEvents:
         fields = dump_fields(event)
         fields["extra"] = dict(event.extra)
         body = self._desk.encode(fields)
-        operations: tuple[Operation, ...] = (Append(PLANNER_EVENTS, name(trace_id), (Draft(ONE, body),)),)
-        operations += self._desk.note(trace_id=trace_id)
-        return self._desk.save("save_planner_event", operations, len(body), trace_id=trace_id, behind=True)
+        lives, notes = self._desk.note(trace_id=trace_id)
+        operations: tuple[Operation, ...] = (Append(PLANNER_EVENTS, name(trace_id), (Draft(ONE, body),)), *notes)
+        size = len(body)
+        return self._desk.save("save_planner_event", operations, size, trace_id=trace_id, behind=True, lives=lives)
 
     async def load(self, trace_id: str) -> list[Any]:
         """All events of a trace."""

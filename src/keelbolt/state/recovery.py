@@ -112,8 +112,10 @@ class Recovery:
                 async with asyncio.timeout(self._timeout):
                     kernel = await self._link.opened()
                     if operations := await self._still_wanted(kernel, write):
-                        await kernel.commit(write.partition, *operations)
+                        await kernel.commit(write.partition, *write.guards, *operations)
             except (InvalidRequest, CommitRefused) as error:  # it would be refused for ever
+                if isinstance(error, CommitRefused) and any(life.goes_on(error) for life in write.lives):
+                    continue
                 tell_save_failed(write.method, write.trace_id, error, key=write.key)
                 self._counters.lost += 1
             except Exception as error:  # noqa: BLE001  (whatever a driver raises: the storage can't be used)
@@ -125,6 +127,8 @@ class Recovery:
             else:
                 self._breaker.succeeded()
                 self._counters.replayed += 1
+                for life in write.lives:
+                    life.written()
             self.spool.drop_first()
             self._attempted(succeeded=True)
         self._newer.clear()

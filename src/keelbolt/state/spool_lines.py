@@ -6,9 +6,11 @@ import base64
 import json
 from typing import Any
 
+from msgspec.structs import astuple
+
 from keelbolt.errors import InvalidState
 from keelbolt.state.writes import Write
-from keelbolt.storage import Append, Delete, Draft, FieldIn, Operation, Put
+from keelbolt.storage import Absent, Append, Complete, Delete, Draft, Drop, Fence, FieldIn, Operation, Put, Version
 
 
 def dump_write(write: Write) -> bytes:
@@ -19,7 +21,7 @@ def dump_write(write: Write) -> bytes:
             "method": write.method,
             "trace_id": write.trace_id,
             "spooled_at": write.spooled_at,
-            "operations": [_dump(operation) for operation in write.certain],
+            "operations": [_dump(operation) for operation in (*write.guards, *write.certain)],
         }
     ).encode()
 
@@ -48,6 +50,8 @@ def _dump(operation: Operation) -> dict[str, Any]:
             return {"field_in": [collection, key, field, list(values)]}
         case Delete(collection, key, None):
             return {"delete": [collection, key]}
+        case Absent() | Version() | Fence() | Complete() | Drop():
+            return {type(operation).__name__: list(astuple(operation))}
         case _:
             raise InvalidState(f"a {type(operation).__name__} can't wait in a spool")
 
@@ -61,6 +65,9 @@ def _load(stored: dict[str, Any]) -> Operation:
         return FieldIn(collection, key, field, tuple(values))
     if "delete" in stored:
         return Delete(*stored["delete"])
+    for kind in (Absent, Version, Fence, Complete, Drop):
+        if kind.__name__ in stored:
+            return kind(*stored[kind.__name__])
     log, stream, entries = stored["append"]
     return Append(log, stream, tuple(Draft(kind, base64.b64decode(data), dedupe) for kind, data, dedupe in entries))
 

@@ -334,9 +334,9 @@ class StateStore:
         return await self._tasks.load(session_id)
 
     @handed_over
-    def save_update(self, update: Any) -> Saved:
-        """Keep an update; a repeat of its id is the same update."""
-        return self._updates.save(update)
+    def save_update(self, update: Any, *, checks: tuple[Operation, ...] = ()) -> Saved:
+        """Keep an update; a repeat of its id is the same update. ``checks`` as for `save_task`."""
+        return self._updates.save(update, checks=checks)
 
     async def list_updates(
         self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500

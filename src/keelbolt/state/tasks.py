@@ -40,28 +40,39 @@ class Tasks:
         body = self._desk.encode(fields)
         session, key, mark = name(state.session_id), joined(state.session_id, state.task_id), digest(context)
         task = Put(TASKS, key, body, {"session": session, "saved": self._desk.tick()})
+        lives, notes = self._desk.note(session_id=state.session_id)
         whole: tuple[Operation, ...] = (
-            *checks,
             task,
             Put(SNAPSHOTS, key, context, {"session": session, "hash": mark}),
             Append(TASK_ORDER, session, (Draft("task", name(state.task_id).encode(), name(state.task_id)),)),
-            *self._desk.note(session_id=state.session_id),
+            *notes,
         )
-        size = len(body) + len(context)
+        operations, alternative = whole, None
         if self._known.get(key) == mark:
-            # Refused, and then written whole, when somebody else changed or removed the context.
-            unchanged = (*checks, FieldIn(SNAPSHOTS, key, "hash", (mark,)), task)
-            return self._desk.save("save_task", unchanged, size, trace_id=state.trace_id, vital=True, alternative=whole)
+            # Refused, and then written whole, when another process changed or removed the context.
+            operations, alternative = (FieldIn(SNAPSHOTS, key, "hash", (mark,)), task, *notes), whole
         self._know(key, mark)
-        return self._desk.save("save_task", whole, size, trace_id=state.trace_id, vital=True)
+        return self._desk.save(
+            "save_task",
+            operations,
+            len(body) + len(context),
+            trace_id=state.trace_id,
+            vital=True,
+            alternative=alternative,
+            checks=checks,
+            lives=lives,
+        )
 
     async def load(self, session_id: str) -> list[Any]:
-        """The tasks of a session, in the order in which they came."""
+        """The tasks of a session, in the order in which they came. A session that was erased begins anew."""
         session = name(session_id)
 
         async def read(scope: Scope) -> list[tuple[Any, Any]]:
-            tasks, snapshots, came = await asyncio.gather(
-                _all(scope, TASKS, session), _all(scope, SNAPSHOTS, session), read_all(scope, TASK_ORDER, session)
+            tasks, snapshots, came, _ = await asyncio.gather(
+                _all(scope, TASKS, session),
+                _all(scope, SNAPSHOTS, session),
+                read_all(scope, TASK_ORDER, session),
+                self._desk.session(session_id).begin(scope),
             )
             contexts = {record.key: record for record in snapshots}
             if missing := [record.key for record in tasks if record.key not in contexts]:  # saved between the reads

@@ -25,8 +25,9 @@ class Trajectories:
         body = self._desk.encode({"trace_id": trace_id, "session_id": session_id, "trajectory": trajectory.serialise()})
         fields: Fields = {"session": name(session_id), "trace": name(trace_id), "saved": self._desk.tick()}
         kept = Put(TRAJECTORIES, joined(trace_id, session_id), body, fields)
-        notes = self._desk.note(session_id=session_id, trace_id=trace_id)
-        return self._desk.save("save_trajectory", (kept, *notes), len(body), trace_id=trace_id, behind=True)
+        lives, notes = self._desk.note(session_id=session_id, trace_id=trace_id)
+        operations = (kept, *notes)
+        return self._desk.save("save_trajectory", operations, len(body), trace_id=trace_id, behind=True, lives=lives)
 
     async def load(self, trace_id: str, session_id: str) -> Any | None:
         """The trajectory, or None."""

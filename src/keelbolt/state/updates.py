@@ -25,13 +25,13 @@ class SessionLog:
         self._save = save
         self._load = load
 
-    def append(self, item: Any, *, behind: bool, **more: Any) -> Saved:
-        """Keep one, and ``more`` beside its fields; a repeat of its id is the same one."""
+    def append(self, item: Any, *, behind: bool, checks: tuple[Operation, ...] = (), invalid: Any = None) -> Saved:
+        """Keep one, and what is ``invalid`` in it, if these checks hold; a repeat of its id is the same one."""
         wanted(item, self._kind, "session_id", "task_id", self._id)
-        body = self._desk.encode({**dump_fields(item), **more})
+        body = self._desk.encode({**dump_fields(item), **({"invalid": invalid} if invalid else {})})
         draft = Draft(name(item.task_id), body, name(getattr(item, self._id)))
-        operations: tuple[Operation, ...] = (Append(self._log, name(item.session_id), (draft,)),)
-        operations += self._desk.note(session_id=item.session_id)
+        lives, notes = self._desk.note(session_id=item.session_id)
+        operations: tuple[Operation, ...] = (Append(self._log, name(item.session_id), (draft,)), *notes)
         return self._desk.save(
             self._save,
             operations,
@@ -39,6 +39,8 @@ class SessionLog:
             trace_id=getattr(item, "trace_id", None),
             key=item.session_id,
             behind=behind,
+            checks=checks,
+            lives=lives,
         )
 
     async def list(self, session_id: str, task_id: str | None, since_id: str | None, limit: int) -> list[Any]:
@@ -69,9 +71,9 @@ class Updates(SessionLog):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk, UPDATES, "StateUpdate", "update_id", save="save_update", load="list_updates")
 
-    def save(self, update: Any) -> Saved:
-        """Keep an update."""
-        return self.append(update, behind=True)
+    def save(self, update: Any, *, checks: tuple[Operation, ...] = ()) -> Saved:
+        """Keep an update, if these checks hold."""
+        return self.append(update, behind=True, checks=checks)
 
 
 class Steering(SessionLog):
@@ -84,4 +86,4 @@ class Steering(SessionLog):
         """Keep a steering event; ``invalid`` beside its fields lists why it is not valid for its type."""
         wanted(event, "SteeringEvent", "event_type", "payload", "model_copy")
         sanitized, invalid = checked(event)
-        return self.append(sanitized, behind=False, **({"invalid": invalid} if invalid else {}))
+        return self.append(sanitized, behind=False, invalid=invalid)

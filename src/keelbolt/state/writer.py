@@ -19,7 +19,9 @@ from keelbolt.errors import (
     CommitRefused,
     InvalidRequest,
     KeelboltError,
+    LeaseLost,
     StateConflict,
+    StateErased,
     StateNotSaved,
     StateTimeout,
     StorageBroken,
@@ -28,6 +30,7 @@ from keelbolt.errors import (
 )
 from keelbolt.state.breaker import Breaker
 from keelbolt.state.link import CLOSED, Link
+from keelbolt.state.lives import refused_for_good
 from keelbolt.state.policy import Counters, PolicyName, logger, tell_save_failed
 from keelbolt.state.recovery import Recovery
 from keelbolt.state.saving import settle
@@ -196,11 +199,11 @@ class Writer:
         group = [self._next()]
         if not group[0].plain:
             return group
-        size, operations, partition = group[0].size, len(group[0].operations), group[0].partition
+        size, operations, partition = group[0].size, group[0].count, group[0].partition
         while self._queue and len(group) < GROUP_ENTRIES:
             write = self._queue[0]
             size += write.size
-            operations += len(write.operations)
+            operations += write.count
             if write.partition != partition or not write.plain:
                 break
             if size > GROUP_BYTES or operations > MAX_OPERATIONS:
@@ -234,6 +237,9 @@ class Writer:
     def _written(self, group: Sequence[Write]) -> None:
         self.counters.saved += len(group)
         self.waiting -= len(group)
+        for write in group:
+            for life in write.lives:
+                life.written()
         if not self.recovery.active:
             self.breaker.succeeded()
         if self.recovery.active or self._oldest() < group[0].number:
@@ -265,12 +271,18 @@ class Writer:
 
     def _unwritten(self, group: Sequence[Write], error: BaseException) -> None:
         kernel = self._link.open
-        if len(group) > 1 and isinstance(error, InvalidRequest) and kernel is not None:
+        if len(group) > 1 and isinstance(error, InvalidRequest | CommitRefused) and kernel is not None:
             for write in group:  # one of them is wrong
                 self._submit(kernel, [write])
             return
         for write in group:
-            if isinstance(error, CommitRefused) and write.alternative is not None and kernel is not None:
+            if not isinstance(error, CommitRefused) or kernel is None:
+                self._failed(write, error)
+            elif any(life.goes_on(error) for life in write.lives):
+                self._submit(kernel, [write])
+            elif (final := refused_for_good(write.method, error)) is not None:
+                self._failed(write, final)
+            elif write.alternative is not None:
                 write.operations, write.alternative = self._not_overtaken(write), None  # a second refusal is for good
                 self._submit(kernel, [write])
             else:
@@ -297,7 +309,9 @@ class Writer:
         self.counters.save_failures += 1
         if isinstance(error, StorageUnavailable | StateTimeout):
             self.breaker.failed()
-        if self._policy == "resilient" and not isinstance(error, InvalidRequest | CommitRefused):
+        if self._policy == "resilient" and not isinstance(
+            error, InvalidRequest | CommitRefused | LeaseLost | StateErased
+        ):
             self._to_spool(write, error)
             return
         tell_save_failed(write.method, write.trace_id, error, key=write.key)
@@ -305,10 +319,12 @@ class Writer:
 
     def _lose(self, write: Write, error: BaseException) -> None:
         self.counters.lost += 1
-        told = (StateConflict if isinstance(error, CommitRefused) else StateNotSaved)(write.method, error)
-        told.__cause__ = error
-        if _unheard(write) and len(self._losses) < REMEMBERED_LOSSES:
-            self._losses.append((write, told))
+        told = error
+        if not isinstance(error, LeaseLost | StateErased):  # others go on with it, or it is gone on purpose
+            told = (StateConflict if isinstance(error, CommitRefused) else StateNotSaved)(write.method, error)
+            told.__cause__ = error
+            if _unheard(write) and len(self._losses) < REMEMBERED_LOSSES:
+                self._losses.append((write, told))
         if write.outcome is None:
             return
         if self._policy == "strict" or write.vital or isinstance(error, InvalidRequest):

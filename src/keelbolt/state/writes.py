@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from keelbolt.state.families import EVENTS, PLANNER_EVENTS
+from keelbolt.state.lives import Life
 from keelbolt.state.saving import Saving
 from keelbolt.storage import Append, Draft, Operation, Put
 
@@ -24,8 +25,9 @@ class Write:
     """What one ``save_*`` was given, as it is to be committed.
 
     ``outcome`` is None for a write behind. ``alternative`` is written instead when a check of ``operations`` is
-    refused; it needs no check. ``vital``: its loss is raised also under ``resilient``. ``plain``: it consists of Put
-    and Append, which nothing can refuse, and can share one commit with others like it.
+    refused. ``vital``: its loss is raised also under ``resilient``. ``plain``: its operations are Put and Append, and
+    can share one commit with others like it. ``checks`` are the fences of the work that makes this write; ``lives`` are
+    the sessions and traces that it belongs to: when one was erased, the write is refused.
     """
 
     partition: str
@@ -38,6 +40,8 @@ class Write:
     vital: bool = False
     plain: bool = False
     key: str | None = None  # named in the log where there is no trace
+    checks: tuple[Operation, ...] = ()
+    lives: tuple[Life, ...] = ()
     number: int = 0  # in the order of the calls, given by the writer
     spooled_at: float = 0.0  # Unix time, where it has to wait
 
@@ -45,6 +49,16 @@ class Write:
     def certain(self) -> tuple[Operation, ...]:
         """What to write when it is not known what is stored."""
         return self.alternative or self.operations
+
+    @property
+    def count(self) -> int:
+        """The number of operations and checks."""
+        return len(self.operations) + len(self.checks) + len(self.lives)
+
+    @property
+    def guards(self) -> tuple[Operation, ...]:
+        """The checks that every form of this write needs, as this process knows its sessions and traces now."""
+        return (*self.checks, *(life.check for life in self.lives))
 
 
 def keys_of(operations: Iterable[Operation]) -> list[tuple[str, str]]:
@@ -73,7 +87,8 @@ def merged(writes: Sequence[Write]) -> tuple[Operation, ...]:
     Only for writes that are ``plain``.
     """
     if len(writes) == 1:
-        return writes[0].operations
+        return (*writes[0].guards, *writes[0].operations)
+    guards = dict.fromkeys(guard for write in writes for guard in write.guards)
     entries: dict[tuple[str, str], list[Draft]] = {}
     puts: dict[tuple[str, str], Put] = {}
     for write in writes:
@@ -86,4 +101,4 @@ def merged(writes: Sequence[Write]) -> tuple[Operation, ...]:
         Append(log, stream, bundled(drafts) if log in BURSTS else tuple(drafts))
         for (log, stream), drafts in entries.items()
     )
-    return (*appends, *puts.values())
+    return (*guards, *appends, *puts.values())

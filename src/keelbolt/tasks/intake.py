@@ -217,7 +217,8 @@ class Intake:
         else:
             record.turn = envelope.turn(record.turn.number + 1, message.message_id)
         record.stand(decision, now, view.metadata)
-        opened = copy.deepcopy(task)  # a run that begins at once writes on in the other one
+        # A run that begins at once writes to the other one. The scope is no data, and is shared.
+        opened = StoredTask(task.scope, copy.deepcopy(record), copy.deepcopy(view))
         opened.view.apply(notes)
         runner = self.runner
         worker = runner.reserve() if runner is not None and asked is None and here else None

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
-from keelbolt.leases import Lease, cancelled, give_back
+from keelbolt.leases import Lease, Outage, cancelled, give_back
 from keelbolt.observability.masking import masked
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.pulse import Pulse
@@ -82,7 +82,7 @@ class Runner:
         self._beginning: set[asyncio.Task[None]] = set()
         self._suspect: TaskKey | None = None  # a task with few attempts left, which begins here
         self._cleared = asyncio.Event()
-        self._failing_since: float | None = None  # since when no task can be claimed
+        self._outage = Outage("no task can be claimed", logger)
 
     # -------------------------------------------------------------------------------------------------- life cycle
 
@@ -222,11 +222,12 @@ class Runner:
         try:
             claims = await self.store.kernel.claim(QUEUE, name, limit=limit, lease_seconds=self.settings.lease_seconds)
         except Exception as error:  # noqa: BLE001 - a process that claims nothing more would look healthy
-            self._storage_failed(error)
+            if self._outage.failed(error):
+                self._count("storage_outages")
             claims = ()
             await asyncio.sleep(POLL_SECONDS)
         else:
-            self._storage_answers()
+            self._outage.ended()
         finally:
             self._reserved -= limit
         if name != self.name:  # the lease was given up meanwhile: nobody would renew it for these
@@ -237,19 +238,6 @@ class Runner:
             self._reserved += 1
             self._spawn(self._begin(claim))
         return len(claims)
-
-    def _storage_failed(self, error: Exception) -> None:
-        """Log the first of several failures in a row."""
-        if self._failing_since is None:
-            self._failing_since = asyncio.get_running_loop().time()
-            self._count("storage_outages")
-            logger.warning("storage lost: no task can be claimed until it answers again: %s", error)
-
-    def _storage_answers(self) -> None:
-        if self._failing_since is not None:
-            seconds = asyncio.get_running_loop().time() - self._failing_since
-            self._failing_since = None
-            logger.warning("storage found: it answers again after %.1f s, and tasks are claimed", seconds)
 
     async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """What is begun of these. A task with few attempts left may be what ended the processes before, or may only

@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 from pydantic_core import from_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.errors import KeelboltError, StorageUnreachable
+from keelbolt.errors import KeelboltError
 from keelbolt.protocol.types import Message, Part, Role, Task
 from keelbolt.storage import Kernel, new_id
 from keelbolt.storage.memory import MemoryKernel
@@ -26,22 +26,10 @@ from keelbolt.tasks.families import EVENTS, QUEUE
 from keelbolt.tasks.store import StoredTask
 from keelbolt.tasks.worker import AnyWorker
 from keelbolt.testing.clock import FakeClock
+from keelbolt.testing.link import KernelLink
 
 SECONDS = 10.0
 LOOK_SECONDS = 0.002
-
-
-class _Process:
-    """The connection of one simulated process to the storage. After a crash no write of the process is possible."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.dead = False
-
-    def __getattr__(self, name: str) -> Any:
-        if self.dead and name != "watch":
-            raise StorageUnreachable
-        return getattr(self.kernel, name)
 
 
 class WorkerHarness:
@@ -72,7 +60,7 @@ class WorkerHarness:
         self._stack = contextlib.AsyncExitStack()
         self._front = TaskEngine(self._kernel, settings=self._settings, clock=self.clock)  # what clients talk to
         self._engine: TaskEngine | None = None
-        self._process: _Process | None = None
+        self._process: KernelLink | None = None
         self._task_id: str | None = None
         self._log: list[tuple[str, Any]] = []
         self._stored: StoredTask | None = None
@@ -90,7 +78,7 @@ class WorkerHarness:
 
     async def _start(self) -> None:
         """Start the process of the worker."""
-        self._process = _Process(self._kernel)
+        self._process = KernelLink(self._kernel)
         self._engine = TaskEngine(
             cast("Kernel", self._process),
             self._worker,
@@ -136,7 +124,7 @@ class WorkerHarness:
         """
         engine, process = self._running(), self._process
         assert process is not None
-        process.dead = True
+        process.cut = True
         assert engine.runner is not None
         name = engine.runner.name
         await engine.runner.abandon()

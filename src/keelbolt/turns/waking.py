@@ -11,6 +11,7 @@ import logging
 
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import KeelboltError, TaskNotAcceptingMessagesError, TaskNotFoundError, TaskTerminalStateError
+from keelbolt.leases import Outage
 from keelbolt.protocol.types import Message, Part, Role
 from keelbolt.storage import Claim, Kernel, QueueTopic, new_id
 from keelbolt.tasks.envelope import Envelope
@@ -84,13 +85,15 @@ class Waker:
                 logger.warning("the lease of the waker ends by itself: %s", error)
 
     async def _run(self) -> None:
+        outage = Outage("no gate can be looked at", logger)
         with self._kernel.watch(QueueTopic(WAKES)) as watch:
             while True:
                 try:
                     claims = await self._kernel.claim(WAKES, self._name, limit=BATCH, lease_seconds=LEASE_SECONDS)
                     await asyncio.gather(*map(self._wake, claims))
+                    outage.ended()
                 except Exception as error:  # noqa: BLE001 - a waker that stops would look healthy
-                    logger.warning("no gate could be looked at, trying again soon: %s", error)
+                    outage.failed(error)
                     claims = ()
                     await asyncio.sleep(POLL_SECONDS)
                 if not claims:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from keelbolt.errors import CommitRefused, KeelboltError, LogTrimmed, TaskNotFoundError
-from keelbolt.leases import Lease, cancelled, give_back
+from keelbolt.leases import Lease, Outage, cancelled, give_back
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing, carried
 from keelbolt.protocol.signatures import CardKey
@@ -86,6 +86,7 @@ class Deliverer:
         self._given_back: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._receivers = Receivers(self._freed.set)
+        self._outage = Outage("no webhook can be claimed", logger)
         self._held = 0  # those that wait for their next try
         self._claiming: asyncio.Task[None] | None = None
         self._lease = Lease(
@@ -137,13 +138,14 @@ class Deliverer:
         try:
             claims = await self._kernel.claim(WEBHOOKS, name, limit=limit, lease_seconds=self.settings.lease_seconds)
         except KeelboltError as error:
-            logger.warning("no webhook could be claimed, trying again soon: %s", error)
+            self._outage.failed(error)
             await asyncio.sleep(POLL_SECONDS)
             return 0
         except Exception:
-            logger.exception("no webhook could be claimed, trying again soon")
+            logger.exception("no webhook could be claimed; retried in %g s", BROKEN_SECONDS)
             await asyncio.sleep(BROKEN_SECONDS)
             return 0
+        self._outage.ended()
         for claim in claims:
             if name != self._lease.name:  # the lease was given up meanwhile: nobody would renew it for these
                 self._give_back_later(claim)

@@ -218,5 +218,5 @@ async def test_the_id_of_anothers_task_leads_nobody_astray(stores: SdkStores) ->
     assert await stores.tasks.get("t", other) is None
     await stores.tasks.delete("t", other)
     directory: Directory = stores.tasks._directory
-    assert await directory.find("t") == whose(CONTEXT)
+    assert await directory.find("t") == directory.scope(CONTEXT)
     assert await stores.tasks.get("t", CONTEXT) is not None

@@ -228,7 +228,8 @@ async def test_section_4_7_what_waits_goes_on_in_the_next_process() -> None:
     async with serving(modules(), task_store=store, push_notifications=True) as app:
         found = (await call(app, "tasks/pushNotificationConfig/get", {"taskId": asked["id"]})).json
         assert "hooks.example.com" in str(found["result"])
-        record = await server_of(app).routes.service.engine.store.record(ANONYMOUS.partition, asked["id"])
+        engine = server_of(app).routes.service.engine
+        record = await engine.store.record(engine.tasks.scope(ANONYMOUS), asked["id"])
         assert record is not None
         assert len(record.push) == 1  # so that it is told what happens from now on
         done = await task_of(app, "approved", taskId=asked["id"])

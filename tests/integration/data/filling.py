@@ -29,7 +29,7 @@ from keelbolt.state.families import (
     partition_of,
 )
 from keelbolt.state.families import FACE as STATE
-from keelbolt.storage import Append, Draft, Kernel, Put
+from keelbolt.storage import Append, Draft, Enqueue, Kernel, Put
 from keelbolt.storage.transfer.rows import TABLES
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
 from keelbolt.turns.durable import durable_storage
@@ -98,9 +98,9 @@ async def fill_state(kernel: Kernel, tenant: str, session: str, *, canary: str) 
 
 
 async def run_session(kernel: Kernel, tenant: str, session: str) -> None:
-    """Note that a process runs a task of the session."""
-    fields = {"session": session, "owner": "process", "arrived": "a"}
-    await kernel.commit(partition_of(tenant), Put(RUNS, f"{session}/1", encode({}), fields))
+    """Hold a task of the session, as a process that runs it does."""
+    run = Put(RUNS, f"{session}/1", encode({}), {"session": session, "arrived": "a"})
+    await kernel.commit(partition_of(tenant), run, Enqueue(RUNS, run.key, worker="process"))
 
 
 async def rows_with(kernel: Kernel, *words: str) -> list[str]:

@@ -190,7 +190,7 @@ async def test_every_face_declares_every_collection_once(kernel: Kernel) -> None
     names = [family.name for face in faces() for family in face.families]
     assert len(names) == len(set(names))
     beside = {name for face in faces() for family in face.families for name in family.beside}
-    operational = {"state_owners", "state_sweepers", "turn_formats", "state_artifact_totals"}
+    operational = {"state_sweepers", "turn_formats", "state_artifact_totals"}
     for face in faces():
         for family in face.families:
             reached = family.found_by or family.queries() or family.name in beside

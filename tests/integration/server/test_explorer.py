@@ -129,6 +129,22 @@ def test_files_are_compressed_known_by_their_etag_and_safe() -> None:
             assert found.headers["x-content-type-options"] == "nosniff"
 
 
+def test_other_agents_are_in_its_policy() -> None:
+    agents = ("https://a.example/agents/one", "https://a.example", "http://[::1]:8000")
+    with served(settings={"explorer_agents": agents}) as browser:
+        policy = browser.get("/explorer/").headers["content-security-policy"]
+        assert "connect-src 'self' https://a.example http://[::1]:8000;" in policy
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "a.example", "https://a.example;script-src *", "https://a.example b", "https://*", "data:x", "https://a?b"],
+)
+def test_other_agents_are_plain_addresses(url: str) -> None:
+    with pytest.raises(InvalidValue):
+        ServerSettings.of({}, explorer_agents=(url,))
+
+
 def test_it_is_light() -> None:
     assert sum(len(gzip.compress(file.body, 9)) for file in static_files().values()) <= BUDGET_BYTES
 

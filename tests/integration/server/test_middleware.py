@@ -16,6 +16,7 @@ from keelbolt.grpc.library import aio
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.operations import Operation
 from keelbolt.server import A2AServer, IncomingRequest, pass_headers
+from keelbolt.storage.memory import MemoryKernel
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings
 from keelbolt.tasks.envelope import Envelope
 from keelbolt.tasks.request_contexts import MAX_WAITING, RequestContexts
@@ -152,9 +153,9 @@ async def test_an_exception_of_a_middleware_is_an_internal_error(caplog: pytest.
 
 def test_requests_that_wait_are_bounded() -> None:
     """The oldest is dropped, and each is taken once."""
-    contexts = RequestContexts()
+    contexts, scope = RequestContexts(), MemoryKernel().scoped("p")
     for number in range(MAX_WAITING + 1):
-        contexts.put(("p", "t", str(number)), {"n": number})
-    assert contexts.take(("p", "t", "0")) == {}
-    assert contexts.take(("p", "t", "1")) == {"n": 1}
-    assert contexts.take(("p", "t", "1")) == {}
+        contexts.put((scope, "t", str(number)), {"n": number})
+    assert contexts.take((scope, "t", "0")) == {}
+    assert contexts.take((scope, "t", "1")) == {"n": 1}
+    assert contexts.take((scope, "t", "1")) == {}

@@ -181,7 +181,9 @@ async def test_what_was_trimmed_is_told_as_a_task() -> None:
     async with agent() as server:
         app = server.app
         over = (await call(app, "SendMessage", sending("count 20"))).json["result"]["task"]
-        assert await trim_log(server.routes.service.engine.store, PARTITION, over["id"])
+        assert await trim_log(
+            server.routes.service.engine.store, server.routes.service.engine.kernel.scoped(PARTITION), over["id"]
+        )
         reply = await call(app, "SubscribeToTask", {"id": over["id"]}, headers=[("last-event-id", "3")])
         [event] = reply.events
         assert event["result"]["task"]["status"] == over["status"]

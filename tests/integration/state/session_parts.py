@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from keelbolt.state import StateStore
 from keelbolt.state.sessions import SessionLimits, StreamingSession, Subscription, TaskRuntime
-from keelbolt.state.types import SteeringEvent, SteeringEventType, TaskType, UpdateType
+from keelbolt.state.types import ArtifactScope, RemoteBinding, SteeringEvent, SteeringEventType, TaskType, UpdateType
+from tests.integration.state import things
 
+_numbers = itertools.count()
 BACKGROUND = TaskType.BACKGROUND
-SHORT = SessionLimits(lease_seconds=0.5)
+SHORT = SessionLimits(lease_seconds=3.0)  # a busy machine must not lose it
 
 
 async def forever(_runtime: TaskRuntime) -> None:
@@ -33,26 +36,53 @@ async def told(updates: Subscription, task_id: str, reason: str) -> None:
 
 
 @asynccontextmanager
-async def sessions(url: str, count: int, **options: Any) -> AsyncIterator[list[StreamingSession]]:
-    """The same session as so many processes have it: each with a store, a lease and tasks of its own."""
+async def sessions(
+    url: str, count: int, *, session_id: str = "s", **options: Any
+) -> AsyncIterator[list[StreamingSession]]:
+    """The same session as so many processes have it: each with a storage, a lease and tasks of its own."""
     async with AsyncExitStack() as stack:
         found = []
         for _ in range(count):
-            store = await stack.enter_async_context(StateStore(url, types="own"))
-            session = StreamingSession("s", state_store=store, **options)
+            different = 5.0 + next(_numbers)  # stores with the same settings share one storage
+            store = await stack.enter_async_context(StateStore(url, types="own", exit_seconds=different))
+            session = StreamingSession(session_id, state_store=store, **options)
             found.append(await stack.enter_async_context(session))
         yield found
 
 
 async def die(session: StreamingSession) -> None:
-    """What is left of a session whose process died: nobody renews its lease."""
+    """Leave a session as a process that died does: its lease is no longer renewed, and it does not notice."""
     process = session._core.process
 
-    async def stop(_kernel: Any) -> None:
-        owner = process._owner
-        assert owner is not None
-        for task in owner._tasks:
-            task.cancel()
+    async def stop(_scope: Any) -> None:
+        assert process._lease is not None
+        assert process._serving is not None
+        process._lease.abandon()
+        process._serving.cancel()
 
-    await process.ground.call(stop)
-    await asyncio.sleep(process.lease_seconds)
+    await session._core.ground.call(stop)
+
+
+def saves(store: StateStore) -> list[Callable[[], Awaitable[Any]]]:
+    """Each way to save something of the session "erased" and its trace; "canary" is in all of it."""
+    mine = {"session": "erased"}
+    scope = ArtifactScope(session_id="erased")
+    late = RemoteBinding("trace-canary", "canary", "t", "https://canary", router_session_id="erased")
+    return [
+        lambda: store.save_task(things.task(1, **mine, error="canary")),
+        lambda: store.save_update(things.update(next(_numbers), "canary", **mine)),
+        lambda: store.save_steering(things.steering(next(_numbers), "canary", **mine)),
+        lambda: store.save_trajectory("trace-canary", "erased", things.trajectory("canary")),
+        lambda: store.save_remote_binding(late),
+        lambda: store.save_event(things.event(1.0, "trace-canary", text="canary")),
+        lambda: store.save_planner_event("trace-canary", things.planned(1, text="canary")),
+        lambda: store.save_memory_state("tenant:canary:erased", {"text": "canary"}),
+        lambda: store.artifact_store.put_text(f"canary {next(_numbers)}", scope=scope),
+    ]
+
+
+async def until(condition: Callable[[], Awaitable[bool]], *, seconds: float = 30.0) -> None:
+    """Wait until this is so."""
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110 - another process makes it so
+            await asyncio.sleep(0.05)

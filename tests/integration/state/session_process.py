@@ -1,19 +1,21 @@
-"""A process with a session whose tasks never end; the test kills it.
+"""A process with a session whose tasks never end; the test kills or stops it.
 
-python session_process.py URL own|penguiflow
+python session_process.py URL own|penguiflow|stopped|writer
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import penguiflow.sessions as theirs
 
 from keelbolt.state import StateStore
 from keelbolt.state import sessions as ours
-from tests.integration.state.session_parts import SHORT
+from tests.integration.state.session_parts import SHORT, saves
 
 
 async def own(store: StateStore) -> None:
@@ -56,10 +58,61 @@ async def work(session: Any, kind: Any, store: StateStore) -> None:
     await store.flush()
 
 
-async def main(url: str, kind: str) -> None:
-    store = StateStore(url, types="own" if kind == "own" else "penguiflow")
-    await (own(store) if kind == "own" else penguiflow(store))
+async def stopped(store: StateStore) -> None:
+    """A task that writes as soon as the process was stopped for a while, in every way a task can write."""
+    session = ours.StreamingSession("s", state_store=store, limits=SHORT)
+    await session.hydrate()
+    running = asyncio.Event()
+
+    async def pipeline(runtime: Any) -> Any:
+        running.set()
+        await until_stopped()
+        runtime.emit_update(store.types.UpdateType.THINKING, {"late": True})
+        patch = ours.ContextPatch(task_id=runtime.state.task_id, digest=["late"])
+        return ours.TaskResult(payload="late", context_patch=patch)
+
+    await session.spawn_task(pipeline, task_id="t")
+    (handle,) = session._core.handles.values()
+    await running.wait()
+    await store.flush()
     print("ready", flush=True)
+    await asyncio.wait([handle])
+    await store.flush()
+    print(type(handle.exception()).__name__, flush=True)
+
+
+async def writer(store: StateStore) -> None:
+    """Saves to a session and, when it was erased, once more."""
+    for save in saves(store):
+        await save()
+    await store.flush()
+    print("ready", flush=True)
+    await until_stopped()
+    ends = await asyncio.gather(*(save() for save in saves(store)), return_exceptions=True)
+    print(*sorted({type(end).__name__ for end in ends}), flush=True)
+
+
+async def until_stopped() -> None:
+    """Wait until this process was stopped for a while."""
+    before = time.monotonic()
+    while time.monotonic() - before < SHORT.lease_seconds:
+        before = time.monotonic()
+        await asyncio.sleep(0.02)
+
+
+KINDS: dict[str, Callable[[StateStore], Awaitable[None]]] = {
+    "own": own,
+    "penguiflow": penguiflow,
+    "stopped": stopped,
+    "writer": writer,
+}
+
+
+async def main(url: str, kind: str) -> None:
+    store = StateStore(url, types="penguiflow" if kind == "penguiflow" else "own")
+    await KINDS[kind](store)
+    if kind in ("own", "penguiflow"):
+        print("ready", flush=True)
     await asyncio.Event().wait()
 
 

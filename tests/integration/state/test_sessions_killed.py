@@ -1,42 +1,71 @@
-"""kill -9 in the middle of a session, and a new process that goes on: with our sessions and with penguiflow's."""
+"""Processes that are killed or stopped in the middle of a session, and others that go on: ours and penguiflow's."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 import subprocess
 import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import penguiflow.sessions as theirs
 from penguiflow.state.models import SteeringEvent, SteeringEventType, TaskStatus, TaskType
 
+from keelbolt.data import Subject, erase
 from keelbolt.state import StateStore
-from keelbolt.state.sessions import PROCESS_DIED, OwnedTasks, StreamingSession
-from keelbolt.state.sessions.process import Process
-from tests.integration.state.session_parts import SHORT, demand
+from keelbolt.state.sessions import PROCESS_DIED, OwnedTasks, SessionManager
+from keelbolt.state.sessions.process import list_runs
+from keelbolt.storage import open_storage
+from tests.integration.data.filling import rows_with
+from tests.integration.state.session_parts import SHORT, demand, until
 
 ROOT = Path(__file__).parents[3]
 
 
-async def killed(url: str, kind: str) -> None:
-    """Let a process work on the session until its tasks run, and kill it."""
-    command = [sys.executable, "-m", "tests.integration.state.session_process", url, kind]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            assert await asyncio.to_thread(process.stdout.readline) == b"ready\n"
-        finally:
-            process.kill()
-    await asyncio.sleep(SHORT.lease_seconds)
+@asynccontextmanager
+async def process(url: str, kind: str) -> AsyncIterator[Process]:
+    """A process that works on the session, and whose tasks run; it is killed at the end."""
+    command = (sys.executable, "-m", "tests.integration.state.session_process", url, kind)
+    found = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        assert await line(found) == "ready"
+        yield found
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            found.kill()
+        await found.wait()
+
+
+async def line(found: Process) -> str:
+    """The next line that the process prints."""
+    assert found.stdout is not None
+    async with asyncio.timeout(60):
+        return (await found.stdout.readline()).decode().strip()
+
+
+async def running(store: StateStore) -> list[str]:
+    return [task.task_id for task in await store.list_tasks("s") if task.status.value == "RUNNING"]
 
 
 async def test_our_session_goes_on(shared_url: str) -> None:
-    """Its context, results and patches are there, what was done is done, what ran has failed; there is room again."""
-    await killed(shared_url, "own")
+    """Another process fails what ran while no caller asks for it. Everything else is there, and there is room again."""
     async with (
         StateStore(shared_url, types="own") as store,
-        StreamingSession("s", state_store=store, limits=SHORT) as session,
+        SessionManager(state_store=store, limits=SHORT) as manager,
+        process(shared_url, "own") as child,
     ):
+        assert await running(store) == ["front", "back"]
+        child.kill()
+
+        async def none_runs() -> bool:
+            return not await running(store)
+
+        await until(none_runs)
+        session = await manager.get_or_create("s")
         assert [(task.task_id, task.status.value, task.error) for task in await session.list_tasks()] == [
             ("done", "COMPLETE", None),
             ("gated", "COMPLETE", None),
@@ -53,12 +82,52 @@ async def test_our_session_goes_on(shared_url: str) -> None:
         }
 
 
+async def test_what_a_stopped_process_writes_after_its_lease_is_refused(shared_url: str) -> None:
+    """Another process has taken its task over: no update, no result and no context of it is in the store."""
+    async with (
+        StateStore(shared_url, types="own") as store,
+        SessionManager(state_store=store, limits=SHORT) as manager,
+        process(shared_url, "stopped") as child,
+    ):
+        child.send_signal(signal.SIGSTOP)
+
+        async def none_runs() -> bool:
+            return not await running(store)
+
+        await until(none_runs)
+        child.send_signal(signal.SIGCONT)
+        assert await line(child) == "LeaseLost"
+        session = await manager.get_or_create("s")
+        (task,) = await session.list_tasks()
+        assert (task.status, task.error, task.result) == (TaskStatus.FAILED, PROCESS_DIED, None)
+        assert session.get_background_results() == {}
+        assert not [found for found in await session.list_updates() if found.content.get("late")]
+
+
+async def test_what_a_stopped_process_writes_to_an_erased_session_is_refused(shared_url: str) -> None:
+    """Every save of it raises StateErased, and nothing of the session is in the store afterwards."""
+    async with open_storage(shared_url) as kernel, process(shared_url, "writer") as child:
+        child.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(SHORT.lease_seconds + 0.5)
+        await erase(kernel, Subject(kind="session", id="erased", tenant="default"))
+        child.send_signal(signal.SIGCONT)
+        assert await line(child) == "StateErased"
+        assert await rows_with(kernel, "canary", "erased") == []
+
+
 async def test_penguiflow_s_session_goes_on(shared_url: str) -> None:
-    """It finds its tasks; those that ran have failed and no longer stand in the way of new ones."""
-    await killed(shared_url, "penguiflow")
+    """Its tasks that ran have failed while no caller asked for them, and no longer stand in the way of new ones."""
     async with StateStore(shared_url, types="penguiflow") as store:
+        async with process(shared_url, "penguiflow") as child:
+            owned = OwnedTasks(store, lease_seconds=SHORT.lease_seconds)
+            child.kill()
+
+            async def none_runs() -> bool:
+                return not await running(store)
+
+            await until(none_runs)
         session = await theirs.SessionManager(
-            state_store=OwnedTasks(store), limits=theirs.SessionLimits(max_tasks_per_session=1)
+            state_store=owned, limits=theirs.SessionLimits(max_tasks_per_session=1)
         ).get_or_create("s")
         assert [(task.task_id, task.status, task.error) for task in await session.list_tasks()] == [
             ("done", TaskStatus.COMPLETE, None),
@@ -138,7 +207,6 @@ async def test_penguiflow_s_session_is_cancelled_with_its_children(file_url: str
         assert await session.cancel_task("parent", reason="stop")
         await session.close()
         assert [task.status for task in await store.list_tasks("s")] == [TaskStatus.CANCELLED] * 2
-        process = Process.of(store, lease_seconds=15.0)
-        assert not await store.host.ask(lambda kernel: process.runs(kernel, "s"))
+        assert not await store.host.ask(lambda kernel: list_runs(kernel.scoped(store.partition), "s"))
         told = [found.payload for found in await store.list_steering("s", task_id="child")]
         assert told == [{"reason": "stop", "confirmed": True, "propagated_from": "parent"}]

@@ -11,10 +11,10 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Self, cast
 
+from msgspec.structs import replace
 from pydantic_core import from_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.errors import StorageUnreachable
 from keelbolt.protocol.types import Message, Part, Role, Task, TaskState
 from keelbolt.storage import Entry, Kernel, open_storage
 from keelbolt.storage.front import Front
@@ -23,6 +23,7 @@ from keelbolt.tasks.families import EVENTS, QUEUE
 from keelbolt.tasks.notes import StatusNote, read_note
 from keelbolt.tasks.store import StoredTask
 from keelbolt.tasks.worker import AnyWorker
+from keelbolt.testing.link import KernelLink
 
 _numbers = count(1)
 
@@ -32,19 +33,6 @@ def message(text: str = "Hello", **more: Any) -> Message:
     more.setdefault("message_id", f"message-{next(_numbers)}")
     more.setdefault("parts", [Part(text=text)])
     return Message(role=Role.user, **more)
-
-
-class Line:
-    """The way of one process to the store. When it is cut, nothing gets through: the process is as good as dead."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.cut = False
-
-    def __getattr__(self, name: str) -> Any:
-        if self.cut and name != "watch":
-            raise StorageUnreachable
-        return getattr(self.kernel, name)
 
 
 def _ignore(digests: Iterable[bytes]) -> None:
@@ -58,7 +46,7 @@ class Stage:
         self.url = url
         self._stack = AsyncExitStack()
         self._shared: Kernel | None = None  # a store in memory can't be opened twice
-        self.lines: dict[TaskEngine, Line] = {}
+        self.lines: dict[TaskEngine, KernelLink] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -87,7 +75,7 @@ class Stage:
     ) -> TaskEngine:
         """A process with this worker, until the end of the test."""
         given.setdefault("drain_seconds", 0.0)
-        line = Line(await self.kernel(url))
+        line = KernelLink(await self.kernel(url))
         engine = TaskEngine(
             cast("Kernel", line), worker, settings=TaskSettings(**given), hooks=hooks, dependencies=dependencies
         )
@@ -135,15 +123,22 @@ async def ask(engine: TaskEngine, text: str = "Hello", *, who: Principal = ANONY
     return await answer(engine, sent)
 
 
+def seen_by(engine: TaskEngine, sent: Sent) -> Sent:
+    """What another process has sent, for a process that looks through its own connection."""
+    scope = engine.kernel.scoped(sent.task.scope.partition)
+    return replace(sent, task=replace(sent.task, scope=scope))
+
+
 async def answer(engine: TaskEngine, sent: Sent, *, seconds: float = 20.0) -> Task:
-    return await look(engine, await engine.tasks.settled(sent, seconds=seconds))
+    return await look(engine, await engine.tasks.settled(seen_by(engine, sent), seconds=seconds))
 
 
 async def look(engine: TaskEngine, task: StoredTask | str, **more: Any) -> Task:
     """The task as its client sees it, read from the store."""
     task_id = task if isinstance(task, str) else task.record.task_id
-    partition = ANONYMOUS.partition if isinstance(task, str) else task.partition
-    return await engine.store.task(await engine.store.load(partition, task_id), **more)
+    partition = ANONYMOUS.partition if isinstance(task, str) else task.scope.partition
+    scope = engine.kernel.scoped(partition)
+    return await engine.store.task(await engine.store.load(scope, task_id), **more)
 
 
 async def log(engine: TaskEngine, task_id: str, partition: str = ANONYMOUS.partition) -> list[Entry]:
@@ -173,7 +168,7 @@ async def one_end(engine: TaskEngine, task_id: str, partition: str = ANONYMOUS.p
 
     The log is dense and has one terminal event, which is the last; record, log and list agree; no work is left.
     """
-    task = await engine.store.load(partition, task_id)
+    task = await engine.store.load(engine.kernel.scoped(partition), task_id)
     way = await states(engine, task_id, partition)
     ends = [name for name in way if TaskState(name).terminal]
     assert len(ends) == 1, way

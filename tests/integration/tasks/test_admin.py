@@ -58,9 +58,9 @@ async def bury(client: TaskEngine, principal: Principal) -> str:
 
 async def test_a_dead_letter_tells_whose_it_is_and_why(client: TaskEngine) -> None:
     task_id = await bury(client, ADA)
-    [letter] = (await dead_letters(client.store, ADA.partition)).letters
+    [letter] = (await dead_letters(client.store, client.tasks.scope(ADA))).letters
     assert (letter.task_id, letter.reason, letter.principal) == (task_id, EXHAUSTED, ADA)
-    found = await report(client.store, ADA.partition, task_id)
+    found = await report(client.store, client.tasks.scope(ADA), task_id)
     assert found.item is not None
     assert found.item.state == "dead"
 
@@ -70,7 +70,7 @@ async def test_requeue_makes_one_new_task(client: TaskEngine, kernel: Kernel) ->
     old = await bury(client, ADA)
     sent = await asyncio.gather(*(client.tasks.requeue(old, ADA) for _ in range(8)))
     [new] = {each.task.record.task_id for each in sent}
-    assert (await dead_letters(client.store, ADA.partition)).letters == ()
+    assert (await dead_letters(client.store, client.tasks.scope(ADA))).letters == ()
 
     async with TaskEngine(kernel, worker, settings=QUICK):
         task = await client.tasks.settled(sent[0])
@@ -113,6 +113,6 @@ async def test_nobody_requeues_or_drops_what_is_anothers(client: TaskEngine) -> 
     task_id = await bury(client, ADA)
     with pytest.raises(TaskNotFoundError):
         await client.tasks.requeue(task_id)
-    assert not await drop(client.store, ANONYMOUS.partition, task_id)
-    assert await drop(client.store, ADA.partition, task_id)
-    assert not await drop(client.store, ADA.partition, task_id)
+    assert not await drop(client.tasks.scope(ANONYMOUS), task_id)
+    assert await drop(client.tasks.scope(ADA), task_id)
+    assert not await drop(client.tasks.scope(ADA), task_id)

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from keelbolt.auth import ANONYMOUS
 from keelbolt.errors import InvalidValue, TaskNotCancelableError, TaskTerminalStateError, TurnEnded
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskContext, TaskEngine
@@ -239,7 +240,7 @@ async def test_a_process_that_does_not_react_loses_the_task(stage: Stage) -> Non
     front = await stage.engine(cancel_seconds=0.2)
     with at_most(10.0):
         assert (await front.tasks.cancel(task_id)).view.state is TaskState.canceled
-    item = await front.kernel.work(sent.task.partition, QUEUE, task_id)
+    item = await front.tasks.scope(ANONYMOUS).work(QUEUE, task_id)
     assert item is not None  # the next process cleans up: see test_late_cleanup.py
     assert item.holder is None
     assert (await states(front, task_id))[-2:] == ["working", "canceled"]

@@ -193,12 +193,12 @@ async def test_a_slow_reader(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
     async with aclosing(engine.tasks.follow(task_id, after=0)) as followed:
         seen.append(await anext(followed))
         assert (await answer(engine, sent)).status.state is TaskState.completed  # the producer did not wait for it
-        feed = engine.events.feed(PARTITION, task_id)
+        feed = engine.events.feed(engine.kernel.scoped(PARTITION), task_id)
         assert feed is not None
         assert len(feed._ring) <= 10
         seen += [event async for event in followed]
     assert told(seen) == told(await log(engine, task_id))
-    assert engine.events.feed(PARTITION, task_id) is None  # nothing is left when nobody reads
+    assert engine.events.feed(engine.kernel.scoped(PARTITION), task_id) is None  # nothing is left when nobody reads
 
 
 async def test_a_follower_that_leaves(stage: Stage) -> None:
@@ -245,8 +245,8 @@ async def test_lost_hints_of_an_erased_task(stage: Stage) -> None:
     stage.deafen(other)
     task_id = (await ask(engine)).id
     following = asyncio.create_task(follow(other, task_id))
-    await until(lambda: other.events.feed(PARTITION, task_id) is not None)
-    assert await erase_task(engine.store, PARTITION, task_id)
+    await until(lambda: other.events.feed(other.kernel.scoped(PARTITION), task_id) is not None)
+    assert await erase_task(engine.store, engine.kernel.scoped(PARTITION), task_id)
     with pytest.raises(TaskNotFoundError):
         await following
 
@@ -257,7 +257,11 @@ async def test_idle_followers_read_nothing(stage: Stage) -> None:
     other = await stage.engine()
     sent = await engine.tasks.send(message())
     following = [asyncio.create_task(follow(each, sent.task.record.task_id)) for each in (engine, other)]
-    await until(lambda: all(each.events.feed(PARTITION, sent.task.record.task_id) for each in (engine, other)))
+    await until(
+        lambda: all(
+            each.events.feed(each.kernel.scoped(PARTITION), sent.task.record.task_id) for each in (engine, other)
+        )
+    )
     await asyncio.sleep(2.5)  # what the start left to do
     with counted_reads(engine, other) as reads:
         await asyncio.sleep(2.5)

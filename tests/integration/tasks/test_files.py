@@ -15,7 +15,7 @@ from keelbolt.tasks import Envelope, Sent, TaskContext
 from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.files import TaskFile, keep_file, open_file
-from tests.integration.tasks.stage import Stage, message
+from tests.integration.tasks.stage import Stage, message, seen_by
 
 LARGE = bytes(range(256)) * 3000
 ADA, BOB = Principal("ada"), Principal("bob")
@@ -36,18 +36,18 @@ async def test_a_file_stays_as_long_as_its_tasks(stage: Stage) -> None:
         task = await engine.store.task(await engine.tasks.settled(sent))
         tasks.append(task.id)
         digest = (task.artifacts[0].parts[0].url or "").rpartition("/")[2]
-        found = await open_file(kernel, ADA.partition, task.id, digest)
+        found = await open_file(kernel.scoped(ADA.partition), task.id, digest)
         assert found is not None
         file, reader = found
         assert file == TaskFile(task.id, digest, len(LARGE), "image/png", "a.png")
         assert await reader.read() == LARGE
-        assert await open_file(kernel, BOB.partition, task.id, digest) is None
-        assert await open_file(kernel, ADA.partition, "another", digest) is None
-    await erase_task(engine.store, ADA.partition, tasks[0])
-    assert await open_file(kernel, ADA.partition, tasks[0], digest) is None
-    assert await open_file(kernel, ADA.partition, tasks[1], digest) is not None  # which holds it still
-    await erase_task(engine.store, ADA.partition, tasks[1])
-    assert await open_file(kernel, ADA.partition, tasks[1], digest) is None
+        assert await open_file(kernel.scoped(BOB.partition), task.id, digest) is None
+        assert await open_file(kernel.scoped(ADA.partition), "another", digest) is None
+    await erase_task(engine.store, engine.tasks.scope(ADA), tasks[0])
+    assert await open_file(kernel.scoped(ADA.partition), tasks[0], digest) is None
+    assert await open_file(kernel.scoped(ADA.partition), tasks[1], digest) is not None  # which holds it still
+    await erase_task(engine.store, engine.tasks.scope(ADA), tasks[1])
+    assert await open_file(kernel.scoped(ADA.partition), tasks[1], digest) is None
 
 
 async def test_files_of_an_interrupted_erasure_are_let_go(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,10 +68,10 @@ async def test_files_of_an_interrupted_erasure_are_let_go(stage: Stage, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(kernel, "commit", once)
         with pytest.raises(SystemError):
-            await erase_task(engine.store, ADA.partition, task.id)
-    assert await engine.store.find(ADA.partition, task.id) is None
+            await erase_task(engine.store, engine.tasks.scope(ADA), task.id)
+    assert await engine.store.find(engine.tasks.scope(ADA), task.id) is None
     assert await resume_erasures(kernel) == 1
-    assert await open_file(kernel, ADA.partition, task.id, digest) is None
+    assert await open_file(kernel.scoped(ADA.partition), task.id, digest) is None
     assert await resume_erasures(kernel) == 0
 
 
@@ -94,9 +94,9 @@ async def test_who_lost_the_task_keeps_no_file(stage: Stage) -> None:
     fences = held[0]._run.fence()
     await stage.crash(first)
     second = await stage.engine(worker)
-    await second.tasks.settled(Sent(sent.task))
+    await second.tasks.settled(seen_by(second, Sent(sent.task)))
     with pytest.raises(CommitRefused):
-        await keep_file(second.kernel, ADA.partition, sent.task.record.task_id, b"late", *fences)
+        await keep_file(second.kernel.scoped(ADA.partition), sent.task.record.task_id, b"late", *fences)
 
 
 async def test_the_task_of_a_context_that_waits_is_found(stage: Stage) -> None:

@@ -185,7 +185,7 @@ async def test_a_cleanup_that_kills_its_process_is_given_up(stage: Stage) -> Non
     last = await stage.engine(booking.handle)
 
     async def letters() -> list[str]:
-        return [letter.reason for letter in (await dead_letters(last.store, PARTITION)).letters]
+        return [letter.reason for letter in (await dead_letters(last.store, last.kernel.scoped(PARTITION))).letters]
 
     await until(letters)
     assert await letters() == ["The task was canceled. Its worker could not clean up: the process died each time."]
@@ -261,7 +261,7 @@ async def test_a_log_that_was_trimmed_before_the_cleanup(stage: Stage) -> None:
     booking = Booking()
     client, task_id = await lost(stage, booking)
     await client.tasks.cancel(task_id)
-    assert await trim_log(client.store, PARTITION, task_id)
+    assert await trim_log(client.store, client.kernel.scoped(PARTITION), task_id)
     second = await stage.engine(booking.handle)
     await cleaned(second, task_id)
     assert (booking.calls, booking.booked, booking.undone) == (2, 1, [{}])

@@ -230,7 +230,7 @@ async def test_an_erased_task_leaves_its_keys(stage: Stage) -> None:
     task = await answer(engine, await engine.tasks.send(first, Envelope(ADA, key="k")))
     follow = follow.model_copy(update={"task_id": task.id})
     await answer(engine, await engine.tasks.send(follow, Envelope(ADA, key="l")))
-    assert await erase_task(engine.store, ADA.partition, task.id)
+    assert await erase_task(engine.store, engine.tasks.scope(ADA), task.id)
     query = Query(SENDS, {"task": task.id})
     assert (await engine.kernel.find(ADA.partition, query)).records == ()
     again = await engine.tasks.send(first, Envelope(ADA, key="k"))

@@ -381,7 +381,7 @@ class OneTask(RuleBasedStateMachine):
     async def _compare_log(self) -> None:
         state = await self.front.kernel.log_state(PARTITION, EVENTS, self.task_id)
         assert self.cut_ends + await self._ends(state.head) == int(self.model.state.terminal)
-        record = await self.front.store.record(PARTITION, self.task_id)
+        record = await self.front.store.record(self.front.kernel.scoped(PARTITION), self.task_id)
         assert record is not None
         assert record.state is self.model.state
 

@@ -260,7 +260,7 @@ async def test_a_cancel_that_the_lost_attempt_did_not_notice_is_passed_on(one_cl
         await agent.until(lambda: any(body.get("result", {}).get("task") for _, body in agent.events if "step" in body))
         process = agent._process
         assert process is not None
-        process.dead = True  # it writes nothing more, and does not see the cancel
+        process.cut = True  # it writes nothing more, and does not see the cancel
         cancelling = asyncio.create_task(agent.cancel())
         await asyncio.sleep(0.1)
         await agent.crash(wait=False)

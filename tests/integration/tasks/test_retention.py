@@ -85,7 +85,7 @@ async def running(engine: TaskEngine) -> StoredTask:
 
 
 async def there(engine: TaskEngine, *tasks: StoredTask) -> list[bool]:
-    return [await engine.store.find(task.partition, task.record.task_id) is not None for task in tasks]
+    return [await engine.store.find(task.scope, task.record.task_id) is not None for task in tasks]
 
 
 async def assert_nothing_left(kernel: Kernel) -> None:
@@ -167,10 +167,12 @@ async def test_several_processes_sweep_at_once(engine: TaskEngine, clock: FakeCl
 async def test_a_task_that_was_answered_meanwhile_stays(engine: TaskEngine) -> None:
     """Between finding it and erasing it, its user may come back."""
     task = await ended(engine, "ask")
-    found = await engine.store.load(ME, task.record.task_id)
+    found = await engine.store.load(engine.kernel.scoped(ME), task.record.task_id)
     sent = await engine.tasks.send(message("one", task_id=task.record.task_id))
     await engine.tasks.settled(sent)
-    assert not await erase_task(engine.store, ME, task.record.task_id, version=found.record.version)
+    assert not await erase_task(
+        engine.store, engine.kernel.scoped(ME), task.record.task_id, version=found.record.version
+    )
     assert await there(engine, task) == [True]
 
 
@@ -192,14 +194,14 @@ async def test_a_trimmed_task_is_whole(engine: TaskEngine, clock: FakeClock, tex
     """Its log is gone, and it is the same task to the byte."""
     task = await ended(engine, text)
     task_id = task.record.task_id
-    before = await engine.store.task_json(await engine.store.load(ME, task_id))
+    before = await engine.store.task_json(await engine.store.load(engine.kernel.scoped(ME), task_id))
     clock.advance(hours(2))
     assert await sweep(engine.store, RetentionPolicy(log=hours(1)), dry=True) == Removed(logs=1)
     assert await sweep(engine.store, RetentionPolicy(log=hours(1))) == Removed(logs=1)
 
     log = await engine.kernel.log_state(ME, EVENTS, task_id)
     assert log.floor == log.head == task.version
-    after = await engine.store.load(ME, task_id)
+    after = await engine.store.load(engine.kernel.scoped(ME), task_id)
     assert await engine.store.task_json(after) == before
     assert after.version == task.version
     assert await sweep(engine.store, RetentionPolicy(log=hours(1))) == Removed()
@@ -281,8 +283,8 @@ async def test_erased_is_like_never_sent(engine: TaskEngine) -> None:
     words = message("one")
     first = (await engine.tasks.send(words)).task.record.task_id
     await engine.tasks.settled(await engine.tasks.send(words))
-    assert await erase_task(engine.store, ME, first)
-    assert not await erase_task(engine.store, ME, first)
+    assert await erase_task(engine.store, engine.kernel.scoped(ME), first)
+    assert not await erase_task(engine.store, engine.kernel.scoped(ME), first)
     with pytest.raises(TaskNotFoundError):
         await engine.tasks.load(first)
     again = await engine.tasks.send(words)
@@ -299,7 +301,7 @@ async def test_whoever_runs_an_erased_task_is_fenced_off(engine: TaskEngine, ker
     task_id = task.record.task_id
     follower = engine.tasks.follow(task_id)
     await anext(follower)
-    assert await erase_task(engine.store, ME, task_id)
+    assert await erase_task(engine.store, engine.kernel.scoped(ME), task_id)
     async with asyncio.timeout(5):
         with contextlib.suppress(TaskNotFoundError):
             async for _ in follower:
@@ -314,7 +316,7 @@ async def test_whoever_runs_an_erased_task_is_fenced_off(engine: TaskEngine, ker
 async def test_a_message_that_still_waits_is_forgotten_too(engine: TaskEngine, kernel: Kernel) -> None:
     task = await running(engine)
     await engine.tasks.send(message("and this", task_id=task.record.task_id))
-    await erase_task(engine.store, ME, task.record.task_id)
+    await erase_task(engine.store, engine.kernel.scoped(ME), task.record.task_id)
     await assert_nothing_left(kernel)
 
 
@@ -323,9 +325,9 @@ async def test_where_to_tell_about_a_task_is_forgotten_with_it(engine: TaskEngin
     for task_id in (task.record.task_id, other.record.task_id):
         for number in range(3):
             await kernel.commit(ME, Insert(PUSH_CONFIGS, f"{task_id}/{number}", b"{}", {"task": task_id}))
-    await erase_task(engine.store, ME, task.record.task_id)
+    await erase_task(engine.store, engine.kernel.scoped(ME), task.record.task_id)
     assert (await kernel.stats()).records[PUSH_CONFIGS] == 3
-    await erase_task(engine.store, ME, other.record.task_id)
+    await erase_task(engine.store, engine.kernel.scoped(ME), other.record.task_id)
     await assert_nothing_left(kernel)
 
 
@@ -333,9 +335,9 @@ async def test_erase_by_context_and_by_owner(engine: TaskEngine, kernel: Kernel)
     """What belongs to others stays, whatever its context is called."""
     mine = [await ended(engine, "one", context=context, owner="ada") for context in ("a", "a", "b")]
     other = await ended(engine, "one", context="a", owner="bob")
-    assert await erase_context(engine.store, "ada", "a") == 2
+    assert await erase_context(engine.kernel.scoped("ada"), "a") == 2
     assert await there(engine, *mine, other) == [False, False, True, True]
-    assert await erase_owner(engine.store, "ada") == 1
+    assert await erase_owner(engine.kernel.scoped("ada")) == 1
     assert await there(engine, *mine, other) == [False, False, False, True]
     assert await kernel.get("ada", CONTEXTS, "b") is None
     assert await kernel.get("bob", CONTEXTS, "a") is not None
@@ -363,7 +365,7 @@ async def test_an_interrupted_erasure_is_finished(
     with monkeypatch.context() as patched:
         patched.setattr(kernel, "commit", once)
         with pytest.raises(SystemError):
-            await erase_task(engine.store, ME, task.record.task_id)
+            await erase_task(engine.store, engine.kernel.scoped(ME), task.record.task_id)
     assert await there(engine, task) == [False]
     assert (await kernel.stats()).records["task_segments"] > 0
 

@@ -21,10 +21,10 @@ from keelbolt.tasks import ear as ear_module
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.run_state import Stop
 from keelbolt.tasks.runner import EXHAUSTED
+from keelbolt.testing.link import KernelLink
 from keelbolt.testing.postgres import PostgresServer
 from keelbolt.testing.proxy import Proxy
 from tests.integration.tasks.stage import (
-    Line,
     Stage,
     answer,
     ask,
@@ -521,7 +521,7 @@ async def test_drain_of_a_stubborn_worker(memory: Stage, monkeypatch: pytest.Mon
 async def test_a_process_ends_though_the_store_does_not_answer(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Giving up the lease is a courtesy: a store that is silent does not keep the process from ending."""
     monkeypatch.setattr(lease_module, "RETIRE_SECONDS", 0.1)
-    line = Line(await memory.kernel())
+    line = KernelLink(await memory.kernel())
     with at_most(2.0):
         async with TaskEngine(cast("Kernel", line), echo):
             line.retire = lambda _: asyncio.sleep(60)  # type: ignore[attr-defined]

@@ -80,9 +80,10 @@ async def test_the_worker_stops_and_nothing_follows_the_end(
         await until(lambda: not runner.runs)
         await asyncio.sleep(0.1)
     assert await storage.get_version(task_id) == version
-    assert await other.kernel.work(sent.task.partition, QUEUE, task_id) is None
+    scope = other.kernel.scoped(sent.task.scope.partition)
+    assert await scope.work(QUEUE, task_id) is None
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
     if how == "delete":
-        assert (await other.kernel.log_state(sent.task.partition, EVENTS, task_id)).head == 0
+        assert (await scope.log_state(EVENTS, task_id)).head == 0
     else:
         assert how.upper().encode() in (await log(other, task_id))[-1].data

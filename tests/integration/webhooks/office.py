@@ -16,11 +16,12 @@ from keelbolt.tasks.families import WEBHOOKS
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.store import TaskStore
+from keelbolt.testing.link import KernelLink
 from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.cursor import Cursor
 from keelbolt.webhooks.delivery import Deliverer, DeliverySettings
 from keelbolt.webhooks.post import Poster
-from tests.integration.tasks.stage import Line, Stage, log, message, until
+from tests.integration.tasks.stage import Stage, log, message, until
 from tests.integration.webhooks.receiver import Receiver
 
 PARTITION = ANONYMOUS.partition
@@ -33,13 +34,14 @@ class Office:
         self._stage = Stage(url)
         self._stack = AsyncExitStack()
         self._steps: dict[str, asyncio.Semaphore] = {}
-        self.lines: dict[Deliverer, Line] = {}
+        self.lines: dict[Deliverer, KernelLink] = {}
         self.engine: TaskEngine
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._stage)
         self.engine = await self._stage.engine(self._worker)
-        self.configs = PushConfigs(self.engine.kernel, loopback=True)
+        self.configs = PushConfigs(loopback=True)
+        self.scope = self.engine.kernel.scoped(PARTITION)
         return self
 
     async def __aexit__(
@@ -90,7 +92,7 @@ class Office:
         seconds = given.pop("seconds", 5.0)
         more = {name: given.pop(name) for name in ("key", "metrics") if name in given}
         given.setdefault("heartbeat_seconds", 1.0)
-        line = Line(await self._stage.kernel())
+        line = KernelLink(await self._stage.kernel())
         poster = Poster(loopback=True, seconds=seconds)
         store = TaskStore(cast("Kernel", line))
         deliverer = Deliverer(store, poster, settings=DeliverySettings(**given), **more)
@@ -125,7 +127,7 @@ class Office:
         ]
 
     async def cursor(self, task_id: str, config_id: str) -> Cursor:
-        [found] = await self.configs.cursors(PARTITION, task_id, [config_id])
+        [found] = await self.configs.cursors(self.scope, task_id, [config_id])
         return found
 
     async def work(self, task_id: str, config_id: str) -> str | None:

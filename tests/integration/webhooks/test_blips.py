@@ -10,7 +10,7 @@ import pytest
 from keelbolt.errors import StorageUnreachable
 from keelbolt.protocol.requests import PushConfig
 from keelbolt.protocol.types import Message, Part, Role
-from keelbolt.storage import Put, Trim, open_storage
+from keelbolt.storage import Put, Scope, Trim, open_storage
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine
 from keelbolt.tasks.store import snapshot_operations
 from keelbolt.tasks.sweep import trim_log
@@ -39,12 +39,12 @@ async def worker(ctx: TaskContext) -> None:
     await ctx.complete("done")
 
 
-async def ended(engine: TaskEngine) -> tuple[str, str]:
+async def ended(engine: TaskEngine) -> tuple[Scope, str]:
     """A task that ended, with a webhook that has heard nothing of it."""
-    push = PushConfigs(engine.kernel).new(PushConfig(id="c", url="https://example.org/x"))
+    push = PushConfigs().new(PushConfig(id="c", url="https://example.org/x"))
     message = Message(message_id="m", role=Role.user, parts=[Part(text="hi")])
     task = await engine.tasks.settled(await engine.tasks.send(message, Envelope(push=push)))
-    return task.partition, task.task_id
+    return task.scope, task.task_id
 
 
 async def until(engine: TaskEngine, box: Box, last: int) -> None:
@@ -56,23 +56,22 @@ async def until(engine: TaskEngine, box: Box, last: int) -> None:
 async def test_the_log_is_kept_until_every_webhook_has_heard_it() -> None:
     """Retention does not take away what somebody has still to be told."""
     async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
-        partition, task_id = await ended(engine)
-        assert not await trim_log(engine.store, partition, task_id)
+        scope, task_id = await ended(engine)
+        assert not await trim_log(engine.store, scope, task_id)
         box = Box()
         deliverer = Deliverer(engine.store, box)
         await deliverer.start()
         await until(engine, box, (await engine.tasks.load(task_id)).version)
         await deliverer.stop()
-        assert await trim_log(engine.store, partition, task_id)
+        assert await trim_log(engine.store, scope, task_id)
 
 
 async def test_a_webhook_below_the_floor_hears_how_the_task_stands() -> None:
     """Whose cursor lies below what is kept hears the status, never silence."""
     async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
-        partition, task_id = await ended(engine)
+        scope, task_id = await ended(engine)
         task = await engine.tasks.load(task_id)
-        await kernel.commit(
-            partition,
+        await scope.commit(
             *snapshot_operations(task.view),
             Trim("task_events", task_id, task.version),
             Put("task_push_cursors", f"{task_id}/c", Cursor(1).json()),

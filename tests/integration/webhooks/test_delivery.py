@@ -57,7 +57,7 @@ async def test_a_config_that_is_made_while_the_task_runs_is_told_what_follows(
 
     await until(lambda: chunks(1))
     before = (await office.wire(task_id))[-1].seq
-    await office.configs.create(PARTITION, task_id, PushConfig(id="c", url=receiver.url))
+    await office.configs.create(office.scope, task_id, PushConfig(id="c", url=receiver.url))
     steps.release()
     await until(lambda: len(receiver.arrivals) == 1)  # while the task still runs
     assert "artifactUpdate" in receiver.arrivals[0].json
@@ -132,7 +132,7 @@ async def test_two_processes_deliver_in_order(office: Office, receiver: Receiver
         sent = []
         for _ in range(8):
             sent.append(await office.send("slowly 3", PushConfig(id="a", url=receiver.url)))
-            await office.configs.create(PARTITION, sent[-1].task.task_id, PushConfig(id="b", url=other.url), after=0)
+            await office.configs.create(office.scope, sent[-1].task.task_id, PushConfig(id="b", url=other.url), after=0)
         for each in sent:
             for _ in range(3):
                 office.steps(each.task.record.turn.message_id).release()
@@ -210,13 +210,13 @@ async def test_410_ends_it_and_a_replay_begins_it_again(office: Office, receiver
 
     receiver.arrivals.clear()
     receiver.answering = Receiver().answering
-    await office.configs.replay(PARTITION, task_id, "c")
+    await office.configs.replay(office.scope, task_id, "c")
     await office.told(receiver, task_id)
     wanted = [entry.seq for entry in await office.wire(task_id)]
     assert receiver.seqs() == wanted
     await office.idle(task_id, "c")
 
-    await office.configs.replay(PARTITION, task_id, "c", after=wanted[0])
+    await office.configs.replay(office.scope, task_id, "c", after=wanted[0])
     await until(lambda: receiver.seqs() == [*wanted, *wanted[1:]])
     ids = [arrival.id for arrival in receiver.arrivals]
     assert len(set(ids)) == len(wanted)
@@ -239,7 +239,7 @@ async def test_a_new_config_in_the_place_of_one_given_up_is_told_the_rest(office
     task_id = await office.finished(await office.send("chunks 1", PushConfig(id="c", url=receiver.url)))
     await office.idle(task_id, "c")
     async with receiving() as other:
-        await office.configs.create(PARTITION, task_id, PushConfig(id="c", url=other.url))
+        await office.configs.create(office.scope, task_id, PushConfig(id="c", url=other.url))
         await office.told(other, task_id)
         assert other.seqs() == [entry.seq for entry in await office.wire(task_id)]
 
@@ -253,7 +253,7 @@ async def test_a_config_that_is_replaced_while_it_is_told_goes_on_at_the_new_add
 
         async def second(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
             if len(receiver.arrivals) == 1:
-                await office.configs.create(PARTITION, sent.task.task_id, PushConfig(id="c", url=other.url))
+                await office.configs.create(office.scope, sent.task.task_id, PushConfig(id="c", url=other.url))
                 replaced.set()
             return OK
 
@@ -276,7 +276,7 @@ async def test_a_deleted_config_is_told_nothing_more(office: Office, receiver: R
 
     async def second(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
         if len(receiver.arrivals) == 1:
-            await office.configs.delete(PARTITION, sent.task.task_id, "c")
+            await office.configs.delete(office.scope, sent.task.task_id, "c")
             deleted.set()
         return OK
 
@@ -292,9 +292,9 @@ async def test_a_deleted_config_is_told_nothing_more(office: Office, receiver: R
     assert len(receiver.arrivals) <= 3
     assert await office.work(sent.task.task_id, "c") is None
     with pytest.raises(TaskNotFoundError):
-        await office.configs.get(PARTITION, sent.task.task_id, "c")
+        await office.configs.get(office.scope, sent.task.task_id, "c")
     with pytest.raises(TaskNotFoundError):
-        await office.configs.replay(PARTITION, sent.task.task_id, "c")
+        await office.configs.replay(office.scope, sent.task.task_id, "c")
 
 
 async def test_an_erased_task_leaves_nothing_of_its_webhooks(office: Office, receiver: Receiver) -> None:
@@ -305,7 +305,7 @@ async def test_an_erased_task_leaves_nothing_of_its_webhooks(office: Office, rec
 
         async def second(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
             if len(receiver.arrivals) == 1:
-                await erase_task(office.engine.store, PARTITION, task_id)
+                await erase_task(office.engine.store, office.engine.kernel.scoped(PARTITION), task_id)
                 erased.set()
             return OK
 
@@ -314,7 +314,7 @@ async def test_an_erased_task_leaves_nothing_of_its_webhooks(office: Office, rec
         deliverer = await office.deliverer()
         await office.idle(task_id, "a")
         receiver.answering = second
-        await office.configs.create(PARTITION, task_id, PushConfig(id="b", url=receiver.url), after=0)
+        await office.configs.create(office.scope, task_id, PushConfig(id="b", url=receiver.url), after=0)
         await asyncio.wait_for(erased.wait(), 20)
         await office.idle(task_id, "b")
         await deliverer.stop()
@@ -325,3 +325,14 @@ async def test_an_erased_task_leaves_nothing_of_its_webhooks(office: Office, rec
         assert await kernel.get(PARTITION, PUSH_CURSORS, push_key(task_id, config)) is None
         assert await kernel.work(PARTITION, WEBHOOKS, push_key(task_id, config)) is None
     assert len(receiver.arrivals) <= 3
+
+
+async def test_an_outage_is_logged_once(quiet_office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    deliverer = await quiet_office.deliverer()
+    line = quiet_office.lines[deliverer]
+    line.cut = True
+    await asyncio.sleep(0.3)  # ten claims
+    line.cut = False
+    await until(lambda: "storage found" in caplog.text)
+    said = [record.getMessage() for record in caplog.records if record.name == "keelbolt.webhooks"]
+    assert [words.partition(":")[0] for words in said] == ["storage lost", "storage found"]

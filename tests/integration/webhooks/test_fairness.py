@@ -11,7 +11,7 @@ from keelbolt.protocol.requests import PushConfig
 from keelbolt.webhooks import cursor
 from keelbolt.webhooks.receivers import EACH, Receivers
 from tests.integration.tasks.stage import until
-from tests.integration.webhooks.office import PARTITION, Office
+from tests.integration.webhooks.office import Office
 from tests.integration.webhooks.receiver import OK, Arrival, Receiver, receiving
 
 SLOTS = EACH + 4
@@ -123,7 +123,7 @@ async def test_a_replay_is_heard_by_one_that_waits_for_its_next_try(
     task_id = await office.finished(sent)
     await until(lambda: deliverer._held == 1)  # woken by the new events, and not due
     receiver.answering = Receiver().answering
-    await office.configs.replay(PARTITION, task_id, "c")
+    await office.configs.replay(office.scope, task_id, "c")
     await office.told(receiver, task_id)
     await office.idle(task_id, "c")
     assert receiver.first_seqs() == [entry.seq for entry in await office.wire(task_id)]

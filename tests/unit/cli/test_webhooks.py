@@ -29,7 +29,7 @@ async def tasks(url: str) -> list[str]:
     """A task of nobody with two webhooks, one of them given up; a task of Ada with one that was given up."""
     ids = []
     async with open_storage(url) as kernel, TaskEngine(kernel, worker) as engine:
-        configs = PushConfigs(kernel)
+        configs = PushConfigs()
         for number, who in enumerate((ANONYMOUS, ADA)):
             secret = Authentication(scheme="Bearer", credentials="hidden")
             config = PushConfig(id="a", url="https://hook.example/a", token="hidden", authentication=secret)
@@ -39,7 +39,7 @@ async def tasks(url: str) -> list[str]:
             failed = Cursor(1, error="HTTP 410", failures=1, since=1000.0, status="failed", tried_at=1001.0, code=410)
             await kernel.commit(who.partition, Put(PUSH_CURSORS, push_key(task_id, "a"), failed.json()))
             ids.append(task_id)
-        await configs.create(ANONYMOUS.partition, ids[0], PushConfig(id="b", url="https://hook.example/b"))
+        await configs.create(engine.tasks.scope(ANONYMOUS), ids[0], PushConfig(id="b", url="https://hook.example/b"))
     return ids
 
 
@@ -58,7 +58,7 @@ def cursor(url: str, who: Principal, task_id: str, config: str) -> tuple[Cursor,
 
     async def look() -> tuple[Cursor, str | None]:
         async with open_storage(url) as kernel, TaskEngine(kernel) as engine:
-            [found] = await PushConfigs(engine.kernel).cursors(who.partition, task_id, [config])
+            [found] = await PushConfigs().cursors(engine.tasks.scope(who), task_id, [config])
             item = await kernel.work(who.partition, WEBHOOKS, push_key(task_id, config))
             return found, item.state if item is not None else None
 

@@ -9,7 +9,7 @@ import pytest
 
 from keelbolt.errors import StorageUnreachable, TaskNotAcceptingMessagesError
 from keelbolt.protocol.types import Message, Part, Role
-from keelbolt.storage import Patch, open_storage
+from keelbolt.storage import Patch, Scope, open_storage
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskState, intake, run_state
 from keelbolt.tasks import run as run_module
 from keelbolt.tasks import runner as runner_module
@@ -33,16 +33,16 @@ async def test_a_refused_end_whose_reading_fails_is_written_later(monkeypatch: p
 
     async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
         sent = await engine.tasks.send(message())
-        partition, task_id = sent.task.partition, sent.task.task_id
-        await kernel.commit(partition, Patch("tasks", task_id, {"push": '["c"]'}))  # the record moves on
+        scope, task_id = sent.task.scope, sent.task.task_id
+        await scope.commit(Patch("tasks", task_id, {"push": '["c"]'}))  # the record moves on
         load, failed = engine.store.load, False
 
-        async def flaky(partition: str, task_id: str) -> StoredTask:
+        async def flaky(scope: Scope, task_id: str) -> StoredTask:
             nonlocal failed
             if not failed:
                 failed = True
                 raise StorageUnreachable("blip")
-            return await load(partition, task_id)
+            return await load(scope, task_id)
 
         monkeypatch.setattr(engine.store, "load", flaky)
         go.set()
@@ -142,7 +142,7 @@ async def test_a_finished_stream_is_put_together(monkeypatch: pytest.MonkeyPatch
             sent = await engine.tasks.send(message())
             await engine.tasks.settled(sent)
         loaded = await engine.tasks.load(sent.task.task_id)
-        assert await kernel.get(loaded.partition, "task_snapshots", loaded.task_id) is not None
+        assert await loaded.scope.get("task_snapshots", loaded.task_id) is not None
         assert len((await engine.store.task(loaded)).artifacts[0].parts) == 100
 
 

@@ -24,7 +24,7 @@ async def kernel() -> AsyncIterator[Kernel]:
 
 
 def conversation(kernel: Kernel, context_id: str = "c", partition: str = "p") -> Conversation:
-    return Conversation(kernel, partition, context_id, tuple)
+    return Conversation(kernel.scoped(partition), context_id, tuple)
 
 
 @pytest.mark.parametrize("value", [{"a": [1]}, [], "", 0, False, 1.5, None])
@@ -100,7 +100,7 @@ async def test_an_unhandled_conflict_fails_the_task(stage: Stage) -> None:
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.load_context()
-        await conversation(ctx._run.store.kernel, ctx.context_id, ctx._run.partition).update("other")
+        await conversation(ctx._run.store.kernel, ctx.context_id, ctx._run.scope.partition).update("other")
         await ctx.update_context("mine")
 
     engine = await stage.engine(worker)

@@ -40,7 +40,7 @@ async def test_a_task_that_can_not_be_read_is_tried_so_often_and_then_given_up(
             task = await engine.tasks.settled(sent)
         assert task.state is TaskState.failed
         assert len(tried) == 3
-        [letter] = (await dead_letters(engine.store, sent.task.partition)).letters
+        [letter] = (await dead_letters(engine.store, sent.task.scope)).letters
         assert letter.reason == "a segment is damaged"
 
 

@@ -22,8 +22,8 @@ async def test_a_task_that_is_erased_meanwhile_is_not_there(monkeypatch: pytest.
     async with TaskEngine.on("memory:", worker) as engine:
         sent = await engine.tasks.send(message())
         await engine.tasks.settled(sent)
-        task = await engine.store.load(sent.task.partition, sent.task.task_id)
-        await erase_task(engine.store, task.partition, task.task_id)
+        task = await engine.store.load(sent.task.scope, sent.task.task_id)
+        await erase_task(engine.store, task.scope, task.task_id)
         reads = 0
         read_log = engine.kernel.read_log
 
@@ -35,4 +35,4 @@ async def test_a_task_that_is_erased_meanwhile_is_not_there(monkeypatch: pytest.
 
         monkeypatch.setattr(engine.kernel, "read_log", counted)
         with pytest.raises(TaskNotFoundError):
-            await forked(engine.store, task, task.version)
+            await forked(task, task.version)

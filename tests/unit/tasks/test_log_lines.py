@@ -46,15 +46,20 @@ async def test_an_outage_a_lost_lease_and_a_takeover(
             await until(lambda: lines(caplog, "lease lost"))
             await until(lambda: lines(caplog, "storage lost"))
             stage.lines[engine].cut = False
-            await until(lambda: lines(caplog, "storage found"))
+            await until(lambda: len(lines(caplog, "storage found")) == 2)
             await until(lambda: begun == [1, 2])
-    assert [line["level"] for line in lines(caplog, "storage lost")] == ["warning"]  # one line, not one per poll
+    lost = lines(caplog, "storage lost")  # one line each, not one per poll or heartbeat
+    assert sorted(line["message"].partition(" until")[0] for line in lost) == [
+        "storage lost: no task can be claimed",
+        "storage lost: the lease can't be renewed",
+    ]
+    assert {line["level"] for line in lost} == {"warning"}
     assert [line["level"] for line in lines(caplog, "lease lost")] == ["warning"]
-    assert [line["level"] for line in lines(caplog, "storage found")] == ["warning"]
+    assert [line["level"] for line in lines(caplog, "storage found")] == ["warning", "warning"]
     task, context = sent.task.record.task_id, sent.task.record.context_id
     fields = {"task": task, "context": context, "trace": TRACE, "pid": os.getpid(), "level": "warning"}
-    [lost], [taken] = lines(caplog, "lost its lease"), lines(caplog, "is taken over")
-    assert lost.items() >= (fields | {"attempt": 1}).items()
+    [left], [taken] = lines(caplog, "lost its lease"), lines(caplog, "is taken over")
+    assert left.items() >= (fields | {"attempt": 1}).items()
     assert taken.items() >= (fields | {"attempt": 2}).items()
 
 

@@ -311,7 +311,7 @@ async def test_the_limits_are_told_at_the_start(storage: Recorder, caplog: pytes
             with pytest.raises(UnsupportedOperationError, match="no list_tasks of its own"):
                 await engine.tasks.list(ListTasksQuery())
             with pytest.raises(UnsupportedOperationError, match="can't delete tasks"):
-                await erase_task(engine.store, task_partition(), task.id)
+                await erase_task(engine.store, engine.kernel.scoped(task_partition()), task.id)
             assert task.id in storage.tasks
 
 
@@ -364,7 +364,7 @@ async def test_optional_methods_are_used() -> None:
         assert (len(page.tasks), page.total_size) == (3, 3)
         with pytest.raises(UnsupportedOperationError, match="owners apart"):
             await engine.tasks.list(ListTasksQuery(), Principal("alice"))
-        assert await erase_task(engine.store, task_partition(), task.id)
+        assert await erase_task(engine.store, engine.kernel.scoped(task_partition()), task.id)
         assert len(storage.tasks) == 2
         with pytest.raises(TaskNotFoundError):
             await engine.tasks.load(task.id)

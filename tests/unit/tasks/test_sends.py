@@ -56,17 +56,17 @@ def test_every_text_has_a_name_of_its_own(one: str, other: str) -> None:
 async def repeats(kernel: Kernel, first: Send, second: Send) -> bool:
     if inserts := list(first.insert("task-1")):
         await kernel.commit("p", *inserts)
-    return await second.reached(kernel, "p") == "task-1"
+    return await second.reached(kernel.scoped("p")) == "task-1"
 
 
 async def test_the_same_message_of_a_known_caller_is_a_repeat(kernel: Kernel) -> None:
     """The commit of a repeat is refused, and it finds the first task; another owner's partition has none."""
     send = a_send()
-    assert await send.reached(kernel, "p") is None
+    assert await send.reached(kernel.scoped("p")) is None
     assert await repeats(kernel, send, a_send())
     with pytest.raises(CommitRefused):
         await kernel.commit("p", *a_send().insert("task-2"))
-    assert await send.reached(kernel, "other") is None
+    assert await send.reached(kernel.scoped("other")) is None
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ async def test_anything_else_is_a_new_message(kernel: Kernel, other: Send) -> No
     """With repeated_send="auto", the same message id with another body, task or context is no repeat and no error."""
     assert not await repeats(kernel, a_send(), other)
     await kernel.commit("p", *other.insert("task-2"))
-    assert await a_send().reached(kernel, "p") == "task-1"
-    assert await other.reached(kernel, "p") == "task-2"
+    assert await a_send().reached(kernel.scoped("p")) == "task-1"
+    assert await other.reached(kernel.scoped("p")) == "task-2"
 
 
 async def test_a_message_id_of_an_anonymous_caller_is_no_key(kernel: Kernel) -> None:
@@ -104,8 +104,8 @@ async def test_an_idempotency_key_is_a_key_for_every_caller(
     first = a_send(who=who, repeated=repeated, key="k")
     assert await repeats(kernel, first, a_send(who=who, repeated=repeated, key="k"))
     with pytest.raises(IdempotencyKeyReused):
-        await a_send("other", who=who, repeated=repeated, key="k", message_id="n").reached(kernel, "p")
-    found = await a_send(who=who, repeated=repeated, key="l").reached(kernel, "p")
+        await a_send("other", who=who, repeated=repeated, key="k", message_id="n").reached(kernel.scoped("p"))
+    found = await a_send(who=who, repeated=repeated, key="l").reached(kernel.scoped("p"))
     assert (found == "task-1") == (repeated == "same" or (repeated == "auto" and who is ADA))
 
 
@@ -114,7 +114,7 @@ async def test_same(kernel: Kernel) -> None:
     first = a_send(who=ANONYMOUS, repeated="same")
     assert await repeats(kernel, first, a_send(who=ANONYMOUS, repeated="same"))
     with pytest.raises(MessageReused):
-        await a_send("other", who=ANONYMOUS, repeated="same").reached(kernel, "p")
+        await a_send("other", who=ANONYMOUS, repeated="same").reached(kernel.scoped("p"))
 
 
 async def test_new(kernel: Kernel) -> None:

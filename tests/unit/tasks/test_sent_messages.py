@@ -16,7 +16,7 @@ async def test_ids_that_are_null_are_written_once() -> None:
     message = Message(message_id="1", role=Role.user, parts=[Part(text="Hello")], task_id=None, context_id=None)
     async with open_storage("memory:") as kernel, TaskEngine(kernel) as engine:
         sent = await engine.tasks.send(message)
-        page = await kernel.read_log(sent.task.partition, EVENTS, sent.task.task_id)
+        page = await sent.task.scope.read_log(EVENTS, sent.task.task_id)
     stored = page.entries[0].data
     assert stored.count(b'"taskId"') == stored.count(b'"contextId"') == 1
     assert from_json(stored)["taskId"] == sent.task.task_id
@@ -29,4 +29,4 @@ async def test_where_ids_are_not_kept_a_repeat_is_a_new_task() -> None:
     async with open_storage("memory:") as kernel, TaskEngine(kernel, settings=settings) as engine:
         first, second = await engine.tasks.send(message), await engine.tasks.send(message)
         assert first.task.task_id != second.task.task_id
-        assert await kernel.get(first.task.partition, SENDS, "1") is None
+        assert await first.task.scope.get(SENDS, "1") is None

@@ -240,7 +240,7 @@ async def test_nothing_is_left_of_a_deleted_task() -> None:
         made = await storage.create_task("talk", message("x", "m4"), idempotency_key="key")
         await storage.update_task(made.id, messages=[message("x", "kept")])  # the id of another task's send
         await storage.update_context("talk", {"a": 1})
-        assert await storage.kernel.get(storage.partition, SNAPSHOTS, long.record.task_id) is not None
+        assert await storage.scope.get(SNAPSHOTS, long.record.task_id) is not None
         assert await storage.delete_task(long.record.task_id)
         assert await storage.delete_context("talk") == 2
         after = await storage.kernel.stats()
@@ -289,14 +289,14 @@ async def test_whoever_is_to_be_told_is_nudged() -> None:
     async with InMemoryStorage() as storage:
         task = await storage.create_task("talk", message())
         pushed = Patch(TASKS, task.id, {"push": push_field(["config"])})
-        await storage.kernel.commit(storage.partition, pushed)
+        await storage.scope.commit(pushed)
         key = push_key(task.id, "config")
         await storage.update_task(task.id, messages=[message("nothing that a client streams")])
-        assert await storage.kernel.work(storage.partition, WEBHOOKS, key) is None
+        assert await storage.scope.work(WEBHOOKS, key) is None
         for change in ({"artifacts": [chunk("x")]}, {"state": TaskState.completed}):
             await storage.update_task(task.id, **change)
-            assert await storage.kernel.work(storage.partition, WEBHOOKS, key) is not None
-            await storage.kernel.commit(storage.partition, Remove(WEBHOOKS, key))
+            assert await storage.scope.work(WEBHOOKS, key) is not None
+            await storage.scope.commit(Remove(WEBHOOKS, key))
 
 
 # ----------------------------------------------------------------------------------------------------------------- cost
@@ -308,7 +308,7 @@ async def test_appends_write_snapshots_on_their_way() -> None:
         task = await storage.create_task("talk", message())
         for number in range(1000):
             await storage.update_task(task.id, artifacts=[chunk(str(number))])
-        stored = await storage.kernel.get(storage.partition, SNAPSHOTS, task.id)
+        stored = await storage.scope.get(SNAPSHOTS, task.id)
         assert stored is not None
         assert stored.version >= 2
         loaded = await storage.load_task(task.id)

@@ -139,7 +139,7 @@ async def test_a_file_is_kept_and_linked(stage: Stage, tmp_path: Path) -> None:
     for digest, part, content in zip(digests, [first.parts[0], second.parts[0]], [b"%PDF", b"a,b"], strict=True):
         assert part.url is not None
         assert part.url.endswith(digest)
-        found = await open_file(engine.kernel, ANONYMOUS.partition, task.id, digest)
+        found = await open_file(engine.kernel.scoped(ANONYMOUS.partition), task.id, digest)
         assert found is not None
         assert await found[1].read() == content
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from keelbolt.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StorageBusy
+from keelbolt.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StateErased, StorageBusy
 from keelbolt.state.artifacts.ids import Owner, artifact_ids
 from keelbolt.state.artifacts.order import Order
 from keelbolt.state.artifacts.record import NEVER, Kept, key
 from keelbolt.state.artifacts.totals import Group, Retention, Total, check_size, excess, limit
 from keelbolt.state.families import ARTIFACT_TOTALS, ARTIFACTS
+from keelbolt.state.lives import Life, is_tombstone
 from keelbolt.state.names import name
 from keelbolt.state.types import ArtifactRetentionConfig
 from keelbolt.storage.blobs import BlobReader, BlobSource
@@ -32,10 +33,13 @@ BATCH = 100  # artifacts in one commit
 
 
 class Shelf:
-    """The artifacts of one partition."""
+    """The artifacts of one partition. ``lives`` returns the session as this process uses it."""
 
-    def __init__(self, room: Scope, retention: Retention, order: Order) -> None:
+    def __init__(
+        self, room: Scope, retention: Retention, order: Order, lives: Callable[[str], Life] | None = None
+    ) -> None:
         self._room = room
+        self._lives = lives
         self._retention = retention
         self._order = order
         self._now = order.now
@@ -130,6 +134,9 @@ class Shelf:
                 _settle(future, one)
 
     async def _keep(self, wanted: Sequence[Kept]) -> list[Kept]:
+        """Keep these, all of one session."""
+        session_id = wanted[0].owner.session_id
+        life = self._lives(session_id) if self._lives is not None and session_id is not None else None
         for _ in range(ATTEMPTS):
             found = await asyncio.gather(*map(self._place, wanted))
             by_id = {kept.id: kept for kept in reversed(found)}  # equal bytes are one artifact
@@ -140,9 +147,14 @@ class Shelf:
                 if kept.version
             ]
             try:
-                await self._change(added=added, removed=await self._victims(added, by_id), used=used)
-            except CommitRefused:
+                checks = (life.check,) if life is not None else ()
+                await self._change(added=added, removed=await self._victims(added, by_id), used=[*checks, *used])
+            except CommitRefused as refusal:
+                if is_tombstone(refusal) and (life is None or not life.goes_on(refusal)):
+                    raise StateErased("put_artifact", refusal) from refusal
                 continue  # another writer was faster; look again
+            if life is not None:
+                life.written()
             return [by_id[kept.id] for kept in found]
         raise StorageBusy
 

@@ -222,7 +222,7 @@ class ArtifactStore:
         return await self._desk.load(method, lambda room: function(self._on(room)))
 
     def _on(self, room: Scope) -> Shelf:
-        return Shelf(room, self.retention, self._order)
+        return Shelf(room, self.retention, self._order, self._desk.session)
 
     def _ref(self, kept: Kept) -> Any:
         return self._desk.types.make("ArtifactRef", kept.described())

@@ -91,13 +91,16 @@ class SessionInspection:
         return await page_of(self._scope, STEERING, reference(session), after=after, limit=limit, last=True)
 
     async def _tasks(self, ref: str) -> tuple[list[dict[str, Any]], bool]:
-        """The tasks that came last, the oldest of them first, and who runs each."""
+        """The tasks that came last, the oldest of them first, each with the process that runs it."""
         came = await self._scope.read_log(TASK_ORDER, ref, limit=SOME, backward=True)
         keys = [f"{ref}/{entry.data.decode()}" for entry in reversed(came.entries)]
         tasks, runs = await asyncio.gather(self._scope.get_many(TASKS, keys), self._scope.get_many(RUNS, keys))
+        running = [run.key for run in runs if run is not None]
+        work = await asyncio.gather(*(self._scope.work(RUNS, key) for key in running))
+        holders = {key: item.holder for key, item in zip(running, work, strict=True) if item is not None}
         found = [
-            {**shown(task.body), "ref": task.key.rpartition("/")[2], "holder": run.fields["owner"] if run else None}
-            for task, run in zip(tasks, runs, strict=True)
+            {**shown(task.body), "ref": task.key.rpartition("/")[2], "holder": holders.get(task.key)}
+            for task in tasks
             if task is not None
         ]
         return found, came.head - came.floor > SOME

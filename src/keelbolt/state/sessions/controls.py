@@ -1,7 +1,7 @@
 """Demands on tasks: checked, stored, put before a person where the policy says so, and then acted upon.
 
 Every demand is stored before anything else happens. A repeat of it is known by the store's log, so also in another
-process and after a restart. Whoever runs the task acts; another process passes the demand on to it.
+process and after a restart. The process that runs the task acts; another one passes the demand on to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from keelbolt.state.sessions.registry import is_over
 from keelbolt.state.steering import sanitize_steering_event, validate_steering_event
 from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
 from keelbolt.state.types.tasks import TaskState, TaskStatus, UpdateType
-from keelbolt.storage import Kernel, Put, Query, Record, Take, new_id
+from keelbolt.storage import Put, Query, Record, Scope, Take, new_id
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.core import SessionCore
@@ -74,7 +74,7 @@ class Controls:
         """Do what is asked, here or where the task runs."""
         core = self._core
         if not core.runs_here(event.task_id):
-            if await core.process.pass_on(event):
+            if await core.process.pass_on(core.ground, event):
                 return True
             await self._look(event.task_id)  # whoever ran it has stored how it ended
         task = core.registry.get(event.task_id)
@@ -103,10 +103,8 @@ class Controls:
     async def _is_repeat(self, event: SteeringEvent) -> bool:
         if self._note(event):
             return True
-        ground, stream = self._core.ground, name(self._core.session_id)
-        found = await ground.attempt(
-            lambda kernel: kernel.seq_of(ground.partition, STEERING, stream, name(event.event_id)), None, "steer"
-        )
+        stream, event_id = name(self._core.session_id), name(event.event_id)
+        found = await self._core.ground.attempt(lambda scope: scope.seq_of(STEERING, stream, event_id), None, "steer")
         return found is not None
 
     def _note(self, event: SteeringEvent) -> bool:
@@ -151,7 +149,7 @@ class Controls:
         core = self._core
         fields = {"session": name(core.session_id), "arrived": new_id()}
         write = Put(CONTROLS, joined(core.session_id, event.event_id), encode(event.model_dump()), fields)
-        await core.ground.save("save_control", write)
+        await core.ground.save("save_control", write, lives=(core.ground.session(core.session_id),))
         self.pending[event.event_id] = event
         content = {
             "kind": "approval_required",
@@ -163,22 +161,22 @@ class Controls:
 
     async def _take(self, token: str) -> SteeringEvent | None:
         """The demand that waits under this token: of all who decide one gets it."""
-        ground, key = self._core.ground, joined(self._core.session_id, token)
+        key = joined(self._core.session_id, token)
 
-        async def take(kernel: Kernel) -> Record | None:
+        async def take(scope: Scope) -> Record | None:
             try:
-                return (await kernel.commit(ground.partition, Take(CONTROLS, key))).taken(CONTROLS, key)
+                return (await scope.commit(Take(CONTROLS, key))).taken(CONTROLS, key)
             except CommitRefused:
                 return None
 
-        record = await ground.call(take)
+        record = await self._core.ground.call(take)
         self.pending.pop(token, None)
         return None if record is None else self._core.types.make("SteeringEvent", decode(record.body))
 
-    async def load(self, kernel: Kernel) -> Sequence[SteeringEvent]:
+    async def load(self, scope: Scope) -> Sequence[SteeringEvent]:
         """The demands that wait; on the kernel's loop."""
         query = Query(CONTROLS, {"session": name(self._core.session_id)}, order="arrived")
-        page = await kernel.find(self._core.ground.partition, query, limit=MAX_CONTROLS)
+        page = await scope.find(query, limit=MAX_CONTROLS)
         return [self._core.types.make("SteeringEvent", decode(record.body)) for record in page.records]
 
     def loaded(self, waiting: Sequence[SteeringEvent]) -> None:
@@ -226,7 +224,8 @@ class Controls:
                 max_payload_bytes=self._core.limits.max_steering_payload_bytes,
             )
             await self._core.store.save_steering(propagated)
-            if not self._core.runs_here(child.task_id) and await self._core.process.pass_on(propagated):
+            core = self._core
+            if not core.runs_here(child.task_id) and await core.process.pass_on(core.ground, propagated):
                 continue
             inbox = self._core.inboxes.get(child.task_id)
             if inbox is not None:

@@ -1,19 +1,20 @@
-"""What the parts of a session share: its tasks, who of them runs here, and how they and their updates are stored."""
+"""What the parts of a session share: its tasks, which of them run here, and how they and their updates are stored."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from keelbolt.errors import CommitRefused, LeaseLost, StateNotSaved
+from keelbolt.errors import LeaseLost
 from keelbolt.state.sessions.feed import UpdateFeed
+from keelbolt.state.sessions.ground import Ground
 from keelbolt.state.sessions.inbox import SteeringInbox
 from keelbolt.state.sessions.limits import SessionLimits
-from keelbolt.state.sessions.owner import Run
-from keelbolt.state.sessions.process import Process
+from keelbolt.state.sessions.process import Member, Process, Run
 from keelbolt.state.sessions.registry import TaskRegistry, is_over
 from keelbolt.state.sessions.telemetry import Telemetry
 from keelbolt.state.types.tasks import TaskState, TaskStatus, UpdateType
+from keelbolt.storage import Operation
 
 if TYPE_CHECKING:
     from keelbolt.state.store import StateStore
@@ -22,20 +23,23 @@ if TYPE_CHECKING:
 class SessionCore:
     """The inside of a session."""
 
-    def __init__(self, session_id: str, store: StateStore, limits: SessionLimits, telemetry: Telemetry) -> None:
+    def __init__(
+        self, member: Member, session_id: str, store: StateStore, limits: SessionLimits, telemetry: Telemetry
+    ) -> None:
+        self.member = member
         self.session_id = session_id
         self.store = store
         self.types = store.types
         self.limits = limits
         self.telemetry = telemetry
         self.process = Process.of(store, lease_seconds=limits.lease_seconds)
-        self.ground = self.process.ground
+        self.ground = Ground(store)
         self.registry = TaskRegistry()
         self.feed = UpdateFeed(session_id, store, self.ground)
         self.inboxes: dict[str, SteeringInbox] = {}
         self.handles: dict[str, asyncio.Task[Any]] = {}
         self.awaited: set[str] = set()  # those whose caller waits for them
-        self.runs: dict[str, Run] = {}  # what is written down about those that run here
+        self.runs: dict[str, Run] = {}  # those that this process holds
         self._progressed: set[str] = set()  # those whose progress is about to be stored
         self.unowned: set[str] = set()  # those that were not over when the session was opened, and that nobody runs
 
@@ -55,13 +59,22 @@ class SessionCore:
         """Store a task. Raises LeaseLost when another process has taken it over."""
         run = self.runs.get(task.task_id)
         try:
-            await self.store.save_task(task, checks=(run.held,) if run is not None else ())
-        except StateNotSaved as error:
-            if run is None or not isinstance(error.__cause__, CommitRefused):
-                raise
-            self.runs.pop(task.task_id, None)
-            self.registry.remove(task.task_id)  # what is stored is another process's word
-            raise LeaseLost from error
+            await self.store.save_task(task, checks=self.checks(task.task_id))
+        except LeaseLost:
+            if run is not None:
+                self.lose(run)
+            raise
+
+    def checks(self, task_id: str) -> tuple[Operation, ...]:
+        """What each write of the task carries: the fence under which this process holds it."""
+        run = self.runs.get(task_id)
+        return run.checks if run is not None else ()
+
+    def lose(self, run: Run) -> None:
+        """Forget a task that another process may have taken over: what is stored counts now."""
+        if self.runs.get(run.task_id) is run:
+            del self.runs[run.task_id]
+            self.registry.remove(run.task_id)
 
     def report_progress(self, task: TaskState, progress: dict[str, Any]) -> None:
         """Store how far a task is; nobody waits for it, and of several reports in a row the last is stored."""
@@ -72,15 +85,14 @@ class SessionCore:
 
     def _save_progress(self, task: TaskState) -> None:
         self._progressed.discard(task.task_id)
-        run = self.runs.get(task.task_id)
-        if not is_over(task):
-            self.store.save_task(task, checks=(run.held,) if run is not None else ())
+        if self.registry.get(task.task_id) is task and not is_over(task):
+            self.store.save_task(task, checks=self.checks(task.task_id))
 
-    def end_run(self, task_id: str) -> None:
-        """This process does not run the task any more."""
-        run = self.runs.pop(task_id, None)
-        if run is not None:
-            self.process.end(run)
+    def end_run(self, run: Run | None) -> None:
+        """This process no longer runs the task."""
+        if run is not None and self.runs.get(run.task_id) is run:
+            del self.runs[run.task_id]
+            self.process.end(self.ground, run)
 
     # -------------------------------------------------------------------------------------------------------- reporting
 
@@ -109,5 +121,5 @@ class SessionCore:
             content=content,
             **fields,
         )
-        self.feed.publish(update)
+        self.feed.publish(update, self.checks(task_id))
         return update

@@ -39,6 +39,7 @@ class Execution:
         self._runtime = runtime
         self._pipeline = pipeline
         self._strategy = strategy
+        self._run = core.runs.get(runtime.state.task_id)
         self._began: float | None = None
 
     @property
@@ -54,16 +55,25 @@ class Execution:
             async with turns or contextlib.nullcontext():
                 return await self._work()
         except asyncio.CancelledError:
+            if self._lost:
+                raise LeaseLost from None
             await self._end(TaskStatus.CANCELLED, "cancelled", error="cancelled", extra={"reason": "cancelled"})
             raise
         except LeaseLost:
-            logger.warning("Task %s was taken over by another process while it ran here.", self._task.task_id)
+            logger.warning("Task %s stopped: another process may have taken it over.", self._task.task_id)
             raise
         except Exception as error:
+            if self._lost:
+                raise LeaseLost from error
             await self._failed(error)
             raise
         finally:
-            self._core.end_run(self._task.task_id)
+            self._core.end_run(self._run)
+
+    @property
+    def _lost(self) -> bool:
+        """Whether another process may have taken the task over."""
+        return self._run is not None and self._core.runs.get(self._task.task_id) is not self._run
 
     async def _work(self) -> TaskResult:
         self._began = time.monotonic()
@@ -78,14 +88,17 @@ class Execution:
         return result
 
     def _stop_if_over(self) -> None:
-        """A task that was cancelled stays so, whatever its pipeline answers."""
+        """A task that was cancelled stays so, whatever its pipeline returns."""
+        if self._lost:
+            raise LeaseLost
         if is_over(self._task):
             raise SteeringCancelled(self._runtime.steering.cancel_reason or self._task.error)
 
     async def _merge(self, result: TaskResult) -> str | None:
         if result.context_patch is None:
             return None
-        return await self._patches.apply(result.context_patch, self._strategy, payload=result.payload)
+        checks = self._core.checks(self._task.task_id)
+        return await self._patches.apply(result.context_patch, self._strategy, payload=result.payload, checks=checks)
 
     async def _complete(self, result: TaskResult, patch_id: str | None) -> None:
         task = self._task

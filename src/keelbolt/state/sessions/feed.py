@@ -11,7 +11,7 @@ from keelbolt.state.codec import decode
 from keelbolt.state.families import UPDATES
 from keelbolt.state.names import name
 from keelbolt.state.sessions.ground import Ground
-from keelbolt.storage import Entry, Kernel
+from keelbolt.storage import Entry, Operation, Scope
 
 if TYPE_CHECKING:
     from keelbolt.state.store import StateStore
@@ -78,9 +78,9 @@ class UpdateFeed:
         self._ground = ground
         self._open: list[Subscription] = []
 
-    def publish(self, update: Any) -> None:
-        """Hand an update to the store; whoever subscribed gets it when it is committed."""
-        self._store.save_update(update)
+    def publish(self, update: Any, checks: tuple[Operation, ...]) -> None:
+        """Hand an update to the store; subscribers get it when it is committed, if these checks hold."""
+        self._store.save_update(update, checks=checks)
 
     async def subscribe(
         self, task_ids: Iterable[str] | None, update_types: Iterable[Any] | None, since_id: str | None
@@ -95,7 +95,7 @@ class UpdateFeed:
             update = self._store.types.make("StateUpdate", decode(entry.data))
             return update if kinds is None or update.update_type in kinds else None
 
-        after = await self._ground.call(lambda kernel: self._start(kernel, since_id))
+        after = await self._ground.call(lambda scope: self._start(scope, since_id))
         subscription = Subscription(self._ground, self._session_id, after, read)
         self._open = [each for each in self._open if not each.closed]
         self._open.append(subscription)
@@ -106,10 +106,10 @@ class UpdateFeed:
         for subscription in self._open:
             subscription.close()
 
-    async def _start(self, kernel: Kernel, since_id: str | None) -> int:
+    async def _start(self, scope: Scope, since_id: str | None) -> int:
         stream = name(self._session_id)
-        state = await kernel.log_state(self._ground.partition, UPDATES, stream)
+        state = await scope.log_state(UPDATES, stream)
         if since_id is None:
             return state.head
-        seq = await kernel.seq_of(self._ground.partition, UPDATES, stream, name(since_id))
+        seq = await scope.seq_of(UPDATES, stream, name(since_id))
         return state.floor if seq is None else max(seq, state.floor)  # unknown: everything that is kept

@@ -1,6 +1,6 @@
-"""The kernel under a StateStore, for what sessions keep beside it.
+"""The storage under a StateStore, for what sessions keep beside it.
 
-A store may have its kernel in a thread of its own; here it is reached from whatever loop a session lives in.
+A store may have its kernel in a thread of its own; sessions reach it from their own event loops.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from keelbolt.errors import CommitRefused, InvalidRequest, InvalidState, KeelboltError, StateStoreError, StateTimeout
+from keelbolt.state.lives import Life
 from keelbolt.state.policy import tell_load_failed, tell_save_failed
 from keelbolt.state.saving import Saved
 from keelbolt.state.store import StateStore
-from keelbolt.storage import Entry, Kernel, LogTopic, Operation
+from keelbolt.storage import Entry, Kernel, Operation, Scope
 
 T = TypeVar("T")
-Work = Callable[[Kernel], Awaitable[T]]
+Work = Callable[[Scope], Awaitable[T]]
 
 POLL_SECONDS = 5.0  # a second net below the engine's own safety poll
 AGAIN_SECONDS = 1.0
@@ -58,24 +59,30 @@ class Ground:
     def __init__(self, store: StateStore) -> None:
         self._desk = store.desk
         self.partition = store.partition
+        self.tenant = store.tenant
+        self.types = store.types
         self.resilient = store.policy == "resilient"
 
-    def save(self, method: str, *operations: Operation, size: int = 0) -> Saved:
+    def save(self, method: str, *operations: Operation, lives: tuple[Life, ...] = ()) -> Saved:
         """Hand a write over, in one order with what the store saves. It need not be awaited."""
-        return self._desk.save(method, operations, size)
+        return self._desk.save(method, operations, 0, lives=lives)
+
+    def session(self, session_id: str) -> Life:
+        """The session as this process uses it."""
+        return self._desk.session(session_id)
 
     async def call(self, work: Work[T]) -> T:
-        """Do this with the kernel, on its loop, after everything that was saved before."""
+        """Do this on the kernel's loop, after everything that was saved before."""
         seconds = self._desk.timeout_seconds
         try:
             async with asyncio.timeout(seconds):
-                return await self._desk.host.ask(work)
+                return await self._ask(work)
         except TimeoutError:
             raise StateTimeout(f"the storage did not answer within {seconds:g} seconds") from None
 
     def begin(self, work: Work[T], method: str) -> Begun[T]:
         """Start this now; it is finished before the store is closed. ``method`` names it where it fails."""
-        begun = Begun(self._desk.host.begin(work), strict=not self.resilient)
+        begun = Begun(self._desk.host.begin(self._scoped(work)), strict=not self.resilient)
         begun.then(lambda error: None if error is None else tell_save_failed(method, None, error))
         return begun
 
@@ -92,21 +99,27 @@ class Ground:
     async def next_entries(self, log: str, stream: str, after: int) -> tuple[Entry, ...]:
         """The entries after this one, as soon as there are some; an outage is waited out."""
 
-        async def look(kernel: Kernel) -> tuple[Entry, ...]:
-            with kernel.watch(LogTopic(self.partition, log, stream)) as watch:
+        async def look(scope: Scope) -> tuple[Entry, ...]:
+            with scope.watch(log, stream) as watch:
                 while True:
-                    page = await kernel.read_log(self.partition, log, stream, after=after)
+                    page = await scope.read_log(log, stream, after=after)
                     if page.entries:
                         return page.entries
                     await watch.wait(POLL_SECONDS)
 
         while True:
             try:
-                return await self._desk.host.ask(look)
+                return await self._ask(look)
             except KeelboltError as error:
                 if not error.retryable:
                     raise
                 await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _ask(self, work: Work[T]) -> T:
+        return await self._desk.host.ask(self._scoped(work))
+
+    def _scoped(self, work: Work[T]) -> Callable[[Kernel], Awaitable[T]]:
+        return lambda kernel: work(kernel.scoped(self.partition))
 
 
 def _error(done: Future[T]) -> KeelboltError | None:

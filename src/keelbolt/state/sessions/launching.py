@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from keelbolt.errors import SessionLimitReached, SteeringCancelled
 from keelbolt.state.sessions.execution import Execution
 from keelbolt.state.sessions.inbox import SteeringInbox
-from keelbolt.state.sessions.owner import Run
 from keelbolt.state.sessions.patches import MergeStrategy
+from keelbolt.state.sessions.process import Run, list_runs
 from keelbolt.state.sessions.registry import is_over
 from keelbolt.state.sessions.results import TaskPipeline, TaskResult, TaskRuntime
 from keelbolt.state.sessions.snapshots import Propagation, take_snapshot
@@ -90,7 +90,7 @@ class Launcher:
             )
             core.registry.add(task)
             strategy = options.get("merge_strategy", MergeStrategy.APPEND)
-            run = await core.process.begin(task, strategy.value)
+            run = await core.process.begin(core.ground, core.member, task, strategy.value)
             if run is not None:
                 core.runs[task_id] = run
             await core.save(task)
@@ -133,8 +133,9 @@ class Launcher:
         try:
             return await execution.run(self._turns)
         finally:
-            self._core.inboxes.pop(task.task_id, None)
-            self._core.handles.pop(task.task_id, None)
+            if self._core.handles.get(task.task_id) is asyncio.current_task():  # else it runs here again
+                self._core.inboxes.pop(task.task_id, None)
+                self._core.handles.pop(task.task_id, None)
 
     # ----------------------------------------------------------------------------------------------------------- limits
 
@@ -142,7 +143,7 @@ class Launcher:
         """Raise SessionLimitReached when the session has no room for another task of this type, in any process."""
         core, limits = self._core, self._core.limits
         none: Sequence[Run] = ()
-        runs = await core.ground.attempt(lambda kernel: core.process.runs(kernel, core.session_id), none, "list_runs")
+        runs = await core.ground.attempt(lambda scope: list_runs(scope, core.session_id), none, "list_runs")
         ended = {task.task_id for task in core.registry.tasks() if is_over(task)}
         active = {run.task_id: run.task_type for run in runs if run.task_id not in ended}
         for task in core.registry.active():

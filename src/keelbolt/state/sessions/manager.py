@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from keelbolt.state.hybrid import HybridStateStore
 from keelbolt.state.sessions.ground import underlying
 from keelbolt.state.sessions.limits import SessionLimits
 from keelbolt.state.sessions.policy import ControlPolicy
-from keelbolt.state.sessions.recovery import Recover, fail_orphans
+from keelbolt.state.sessions.process import Process, Run
+from keelbolt.state.sessions.recovery import OtherSessions, Recover, fail_orphans
 from keelbolt.state.sessions.session import StreamingSession
 from keelbolt.state.sessions.telemetry import TaskTelemetrySink
 from keelbolt.state.store import StateStore
 
 
 class SessionManager:
-    """Opens each session once. All of them share one store, and the settings given here."""
+    """Opens each session once. All of them share one store, and the settings given here.
+
+    From ``async with`` or the first session on, until it is closed, this process takes over the tasks of dead
+    processes, of all sessions in the storage.
+    """
+
+    session_id = None
 
     def __init__(
         self,
@@ -30,14 +37,18 @@ class SessionManager:
     ) -> None:
         self._owns_store = state_store is None
         self._store = StateStore("memory:") if state_store is None else underlying(state_store)
-        self._limits = limits
+        self.tenant = self._store.tenant
+        self._limits = limits or SessionLimits()
         self._policy = control_policy
         self._telemetry = telemetry_sink
         self._recover = recover
+        self._process = Process.of(self._store, lease_seconds=self._limits.lease_seconds)
+        self._others = OtherSessions(self._store, self._make)
         self._sessions: dict[str, StreamingSession] = {}
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
+        self._process.enter(self)
         return self
 
     async def __aexit__(
@@ -47,19 +58,23 @@ class SessionManager:
 
     async def get_or_create(self, session_id: str) -> StreamingSession:
         """The session, hydrated."""
+        self._process.enter(self)
         async with self._lock:
             session = self._sessions.get(session_id)
             if session is None:
-                session = self._sessions[session_id] = StreamingSession(
-                    session_id,
-                    state_store=self._store,
-                    limits=self._limits,
-                    control_policy=self._policy,
-                    telemetry_sink=self._telemetry,
-                    recover=self._recover,
-                )
+                session = self._sessions[session_id] = self._make(session_id, self._store)
         await session.hydrate()
         return session
+
+    def _make(self, session_id: str, store: StateStore) -> StreamingSession:
+        return StreamingSession(
+            session_id,
+            state_store=store,
+            limits=self._limits,
+            control_policy=self._policy,
+            telemetry_sink=self._telemetry,
+            recover=self._recover,
+        )
 
     async def get(self, session_id: str) -> StreamingSession | None:
         """The session if it is open here."""
@@ -73,9 +88,21 @@ class SessionManager:
         if session is not None:
             await session.close()
 
+    async def take(self, run: Run) -> None:
+        """Recover a task of a session that is not open here."""
+        await self._others.take(run)
+
+    def told(self, event: Any) -> None:
+        """Nothing: the session that runs a task gets its demands."""
+
+    def lost(self, run: Run) -> None:
+        """Nothing: the session that runs a task stops it."""
+
     async def close(self) -> None:
         """Close all sessions."""
+        await self._others.close()
         for session_id in list(self._sessions):
             await self.drop(session_id)
+        await self._process.leave(self)
         if self._owns_store:
             await self._store.close()

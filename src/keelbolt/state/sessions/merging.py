@@ -27,7 +27,7 @@ from keelbolt.state.sessions.patches import (
 from keelbolt.state.sessions.snapshots import storable
 from keelbolt.state.sessions.stored_context import Change, Step, StoredContext
 from keelbolt.state.types.tasks import UpdateType
-from keelbolt.storage import Delete, Insert, Kernel, Query, Record, new_id
+from keelbolt.storage import Delete, Insert, Operation, Query, Record, Scope, new_id
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.core import SessionCore
@@ -40,7 +40,7 @@ class PatchDesk:
 
     def __init__(self, core: SessionCore) -> None:
         self._core = core
-        self._stored = StoredContext(core.ground.partition, core.session_id)
+        self._stored = StoredContext(core.session_id, core.ground.session(core.session_id))
         self._unsaved = 0
         self._counting = threading.Lock()  # a change is done in the kernel's thread
         self.context = SessionContext()
@@ -79,17 +79,24 @@ class PatchDesk:
     # ---------------------------------------------------------------------------------------------------------- patches
 
     async def apply(
-        self, patch: ContextPatch, strategy: MergeStrategy, *, payload: Any | None = None, group_id: str | None = None
+        self,
+        patch: ContextPatch,
+        strategy: MergeStrategy,
+        *,
+        payload: Any | None = None,
+        group_id: str | None = None,
+        checks: tuple[Operation, ...] = (),
     ) -> str | None:
-        """Merge a patch, or let it wait; then the answer is the id to approve it by."""
+        """Merge a patch, or let it wait, if these checks hold. Returns the id to approve it by, if it waits."""
         patch = ContextPatch.model_validate(patch.model_dump())  # penguiflow's is taken too
         if strategy == MergeStrategy.HUMAN_GATED:
-            return await self._let_wait(patch, payload, group_id)
+            return await self._let_wait(patch, payload, group_id, checks)
 
         def step(context: SessionContext, _: int) -> Step[bool]:
             marked = judged(patch, context)
             result = result_of(marked, payload=storable(payload), group_id=group_id)
-            return Step(has_diverged(patch, context), context=merged(context, result, strategy))
+            new = merged(context, result, strategy)
+            return Step(has_diverged(patch, context), context=new, operations=checks)
 
         if await self._change_or_owe(step):
             self._warn(patch.task_id)
@@ -136,11 +143,11 @@ class PatchDesk:
         self._core.notify(task_id, "warning", "Context patch rejected", body, trace_id=trace_id)
         return True
 
-    async def load(self, kernel: Kernel) -> Sequence[PendingContextPatch]:
+    async def load(self, scope: Scope) -> Sequence[PendingContextPatch]:
         """Read the context and the patches that wait; on the kernel's loop."""
-        await self._stored.read(kernel)
+        await self._stored.read(scope)
         query = Query(PATCHES, {"session": name(self._core.session_id)}, order="arrived")
-        page = await kernel.find(self._core.ground.partition, query, limit=max(self._stored.pending, 1))
+        page = await scope.find(query, limit=max(self._stored.pending, 1))
         return [load_patch(record) for record in page.records]
 
     def loaded(self, waiting: Sequence[PendingContextPatch]) -> None:
@@ -148,7 +155,9 @@ class PatchDesk:
         self._adopt(self._stored.context)
         self.pending = {patch.patch_id: patch for patch in waiting}
 
-    async def _let_wait(self, patch: ContextPatch, payload: Any, group_id: str | None) -> str:
+    async def _let_wait(
+        self, patch: ContextPatch, payload: Any, group_id: str | None, checks: tuple[Operation, ...]
+    ) -> str:
         patch_id, limit = secrets.token_hex(8), self._core.limits.max_pending_patches
         kept = storable(payload)
         key, session = joined(self._core.session_id, patch_id), name(self._core.session_id)
@@ -160,7 +169,7 @@ class PatchDesk:
                 patch_id, patch.task_id, judged(patch, context), MergeStrategy.HUMAN_GATED, kept, group_id
             )
             write = Insert(PATCHES, key, dump_patch(waiting), {"session": session, "arrived": new_id()})
-            return Step(waiting, pending=1, operations=(write,))
+            return Step(waiting, pending=1, operations=(*checks, write))
 
         waiting = self.pending[patch_id] = await self._change(step)
         content = {
@@ -176,8 +185,8 @@ class PatchDesk:
         return patch_id
 
     async def _find(self, patch_id: str) -> Record | None:
-        ground, key = self._core.ground, joined(self._core.session_id, patch_id)
-        return await ground.call(lambda kernel: kernel.get(ground.partition, PATCHES, key))
+        key = joined(self._core.session_id, patch_id)
+        return await self._core.ground.call(lambda scope: scope.get(PATCHES, key))
 
     def _warn(self, task_id: str) -> None:
         body = "Background results were produced from an older context."
@@ -188,7 +197,7 @@ class PatchDesk:
     def _begin(self, change: Change[Any]) -> Awaitable[Any]:
         with self._counting:
             self._unsaved += 1
-        begun = self._core.ground.begin(lambda kernel: self._stored.change(kernel, change), "update_context")
+        begun = self._core.ground.begin(lambda scope: self._stored.change(scope, change), "update_context")
         begun.then(lambda error: self._begun(change, error))
         return begun
 
@@ -200,7 +209,7 @@ class PatchDesk:
 
     async def _change(self, change: Change[T]) -> T:
         """Change the stored context, and with it this one."""
-        context, answer = await self._core.ground.call(lambda kernel: self._stored.change(kernel, change))
+        context, answer = await self._core.ground.call(lambda scope: self._stored.change(scope, change))
         self._adopt(context)
         return answer
 

@@ -1,4 +1,4 @@
-"""Opening a session: everything that is stored of it, read in one go, and what dead processes left behind."""
+"""Opening a session: everything that is stored of it, read at once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keelbolt.state.sessions.owner import Run
 from keelbolt.state.sessions.patches import PendingContextPatch
+from keelbolt.state.sessions.process import Run, list_runs
 from keelbolt.state.types.steering import SteeringEvent
 from keelbolt.state.types.tasks import TaskType
-from keelbolt.storage import Kernel
+from keelbolt.storage import Scope
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.controls import Controls
@@ -30,18 +30,18 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What the session has to go on with: the last task in front, and tasks of processes that died."""
+    """The last task in the foreground, and the tasks that a process runs or has left behind."""
 
     foreground: str | None
-    orphans: Sequence[Run]
+    runs: Sequence[Run]
 
 
 async def restore(core: SessionCore, patches: PatchDesk, controls: Controls) -> Opened:
     """Put what is stored into the parts of a session."""
 
-    async def load(kernel: Kernel) -> Found:
+    async def load(scope: Scope) -> Found:
         waiting, demands, runs = await asyncio.gather(
-            patches.load(kernel), controls.load(kernel), core.process.runs(kernel, core.session_id)
+            patches.load(scope), controls.load(scope), list_runs(scope, core.session_id)
         )
         return Found(waiting, demands, runs)
 
@@ -52,6 +52,5 @@ async def restore(core: SessionCore, patches: PatchDesk, controls: Controls) -> 
     patches.loaded(found.patches)
     controls.loaded(found.controls)
     core.unowned = {task.task_id for task in core.registry.active()} - {run.task_id for run in found.runs}
-    orphans = await core.process.take_over(core.session_id) if found.runs else ()
     front = [task.task_id for task in tasks if task.task_type == TaskType.FOREGROUND]
-    return Opened(front[-1] if front else None, orphans)
+    return Opened(front[-1] if front else None, found.runs)

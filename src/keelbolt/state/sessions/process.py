@@ -1,160 +1,444 @@
-"""This process, as the sessions of one store see it: its lease, what it runs, and what other processes tell it."""
+"""The session tasks that this process runs, and those that it takes over from processes that died.
+
+Each running task is a work item that the process holds under its `Lease`, and every write of the task carries the fence
+of the item. A process that can't renew its lease stops its tasks before the lease ends. Then another process that has a
+session open claims the items, and fails the tasks or runs them again, whether a caller asks for them or not.
+
+A demand for a task that another process runs is appended to the inbox of the task, which its holder follows.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import weakref
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from keelbolt.errors import StorageClosed
+from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageClosed
+from keelbolt.leases import Lease, cancelled
 from keelbolt.state.codec import decode, encode
-from keelbolt.state.families import RUNS
-from keelbolt.state.names import joined
+from keelbolt.state.families import INBOXES, RUNS
+from keelbolt.state.host import Host
+from keelbolt.state.link import CLOSED
+from keelbolt.state.names import joined, name
 from keelbolt.state.sessions.ground import Ground
-from keelbolt.state.sessions.owner import Owner, Run, list_runs
 from keelbolt.state.types.tasks import TaskState
-from keelbolt.storage import Delete, Kernel
+from keelbolt.storage import (
+    Append,
+    Claim,
+    Delete,
+    Draft,
+    Drop,
+    Enqueue,
+    Kernel,
+    Operation,
+    Present,
+    Put,
+    Query,
+    Record,
+    Scope,
+    new_id,
+)
 
 if TYPE_CHECKING:
     from keelbolt.state.store import StateStore
 
-_processes: weakref.WeakKeyDictionary[Any, Process]
+MAX_ATTEMPTS = 5
+BEATS_PER_LEASE = 3
+POLL_SECONDS = 1.0  # at most, between two looks for tasks of dead processes
+CLAIMS = 20
+LISTEN_AFTER_SECONDS = 0.05  # most tasks that end sooner get no demand from another process
+
+T = TypeVar("T")
+Loop = asyncio.AbstractEventLoop
+
+logger = logging.getLogger("keelbolt.state.sessions")
 
 
-class Listener(Protocol):
-    """A session that can be told something."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A task that a process runs. ``claim`` is known to the process that holds it."""
 
+    tenant: str
     session_id: str
+    task_id: str
+    task_type: str
+    strategy: str
+    claim: Claim | None = None
+
+    @property
+    def key(self) -> str:
+        """The key of its record, its work item and its inbox."""
+        return joined(self.session_id, self.task_id)
+
+    @property
+    def checks(self) -> tuple[Operation, ...]:
+        """The check that no other process has taken the task over."""
+        return (self.claim.fenced(),) if self.claim is not None else ()
+
+
+_STORED = ("tenant", "session_id", "task_id", "task_type", "strategy")
+
+
+def _dump(run: Run) -> Put:
+    body = encode({part: getattr(run, part) for part in _STORED})
+    return Put(RUNS, run.key, body, {"session": name(run.session_id), "arrived": new_id()})
+
+
+def _load(record: Record, claim: Claim | None = None) -> Run:
+    return Run(**decode(record.body), claim=claim)
+
+
+async def list_runs(scope: Scope, session_id: str) -> Sequence[Run]:
+    """The tasks of a session that a process runs, or has left behind."""
+    query = Query(RUNS, {"session": name(session_id)}, order="arrived")
+    return [_load(record) async for record in scope.scan(query)]
+
+
+class Member(Protocol):
+    """Part of this process that runs session tasks, in its own event loop. ``session_id`` is None: of no session."""
+
+    @property
+    def tenant(self) -> str: ...
+
+    @property
+    def session_id(self) -> str | None: ...
 
     def told(self, event: Any) -> None:
-        """Take a demand that another process passed on."""
+        """Act on a demand that another process passed on."""
+
+    def lost(self, run: Run) -> None:
+        """Stop this task: its lease is over, and another process may take it over."""
+
+    async def take(self, run: Run) -> None:
+        """Fail or run again a task that a dead process left behind; this process holds it now."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """A task that this process holds, and where it runs."""
+
+    run: Run
+    loop: Loop
+    member: weakref.ref[Member]
+    follower: asyncio.Task[None] | None = None
+
+    def call(self, function: Callable[[Member], None]) -> None:
+        """Call this in the loop of the task."""
+        if (member := self.member()) is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.loop.call_soon_threadsafe(function, member)
+
+    def ignore_inbox(self) -> None:
+        """From any thread."""
+        if (follower := self.follower) is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                follower.get_loop().call_soon_threadsafe(follower.cancel)
 
 
 class Process:
-    """One for each store. It has a lease while a session is open in a loop that still runs."""
+    """One for each storage that this process has open. It has a lease while a member is in a loop that still runs."""
 
-    def __init__(self, store: StateStore, *, lease_seconds: float) -> None:
-        self.ground = Ground(store)
-        self.lease_seconds = lease_seconds
-        self._types = store.types
-        self._owner: Owner | None = None
-        self._starting = asyncio.Lock()
-        self._taking = asyncio.Lock()
-        self._running: dict[str, asyncio.AbstractEventLoop] = {}
-        self._listeners: list[tuple[asyncio.AbstractEventLoop, weakref.ref[Listener]]] = []
+    def __init__(self, host: Host, *, lease_seconds: float) -> None:
+        self._host = weakref.ref(host)
+        self._seconds = lease_seconds
+        self._members: list[tuple[Loop, weakref.ref[Member]]] = []
+        self._held: dict[tuple[str, str], _Held] = {}
+        self._taking: dict[Future[None], Run] = {}
+        self._unwanted: list[Claim] = []  # to be given back
+        self._forked(0)
+
+    def _forked(self, pid: int) -> None:
+        self._pid = pid
+        self._lease: Lease | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._starting, self._claiming = asyncio.Lock(), asyncio.Lock()
 
     @classmethod
     def of(cls, store: StateStore, *, lease_seconds: float) -> Process:
-        """The one of this store."""
-        process = _processes.get(store)
+        """The one of this store's storage."""
+        host = store.host.host
+        process = _processes.get(host)
         if process is None:
-            process = _processes[store] = cls(store, lease_seconds=lease_seconds)
+            process = _processes[host] = cls(host, lease_seconds=lease_seconds)
         return process
 
-    def enter(self, session: Listener) -> None:
-        """A session is open, in this loop. A repeat says nothing new."""
+    def enter(self, member: Member) -> None:
+        """This member is open, in this loop. From now on this process also takes over the tasks of dead processes."""
         here = asyncio.get_running_loop()
-        if not any(loop is here and each is session for loop, each in self._listening()):
-            self._listeners.append((here, weakref.ref(session)))
-
-    async def leave(self, session: Listener) -> None:
-        """A session is closed. With the last one the lease ends."""
-        self._listeners = [(loop, weakref.ref(each)) for loop, each in self._listening() if each is not session]
-        if not self._wanted():
+        if not any(loop is here and each is member for loop, each in self._present()):
+            self._members.append((here, weakref.ref(member)))
+        if not self._serves() and (host := self._host()) is not None:
             with contextlib.suppress(StorageClosed):
-                await self.ground.attempt(self._stop, None, "end_lease")
+                host.begin(self._start).add_done_callback(_failed_start)
+
+    async def leave(self, member: Member) -> None:
+        """This member is closed. With the last one the lease ends."""
+        self._members = [(loop, weakref.ref(each)) for loop, each in self._present() if each is not member]
+        if not self._members:
+            with contextlib.suppress(KeelboltError):
+                await self._ask(self._stop)
 
     # ------------------------------------------------------------------------------------------------------------- runs
 
-    async def begin(self, task: TaskState, strategy: str) -> Run | None:
-        """This process runs the task from now on: what is saved next is saved after that.
+    async def begin(self, ground: Ground, member: Member, task: TaskState, strategy: str) -> Run | None:
+        """Hold this task from now on. Raises LeaseLost when another process holds it.
 
-        None: a resilient store can't be asked, and the task has no owner.
+        None: a resilient store can't be reached. Then the task runs without a lease.
         """
-        owner = await self.ground.attempt(self._present, None, "begin_run")
-        if owner is None:
-            return None
-        self._running[joined(task.session_id, task.task_id)] = asyncio.get_running_loop()
-        return owner.begin(task, strategy)
-
-    def end(self, run: Run) -> None:
-        """No process runs the task any more; what was saved before is saved."""
-        self._running.pop(run.key, None)
-        self.ground.save("end_run", run.held, Delete(RUNS, run.key))
-
-    async def runs(self, kernel: Kernel, session_id: str) -> Sequence[Run]:
-        """The tasks of a session that some process runs; on the kernel's loop."""
-        return await list_runs(kernel, self.ground.partition, session_id)
-
-    async def take_over(self, session_id: str) -> Sequence[Run]:
-        """The tasks that dead processes (and loops of this one that ended) left behind, which are this one's now."""
+        run = Run(ground.tenant, task.session_id, task.task_id, task.task_type.value, strategy)
         loop = asyncio.get_running_loop()
 
-        async def take(kernel: Kernel) -> Sequence[Run]:
-            async with self._taking:
-                owner = await self._present(kernel)
-                taken = await owner.take_over(kernel, session_id, lambda run: self._runs(run.key))
-                self._running.update({run.key: loop for run in taken})
-                return taken
+        async def write(scope: Scope) -> Run:
+            lease = await self._start()
+            worker = lease.name
+            claim = Enqueue(RUNS, run.key, max_attempts=MAX_ATTEMPTS, worker=worker)
+            try:
+                receipt = await scope.commit(_dump(run), claim)
+            except CommitRefused as error:
+                raise LeaseLost from error
+            fence = receipt.fence(RUNS, run.key)
+            held = replace(run, claim=Claim(scope, RUNS, run.key, fence, 1, MAX_ATTEMPTS, "", 0))
+            if worker != lease.name:
+                raise LeaseLost
+            self._hold(ground, _Held(held, loop, weakref.ref(member)))
+            return held
 
-        none: Sequence[Run] = ()
-        return await self.ground.attempt(take, none, "recover")
+        return await ground.attempt(write, None, "begin_run")
 
-    def _runs(self, key: str) -> bool:
-        """Whether a loop of this process that has not ended runs it."""
-        loop = self._running.get(key)
-        return loop is not None and not loop.is_closed()
+    async def resume(self, ground: Ground, member: Member, run: Run) -> None:
+        """Run a task again that was taken over."""
+        held = _Held(run, asyncio.get_running_loop(), weakref.ref(member))
+
+        async def listen(_scope: Scope) -> None:
+            self._hold(ground, held)
+
+        await ground.call(listen)
+
+    def end(self, ground: Ground, run: Run) -> None:
+        """This process no longer runs the task; what was saved before is saved."""
+        if run.claim is None:
+            return
+        held = self._held.get((run.claim.partition, run.key))
+        if held is not None and held.run == run:
+            self._forget(held)
+        ground.save("end_run", run.claim.complete(), Delete(RUNS, run.key), Drop(INBOXES, run.key))
+
+    def give_back(self, run: Run) -> None:
+        """Leave the task to another process."""
+        if run.claim is not None and (held := self._held.get((run.claim.partition, run.key))) is not None:
+            self._forget(held)
+            self._unwanted.append(run.claim)
+
+    async def settle(self, ground: Ground, session_id: str, runs: Sequence[Run] | None = None) -> None:
+        """Take over the tasks of this session that dead processes left behind, and wait until that is done.
+
+        ``runs`` are those of `list_runs`, where the caller has read them.
+        """
+        if runs is None:
+            none: Sequence[Run] = ()
+            runs = await ground.attempt(lambda scope: list_runs(scope, session_id), none, "list_runs")
+        if all(self._runs((ground.partition, run.key)) for run in runs):
+            return
+
+        async def claim(_scope: Scope) -> None:
+            await self._start()
+            await self._claim()
+
+        await ground.attempt(claim, None, "recover")
+        mine = (ground.tenant, session_id)
+        taking = [future for future, run in self._taking.items() if (run.tenant, run.session_id) == mine]
+        await asyncio.gather(*map(asyncio.wrap_future, taking), return_exceptions=True)
+
+    def _runs(self, place: tuple[str, str]) -> bool:
+        held = self._held.get(place)
+        return held is not None and not held.loop.is_closed()
+
+    def _hold(self, ground: Ground, held: _Held) -> None:
+        """On the kernel's loop."""
+        assert held.run.claim is not None
+        self._held[held.run.claim.partition, held.run.key] = held
+        held.follower = asyncio.get_running_loop().create_task(self._follow(ground, held), name="session-inbox")
+
+    def _forget(self, held: _Held) -> None:
+        assert held.run.claim is not None
+        self._held.pop((held.run.claim.partition, held.run.key), None)
+        held.ignore_inbox()
 
     # ---------------------------------------------------------------------------------------------------------- demands
 
-    async def pass_on(self, event: Any) -> bool:
-        """Tell whoever runs the task; False when nobody does."""
-        demand = encode(event.model_dump())
+    async def pass_on(self, ground: Ground, event: Any) -> bool:
+        """Send a demand to the process that runs the task; False when there is none."""
         key = joined(event.session_id, event.task_id)
+        demand = Append(INBOXES, key, (Draft("steering", encode(event.model_dump()), name(event.event_id)),))
 
-        async def write(kernel: Kernel) -> bool:
-            owner = await self._present(kernel)
-            holder = await owner.holder(kernel, key)
-            if holder is None or (holder == owner.id and not self._runs(key)):
+        async def write(scope: Scope) -> bool:
+            try:
+                await scope.commit(Present(RUNS, key), demand)
+            except CommitRefused:
                 return False
-            await owner.tell(kernel, holder, event.event_id, demand)
             return True
 
-        return await self.ground.attempt(write, otherwise=False, method="pass_on")
+        return await ground.attempt(write, otherwise=False, method="pass_on")
 
-    def _heard(self, demand: bytes) -> None:
-        event = self._types.make("SteeringEvent", decode(demand))
-        for loop, session in self._listening():
-            if session.session_id == event.session_id:
-                with contextlib.suppress(RuntimeError):  # the loop has just ended
-                    loop.call_soon_threadsafe(session.told, event)
+    async def _follow(self, ground: Ground, held: _Held) -> None:
+        after = 0  # a task that runs again gets all demands again
+        await asyncio.sleep(LISTEN_AFTER_SECONDS)
+        while True:
+            try:
+                entries = await ground.next_entries(INBOXES, held.run.key, after)
+            except KeelboltError:
+                return
+            for entry in entries:
+                after, event = entry.seq, ground.types.make("SteeringEvent", decode(entry.data))
+                held.call(lambda member, event=event: member.told(event))  # type: ignore[misc]
 
     # --------------------------------------------------------------------------------------------- on the kernel's loop
 
-    async def _present(self, kernel: Kernel) -> Owner:
+    async def _start(self, _kernel: Kernel | None = None) -> Lease:
+        """Take the lease and serve, unless this process does so already."""
+        if self._pid != os.getpid():
+            self._forked(os.getpid())
         async with self._starting:
-            if self._owner is None or not self._owner.running:
-                owner = Owner(self.ground, self._heard, self._wanted, lease_seconds=self.lease_seconds)
-                await owner.start(kernel)
-                self._owner = owner
-            return self._owner
+            if self._lease is None or not self._serves():
+                beats = self._seconds / BEATS_PER_LEASE
+                self._lease = lease = Lease(self, seconds=self._seconds, heartbeat=beats, lost=self._lost)
+                await lease.start()
+                self._serving = asyncio.get_running_loop().create_task(self._serve(lease), name="session-takeover")
+            return self._lease
 
-    async def _stop(self, kernel: Kernel) -> None:
+    async def _stop(self, _kernel: Kernel) -> None:
         async with self._starting:
-            owner, self._owner = self._owner, None
-            if owner is not None:
-                await owner.stop(kernel)
+            serving, self._serving = self._serving, None
+            if serving is not None:
+                await cancelled(serving)
 
-    def _wanted(self) -> bool:
-        """Whether a session is open in a loop that still runs: a loop that ended has left its tasks behind."""
-        return bool(self._listening())
+    def _serves(self) -> bool:
+        return self._serving is not None and not self._serving.done() and self._pid == os.getpid()
 
-    def _listening(self) -> list[tuple[asyncio.AbstractEventLoop, Listener]]:
-        """The open sessions whose loops still run."""
-        found = [(loop, session()) for loop, session in self._listeners if not loop.is_closed()]
-        return [(loop, session) for loop, session in found if session is not None]
+    async def _serve(self, lease: Lease) -> None:
+        try:
+            while self._present():
+                try:
+                    claimed = await self._claim()
+                except StorageClosed:
+                    lease.abandon()
+                    return
+                except KeelboltError as error:
+                    logger.warning("No session task can be taken over until the storage answers: %s", error)
+                    claimed = 0
+                if not claimed:
+                    await asyncio.sleep(min(POLL_SECONDS, self._seconds / 4))
+        finally:
+            await lease.stop()
+
+    async def _claim(self) -> int:
+        """Claim tasks of dead processes, and hand each to a member. Returns their number."""
+        async with self._claiming:
+            await self._give_back()
+            lease = self._lease
+            assert lease is not None
+            worker = lease.name
+            seconds = self._seconds
+            claims = await self._ask(lambda kernel: kernel.claim(RUNS, worker, limit=CLAIMS, lease_seconds=seconds))
+            for claim in claims:
+                if worker != lease.name:  # the lease was lost meanwhile: its heartbeat would not renew these
+                    self._unwanted.append(claim)
+                else:
+                    await self._hand_over(claim)
+            return len(claims)
+
+    async def _hand_over(self, claim: Claim) -> None:
+        place = (claim.partition, claim.key)
+        record = await self._ask(lambda kernel: kernel.get(claim.partition, RUNS, claim.key))
+        if record is None:
+            with contextlib.suppress(CommitRefused):
+                await self._ask(lambda kernel: kernel.commit(claim.partition, claim.complete()))
+            return
+        run = _load(record, claim)
+        found = self._member_for(run)
+        if found is None:
+            self._unwanted.append(claim)
+            return
+        loop, member = found
+        self._held[place] = _Held(run, loop, weakref.ref(member))
+        taking = member.take(run)
+        try:
+            future = asyncio.run_coroutine_threadsafe(taking, loop)
+        except RuntimeError:  # the loop has just ended
+            taking.close()
+            return
+        self._taking[future] = run
+        future.add_done_callback(self._taken)
+
+    def _taken(self, future: Future[None]) -> None:
+        run = self._taking.pop(future)
+        error = None if future.cancelled() else future.exception()
+        if error is not None and not isinstance(error, LeaseLost):
+            logger.warning("Task %s could not be recovered, and is tried again: %r", run.task_id, error)
+        if error is not None or future.cancelled():
+            self.give_back(run)
+
+    def _member_for(self, run: Run) -> tuple[Loop, Member] | None:
+        """The member that has the session open, else the one that was opened last."""
+        members = self._present()
+        for loop, member in members:
+            if (member.tenant, member.session_id) == (run.tenant, run.session_id):
+                return loop, member
+        return members[-1] if members else None
+
+    async def _give_back(self) -> None:
+        """Give back what no loop of this process runs; what can't be given back now is tried again."""
+        for held in [held for held in self._held.values() if held.loop.is_closed()]:
+            self.give_back(held.run)
+        claims, self._unwanted = self._unwanted, []
+        for claim in claims:
+            try:
+                await self._ask(lambda kernel, claim=claim: kernel.commit(claim.partition, claim.release()))  # type: ignore[misc]
+            except CommitRefused:
+                continue
+            except KeelboltError:
+                self._unwanted.append(claim)
+                raise
+
+    def _lost(self) -> None:
+        """The lease could not be renewed: stop everything."""
+        held, self._held = self._held, {}
+        for each in held.values():
+            each.ignore_inbox()
+            each.call(lambda member, run=each.run: member.lost(run))  # type: ignore[misc]
+
+    def _present(self) -> list[tuple[Loop, Member]]:
+        """The members whose loops still run."""
+        found = [(loop, member()) for loop, member in self._members if not loop.is_closed()]
+        return [(loop, member) for loop, member in found if member is not None]
+
+    # -------------------------------------------------------------------------------------------------------- the lease
+
+    async def heartbeat(self, worker: str, *, lease_seconds: float) -> None:
+        """Renew the lease; the storage may have been opened anew since."""
+        await self._ask(lambda kernel: kernel.heartbeat(worker, lease_seconds=lease_seconds))
+
+    async def retire(self, worker: str) -> int:
+        """Give the lease up."""
+        return await self._ask(lambda kernel: kernel.retire(worker))
+
+    async def _ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
+        host = self._host()
+        if host is None:
+            raise StorageClosed(CLOSED)
+        return await host.ask(function)
 
 
-_processes = weakref.WeakKeyDictionary()
+def _failed_start(future: Future[Lease]) -> None:
+    error = None if future.cancelled() else future.exception()
+    if error is not None:
+        logger.warning("This process takes over no session tasks until it runs one itself: %s", error)
+
+
+_processes: weakref.WeakKeyDictionary[Host, Process] = weakref.WeakKeyDictionary()

@@ -1,14 +1,15 @@
-"""Tasks that dead processes left behind: found, taken over by one process, and failed or run again."""
+"""Tasks that dead processes left behind: failed or run again by the process that took them over."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from keelbolt.state.sessions.notifications import NotificationPayload
-from keelbolt.state.sessions.owner import Run
 from keelbolt.state.sessions.patches import MergeStrategy
+from keelbolt.state.sessions.process import Run
 from keelbolt.state.sessions.registry import is_over
 from keelbolt.state.sessions.results import TaskPipeline
 from keelbolt.state.sessions.telemetry import TaskTelemetryEvent
@@ -16,18 +17,19 @@ from keelbolt.state.types.tasks import TaskState, TaskStatus, TaskType, UpdateTy
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.core import SessionCore
+    from keelbolt.state.sessions.session import StreamingSession
+    from keelbolt.state.store import StateStore
 
 PROCESS_DIED = "process died"
-MAX_ATTEMPTS = 5
 
 Recover = Callable[[TaskState], TaskPipeline | None]
-"""What becomes of a task that was left behind: a pipeline runs it again, None fails it."""
+"""Decides about a task that a dead process left behind: a pipeline runs it again, None fails it."""
 
 logger = logging.getLogger("keelbolt.state.sessions")
 
 
 def fail_orphans(_task: TaskState) -> None:
-    """The recovery unless another is given: nobody knows how far the task came, so it is not run again by itself."""
+    """The default: it is not known how far the task came, so it fails."""
 
 
 class Recovery:
@@ -40,33 +42,76 @@ class Recovery:
         self._choose = choose
         self._restart = restart
 
-    async def recover(self, orphans: Sequence[Run]) -> list[TaskState]:
-        """Fail or restart these; their runs are this process's already. Answers those that were not over."""
-        found = []
-        for run in orphans:
-            task = self._core.registry.get(run.task_id)
-            if task is None or is_over(task):
-                self._core.process.end(run)
-                continue
-            self._core.runs[run.task_id] = run
-            pipeline = self._choose(task) if run.attempt <= MAX_ATTEMPTS else None
-            if pipeline is None:
-                await self._fail(task)
-            else:
-                logger.info("Task %s of a process that died is run again, attempt %d.", task.task_id, run.attempt)
-                self._restart(task, pipeline, MergeStrategy(run.strategy))
-            found.append(task)
-        return found
+    async def recover(self, run: Run) -> None:
+        """Fail this task or run it again; this process holds it already."""
+        core = self._core
+        if (before := core.handles.get(run.task_id)) is not None:  # this process lost its lease, and got the task again
+            await asyncio.wait([before], timeout=core.limits.lease_seconds)
+        task = core.registry.get(run.task_id)
+        if task is None or is_over(task):
+            core.process.end(core.ground, run)
+            return
+        core.runs[run.task_id] = run
+        pipeline = self._pipeline(task, run)
+        if pipeline is None:
+            await self._fail(task, run)
+        else:
+            await core.process.resume(core.ground, core.member, run)
+            self._restart(task, pipeline, MergeStrategy(run.strategy))
 
-    async def _fail(self, task: TaskState) -> None:
+    def _pipeline(self, task: TaskState, run: Run) -> TaskPipeline | None:
+        assert run.claim is not None
+        if run.claim.exhausted:
+            return None
+        try:
+            pipeline = self._choose(task)
+        except Exception:
+            logger.exception("The recovery of task %s raised; the task fails.", task.task_id)
+            return None
+        if pipeline is not None:
+            attempt = run.claim.attempt
+            logger.info("Task %s of a process that died runs again, attempt %d.", task.task_id, attempt)
+        return pipeline
+
+    async def _fail(self, task: TaskState, run: Run) -> None:
         core = self._core
         logger.warning("Task %s was left behind by a process that died.", task.task_id)
         await core.change(task.task_id, status=TaskStatus.FAILED, error=PROCESS_DIED)
-        core.end_run(task.task_id)
         core.report_status(task, "process_died")
         if task.task_type == TaskType.BACKGROUND:
             body = f"The process that ran task {task.task_id} died."
             note = NotificationPayload(severity="error", title="Background task failed", body=body)
             content = note.model_dump(mode="json")
             core.report(task.task_id, UpdateType.NOTIFICATION, content, trace_id=task.trace_id)
+        core.end_run(run)
         core.telemetry.emit(TaskTelemetryEvent.of(task, "failed", error=PROCESS_DIED))
+
+
+class OtherSessions:
+    """Recovers tasks of sessions that are not open in this process. ``make`` makes such a session."""
+
+    def __init__(self, store: StateStore, make: Callable[[str, StateStore], StreamingSession]) -> None:
+        self._store = store
+        self._make = make
+        self._open: dict[StreamingSession, asyncio.Task[None]] = {}
+
+    async def take(self, run: Run) -> None:
+        """Fail the task or run it again."""
+        store = self._store if run.tenant == self._store.tenant else self._store.for_tenant(run.tenant)
+        session = self._make(run.session_id, store)
+        try:
+            await session.take(run)
+        finally:
+            self._open[session] = asyncio.get_running_loop().create_task(self._finish(session, store))
+
+    async def close(self) -> None:
+        """Leave the tasks that still run to other processes."""
+        for session in list(self._open):
+            session.leave_tasks()
+        await asyncio.gather(*self._open.values(), return_exceptions=True)
+
+    async def _finish(self, session: StreamingSession, store: StateStore) -> None:
+        await session.finish()
+        self._open.pop(session, None)
+        if store is not self._store:
+            await store.close()

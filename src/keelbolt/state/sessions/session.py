@@ -21,7 +21,8 @@ from keelbolt.state.sessions.merging import PatchDesk
 from keelbolt.state.sessions.opening import restore
 from keelbolt.state.sessions.patches import ContextPatch, MergeStrategy, PendingContextPatch
 from keelbolt.state.sessions.policy import ControlPolicy
-from keelbolt.state.sessions.recovery import Recover, Recovery, fail_orphans
+from keelbolt.state.sessions.process import Run
+from keelbolt.state.sessions.recovery import OtherSessions, Recover, Recovery, fail_orphans
 from keelbolt.state.sessions.registry import TaskRegistry, is_over
 from keelbolt.state.sessions.results import TaskPipeline, TaskResult, TaskRuntime
 from keelbolt.state.sessions.telemetry import TaskTelemetrySink, Telemetry
@@ -35,8 +36,9 @@ from keelbolt.state.types.tasks import StateUpdate, TaskState, TaskStatus, TaskT
 class StreamingSession:
     """One conversation. Any number of processes may have it open; each runs the tasks that it started.
 
-    Without a store it lives in memory. ``recover`` decides what becomes of tasks that a dead process left behind: it
-    answers a pipeline to run the task again with, or None, and then the task has failed.
+    Without a store it lives in memory. While it is open, this process takes over the tasks of dead processes, of this
+    and of other sessions. ``recover`` decides about such a task: it returns a pipeline that runs the task again, or
+    None, and then the task fails. All processes that share a storage need the same ``recover``.
 
         async with StreamingSession("s1", state_store=store) as session:
             result = await session.run_task(pipeline, query="...")
@@ -55,11 +57,24 @@ class StreamingSession:
         store = StateStore("memory:") if state_store is None else underlying(state_store)
         self._owns_store = state_store is None
         self.session_id = session_id
-        self._core = SessionCore(session_id, store, limits or SessionLimits(), Telemetry(telemetry_sink))
+        self.tenant = store.tenant
+        self._core = SessionCore(self, session_id, store, limits or SessionLimits(), Telemetry(telemetry_sink))
         self._patches = PatchDesk(self._core)
         self._controls = Controls(self._core, self._patches, control_policy or ControlPolicy(), self.get_task)
         self._launcher = Launcher(self._core, self._patches, self._runtime)
         self._recovery = Recovery(self._core, recover, self._launcher.start)
+
+        def alike(other_id: str, other_store: StateStore) -> StreamingSession:
+            return StreamingSession(
+                other_id,
+                state_store=other_store,
+                limits=limits,
+                control_policy=control_policy,
+                telemetry_sink=telemetry_sink,
+                recover=recover,
+            )
+
+        self._others = OtherSessions(store, alike)
         self._hydrating = asyncio.Lock()
         self._hydrated = False
         self._told: set[asyncio.Task[bool]] = set()
@@ -78,7 +93,7 @@ class StreamingSession:
     async def hydrate(self) -> None:
         """Restore what is stored: tasks, context with version and hash, patches and demands that wait.
 
-        Tasks of processes that died are recovered. A second call does nothing.
+        Tasks of processes that died are recovered before it returns. A second call does nothing.
         """
         async with self._hydrating:
             if self._hydrated:
@@ -86,16 +101,43 @@ class StreamingSession:
             self._core.process.enter(self)
             opened = await restore(self._core, self._patches, self._controls)
             self._launcher.foreground = opened.foreground
-            await self._recovery.recover(opened.orphans)
+            await self._core.process.settle(self._core.ground, self.session_id, opened.runs)
             self._hydrated = True
 
-    async def recover(self) -> list[TaskState]:
-        """Look for tasks that processes left behind since, and recover them; answers these."""
+    async def _look_again(self) -> None:
+        """Recover the tasks that dead processes left behind, and read those of others: some may be over."""
+        await self._core.process.settle(self._core.ground, self.session_id)
         await self.list_tasks()
-        return await self._recovery.recover(await self._core.process.take_over(self.session_id))
+
+    async def take(self, run: Run) -> None:
+        """Recover a task that a dead process left behind, of this session or of another one."""
+        if (run.tenant, run.session_id) != (self.tenant, self.session_id):
+            await self._others.take(run)
+            return
+        await self.list_tasks()
+        await self._recovery.recover(run)
+
+    def lost(self, run: Run) -> None:
+        """Stop a task whose lease could not be renewed: another process may take it over."""
+        handle = self._core.handles.get(run.task_id)
+        if self._core.runs.get(run.task_id) is run and handle is not None:
+            handle.cancel()
+        self._core.lose(run)
+
+    def leave_tasks(self) -> None:
+        """Stop the tasks, and leave them to other processes."""
+        for run in list(self._core.runs.values()):
+            self.lost(run)
+            self._core.process.give_back(run)
+
+    async def finish(self) -> None:
+        """Wait for the tasks that run here, then close."""
+        await asyncio.gather(*self._core.handles.values(), return_exceptions=True)
+        await self.close()
 
     async def close(self) -> None:
-        """Cancel what runs here, end the subscriptions, and let the tasks' lease go."""
+        """Cancel what runs here, end the subscriptions, and give up the lease with the last open session."""
+        await self._others.close()
         core = self._core
         for task_id, handle in list(core.handles.items()):
             with contextlib.suppress(LeaseLost, StateNotSaved, StorageClosed):
@@ -198,14 +240,14 @@ class StreamingSession:
     async def spawn_task(self, pipeline: TaskPipeline, **options: Unpack[TaskOptions]) -> str:
         """Start a task beside everything else and return its id. Raises SessionLimitReached when there is no room."""
         await self.hydrate()
-        task = await self._launcher.create(options, self.recover)
+        task = await self._launcher.create(options, self._look_again)
         self._launcher.start(task, pipeline, options.get("merge_strategy", MergeStrategy.APPEND))
         return task.task_id
 
     async def run_task(self, pipeline: TaskPipeline, **options: Unpack[TaskOptions]) -> TaskResult:
         """Run a task and wait for its result. Raises what its pipeline raised, or SteeringCancelled."""
         await self.hydrate()
-        task = await self._launcher.create(options, self.recover)
+        task = await self._launcher.create(options, self._look_again)
         return await self._launcher.run(task, pipeline, options.get("merge_strategy", MergeStrategy.APPEND))
 
     async def ensure_capacity(self, task_type: TaskType) -> None:
@@ -291,7 +333,9 @@ class StreamingSession:
         return list(await store.list_updates(self.session_id, task_id=task_id, since_id=since_id, limit=limit))
 
     def report(self, task: TaskState, kind: UpdateType, content: Any, **fields: Any) -> StateUpdate:
-        """Publish an update of a task; its progress is stored with it."""
+        """Publish an update of a task; its progress is stored with it. Raises LeaseLost in a task that was lost."""
+        if self._core.registry.get(task.task_id) is not task:
+            raise LeaseLost
         if kind == UpdateType.PROGRESS and isinstance(content, dict) and not is_over(task):
             self._core.report_progress(task, content)
         update: StateUpdate = self._core.report(task.task_id, kind, content, trace_id=task.trace_id, **fields)

@@ -16,10 +16,11 @@ from typing import Any, Generic, TypeVar
 from keelbolt.errors import CommitRefused
 from keelbolt.state.codec import decode, encode
 from keelbolt.state.families import CONTEXTS
+from keelbolt.state.lives import Life, refused_for_good
 from keelbolt.state.names import name
 from keelbolt.state.sessions.context import SessionContext
 from keelbolt.state.types.planner import BackgroundTaskResult
-from keelbolt.storage import Insert, Kernel, Operation, Patch, Record, Replace
+from keelbolt.storage import Insert, Operation, Patch, Record, Replace, Scope
 
 T = TypeVar("T")
 
@@ -40,9 +41,9 @@ Change = Callable[[SessionContext, int], Step[T]]
 class StoredContext:
     """The context of one session, as this process last saw it in the store."""
 
-    def __init__(self, partition: str, session_id: str) -> None:
-        self._partition = partition
+    def __init__(self, session_id: str, life: Life) -> None:
         self._key = name(session_id)
+        self._life = life
         self._turn = asyncio.Lock()
         self._version = 0
         self._seen = False
@@ -50,20 +51,20 @@ class StoredContext:
         self.context = SessionContext()
         self.pending = 0
 
-    async def read(self, kernel: Kernel) -> SessionContext:
+    async def read(self, scope: Scope) -> SessionContext:
         """The context as it is now."""
         async with self._turn:
-            await self._read(kernel)
-            await self._catch_up(kernel)
+            await self._read(scope)
+            await self._catch_up(scope)
             return self.context
 
-    async def change(self, kernel: Kernel, change: Change[T]) -> tuple[SessionContext, T]:
+    async def change(self, scope: Scope, change: Change[T]) -> tuple[SessionContext, T]:
         """Do this, on the context as it is now; changes happen in the order in which they were called."""
         async with self._turn:
             if not self._seen:
-                await self._read(kernel)
-            await self._catch_up(kernel)
-            answer = await self._apply(kernel, change)
+                await self._read(scope)
+            await self._catch_up(scope)
+            answer = await self._apply(scope, change)
             return self.context, answer
 
     @property
@@ -75,24 +76,28 @@ class StoredContext:
         """Do this before the next change: the storage could not be used."""
         self._owed.append(change)
 
-    async def _catch_up(self, kernel: Kernel) -> None:
+    async def _catch_up(self, scope: Scope) -> None:
         while self._owed:
-            await self._apply(kernel, self._owed[0])
+            await self._apply(scope, self._owed[0])
             self._owed.popleft()
 
-    async def _apply(self, kernel: Kernel, change: Change[T]) -> T:
+    async def _apply(self, scope: Scope, change: Change[T]) -> T:
         while True:
             step = change(self.context, self.pending)
             try:
-                await self._commit(kernel, step)
+                await self._commit(scope, step)
             except CommitRefused as refusal:
+                if self._life.goes_on(refusal):
+                    continue
+                if (final := refused_for_good("update_context", refusal)) is not None:
+                    raise final from refusal
                 if getattr(refusal.check, "collection", None) != CONTEXTS:
                     raise
-                await self._read(kernel)
+                await self._read(scope)
             else:
                 return step.answer
 
-    async def _commit(self, kernel: Kernel, step: Step[Any]) -> None:
+    async def _commit(self, scope: Scope, step: Step[Any]) -> None:
         context, pending = step.context or self.context, self.pending + step.pending
         here = {"pending": pending}
         own: tuple[Operation, ...] = ()
@@ -104,13 +109,14 @@ class StoredContext:
             own = (Patch(CONTEXTS, self._key, here, self._version),)
         if not own and not step.operations:
             return
-        receipt = await kernel.commit(self._partition, *own, *step.operations)
+        receipt = await scope.commit(self._life.check, *own, *step.operations)
+        self._life.written()
         if own:
             self._version = receipt.version(CONTEXTS, self._key)
             self.context, self.pending = context, pending
 
-    async def _read(self, kernel: Kernel) -> None:
-        self.take(await kernel.get(self._partition, CONTEXTS, self._key))
+    async def _read(self, scope: Scope) -> None:
+        self.take(await scope.get(CONTEXTS, self._key))
 
     def take(self, record: Record | None) -> None:
         """Go on from this record."""

@@ -45,22 +45,21 @@ class TurnInspection:
     """The turns of one tenant. Everything is listed newest first."""
 
     def __init__(self, kernel: Kernel, tenant: str) -> None:
-        self._kernel = kernel
-        self._partition = tenant_partition(tenant)
+        self._scope = kernel.scoped(tenant_partition(tenant))
 
     # ------------------------------------------------------------------------------------------------------ threads
 
     async def threads(self, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
         """Threads, the last used first, with the last message of each."""
         query = Query(STREAMS, {"kind": "thread"}, order="at", newest_first=True)
-        page = await self._kernel.find(self._partition, query, limit=limit, cursor=cursor)
+        page = await self._scope.find(query, limit=limit, cursor=cursor)
         found = await asyncio.gather(*map(self._thread, page.records))
         return {"threads": found, "nextPageToken": page.cursor or ""}
 
     async def thread(self, ref: str) -> dict[str, Any] | None:
         """A thread with its last turns and gates, and the memories and instructions that are its own; or None."""
         whose = owner("thread", ref)
-        record = await self._kernel.get(self._partition, STREAMS, whose)
+        record = await self._scope.get(STREAMS, whose)
         if record is None:
             return None
         last = {
@@ -79,7 +78,7 @@ class TurnInspection:
     async def entries(self, ref: str, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any] | None:
         """What was said, thought, called and looked up in a thread, in one list by the order of storing; or None."""
         whose = owner("thread", ref)
-        if await self._kernel.get(self._partition, STREAMS, whose) is None:
+        if await self._scope.get(STREAMS, whose) is None:
             return None
         until = None if cursor is None else _seq(cursor)
         found = await asyncio.gather(*(self._talk(kind, whose, until, limit) for kind in TALK))
@@ -109,7 +108,7 @@ class TurnInspection:
         for file in files(read(KIND_CALLED[called], found)) if found is not None else ():  # raises if it is damaged
             if file.digest == digest:
                 try:
-                    return file, await self._kernel.open_blob(self._partition, digest)
+                    return file, await self._scope.open_blob(digest)
                 except BlobNotFound:  # it was purged meanwhile
                     return None
         return None
@@ -138,7 +137,7 @@ class TurnInspection:
 
     async def _thread(self, record: Record) -> dict[str, Any]:
         query = Query(COLLECTIONS["message"], {"owner": record.key}, order="seq", newest_first=True)
-        page = await self._kernel.find(self._partition, query, limit=1)
+        page = await self._scope.find(query, limit=1)
         last = None
         with contextlib.suppress(TurnStorageCorrupt, TurnStorageSchema):  # who looks at the thread is told
             last = _excerpt(read("message", page.records[0])) if page.records else None
@@ -156,9 +155,9 @@ class TurnInspection:
 
     async def _records(self, whose: str, called: str, limit: int, cursor: str | None) -> dict[str, Any] | None:
         kind = KIND_CALLED.get(called)
-        if kind is None or await self._kernel.get(self._partition, STREAMS, whose) is None:
+        if kind is None or await self._scope.get(STREAMS, whose) is None:
             return None
-        page = await self._kernel.find(self._partition, _owned(kind, whose), limit=limit, cursor=cursor)
+        page = await self._scope.find(_owned(kind, whose), limit=limit, cursor=cursor)
         return {"records": [shown(kind, record) for record in page.records], "nextPageToken": page.cursor or ""}
 
     async def _record(self, ref: str, called: str, item: str) -> Record | None:
@@ -166,23 +165,15 @@ class TurnInspection:
         key = record_key(whose, item)
         if kind is None or key is None:
             return None
-        found = await self._kernel.get(self._partition, COLLECTIONS[kind], key)
+        found = await self._scope.get(COLLECTIONS[kind], key)
         return found if found is not None and found.fields.get("owner") == whose else None
 
     async def _talk(self, kind: Kind, whose: str, until: int | None, limit: int) -> list[tuple[int, Kind, Record]]:
-        query = _owned(kind, whose, until)
-        found: list[tuple[int, Kind, Record]] = []
-        cursor = None
-        while len(found) <= limit:
-            page = await self._kernel.find(self._partition, query, limit=limit + 1 - len(found), cursor=cursor)
-            found += [(int(record.fields["seq"] or 0), kind, record) for record in page.records]
-            cursor = page.cursor
-            if cursor is None:
-                break
-        return found
+        found = self._scope.scan(_owned(kind, whose, until), limit=limit + 1)
+        return [(int(record.fields["seq"] or 0), kind, record) async for record in found]
 
     async def _last(self, query: Query) -> Sequence[Record]:
-        return (await self._kernel.find(self._partition, query, limit=SOME + 1)).records
+        return (await self._scope.find(query, limit=SOME + 1)).records
 
 
 def _owned(kind: Kind, whose: str, until: int | None = None) -> Query:

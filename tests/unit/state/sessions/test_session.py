@@ -10,6 +10,7 @@ import pytest
 
 from keelbolt.errors import SessionLimitReached, StateNotLoaded, SteeringCancelled
 from keelbolt.state import HybridStateStore, StateStore
+from keelbolt.state.families import RUNS
 from keelbolt.state.sessions import (
     ContextPatch,
     MergeStrategy,
@@ -21,6 +22,7 @@ from keelbolt.state.sessions import (
     TaskRuntime,
     TaskTelemetryEvent,
 )
+from keelbolt.state.sessions.process import list_runs
 from keelbolt.state.types import TaskStatus, TaskType, UpdateType
 from keelbolt.storage import open_storage
 
@@ -89,12 +91,13 @@ async def test_a_task_in_front(session: StreamingSession) -> None:
     ]
 
 
-async def test_nobody_runs_what_is_over(session: StreamingSession, store: StateStore) -> None:
-    """Nothing is left of a task that has ended but the task."""
+async def test_a_task_that_has_ended_is_held_by_no_process(session: StreamingSession, store: StateStore) -> None:
+    """Its record of the run and its work item are gone."""
     await session.run_task(quick, task_id="t")
     await session.spawn_task(forever, task_id="b")
-    process = session._core.process
-    runs = await store.host.ask(lambda kernel: process.runs(kernel, "s"))
+    held = await store.host.ask(lambda kernel: kernel.list_work(store.partition, RUNS, state="held"))
+    assert [item.key for item in held.items] == ["s/b"]
+    runs = await store.host.ask(lambda kernel: list_runs(kernel.scoped(store.partition), "s"))
     assert [run.task_id for run in runs] == ["b"]
 
 

@@ -1,5 +1,6 @@
 // The agent's card, asked for once; what it says about the input of its skills, and how its tasks can be steered.
 
+import { useCard } from "./agents.js";
 import { send } from "./api.js";
 
 let known = null;
@@ -7,10 +8,16 @@ let known = null;
 export const cardCall = { method: "GET", path: "/.well-known/agent-card.json", query: {} };
 
 export function agentCard() {
-  known ??= send(cardCall).catch((error) => {
-    known = null;
-    throw error;
-  });
+  known ??= send(cardCall).then(
+    (card) => {
+      useCard(card);
+      return card;
+    },
+    (error) => {
+      known = null;
+      throw error;
+    },
+  );
   return known;
 }
 

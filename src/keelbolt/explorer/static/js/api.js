@@ -1,15 +1,15 @@
-// Calls of the agent beside this page. Every call is data, so that it can be shown as a command before and after.
+// Calls of the agent that the page shows. Every call is data, so that it can be shown as a command before and after.
 
-const root = new URL(document.querySelector("meta[name=keelbolt-root]").content, document.baseURI);
-root.hash = root.search = "";
-export const BASE = root.href.replace(/\/$/, "");
+import { BASE, FOREIGN, endpoint } from "./agents.js";
+
+export { BASE } from "./agents.js";
 export const OPS = "/keelbolt/v1";
 const KEPT = 100; // calls that are remembered
 const KEPT_CHARACTERS = 200_000; // of what each answered
 
 // ------------------------------------------------------------------------------------------------ credentials
 
-const STORED = "keelbolt.credentials"; // sessionStorage: for this tab, until it is closed
+const STORED = `keelbolt.credentials ${BASE}`; // sessionStorage: for this tab, until it is closed, and for this agent
 
 export function credentials() {
   try {
@@ -47,7 +47,7 @@ export function rpc(method, params, { stream = false } = {}) {
 }
 
 export function address(call) {
-  const url = new URL(BASE + call.path);
+  const url = new URL(call.rpc ? endpoint() : BASE + call.path);
   for (const [name, value] of Object.entries(call.query ?? {})) {
     if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, value);
   }
@@ -60,7 +60,8 @@ export function headers(call, { secret = true } = {}) {
   if (call.rpc) found["A2A-Version"] = "1.0";
   if (call.stream) found.Accept = "text/event-stream";
   if (call.after) found["Last-Event-ID"] = String(call.after);
-  if (call.key && secret) found["Idempotency-Key"] = call.key; // not in a command to copy: run twice, it sends twice
+  // Agents of other makers list the headers that a page of another origin may send: this one is not among them.
+  if (call.key && secret && !FOREIGN) found["Idempotency-Key"] = call.key; // not in a command to copy: run twice, it sends twice
   const known = credentials();
   if (known) found[known.header] = secret ? known.value : known.header === "Authorization" ? "Bearer $TOKEN" : "$TOKEN";
   return found;
@@ -124,9 +125,12 @@ export async function send(call, { signal, quiet = false } = {}) {
   } catch (error) {
     finish(entry, started, "failed", String(error));
     if (error.name === "AbortError") throw error;
-    throw new ApiError("The agent can't be reached. Is it running? The page tries again when you do.", {
-      reason: "UNREACHABLE",
-    });
+    throw new ApiError(
+      FOREIGN
+        ? `${BASE} can't be reached from this page. Is it running, and does it allow pages of ${location.origin} (CORS)?`
+        : "The agent can't be reached. Is it running? The page tries again when you do.",
+      { reason: "UNREACHABLE" },
+    );
   }
   finish(entry, started, response.status, text);
   return read(response.status, text);
@@ -148,8 +152,5 @@ export function read(status, text) {
 export function failure(status, answer) {
   const { message, data, details } = answer.error;
   const reason = [details, data].flat().find((each) => each?.reason)?.reason ?? "";
-  if (status === 401 || status === 403) {
-    return new ApiError(`${message} Paste a token on the Agent page.`, { status, reason, answer });
-  }
   return new ApiError(message || `The agent answered with ${status}.`, { status, reason, answer });
 }

@@ -2,7 +2,9 @@
 
 import { announce, h, replace } from "./dom.js";
 import { callsDrawer } from "./calls.js";
+import { BASE, FOREIGN, HOME, OTHERS, pageOf, refusal } from "./agents.js";
 import { here, link } from "./router.js";
+import { signInPage } from "./sign_in.js";
 import { credentials, onSignIn, ops, send } from "./api.js";
 import { quietConnection } from "./stream.js";
 import { empty, problem } from "./pieces.js";
@@ -17,21 +19,26 @@ import { traceView } from "./views/trace.js";
 import { artifactView, memoryView, pauseView } from "./views/kept.js";
 import { turnsView } from "./views/turns.js";
 import { threadView } from "./views/thread.js";
+import { dataView } from "./views/data.js";
+import { dataRecordView } from "./views/data_record.js";
 import { systemView } from "./views/system.js";
 
 // A view: its place in the address, its name, and `open({main, parts, query, signal, me})`.
 // An `operator` view shows what belongs to no tenant, to operators of all tenants.
-const VIEWS = [agentView, tryView, tasksView, sessionsView, turnsView, systemView];
+const VIEWS = [agentView, tryView, tasksView, sessionsView, turnsView, dataView, systemView];
 const DETAIL = {
   tasks: taskView,
   sessions: sessionView,
   turns: threadView,
+  data: dataRecordView,
   traces: traceView,
   memory: memoryView,
   pauses: pauseView,
   artifacts: artifactView,
 };
-const offered = () => VIEWS.filter(({ operator }) => !operator || me?.allTenants);
+const PLAIN = [agentView, tryView]; // what every A2A agent answers; the others need the operations API of Keelbolt
+const offered = () =>
+  me?.plain ? PLAIN : VIEWS.filter(({ operator }) => !operator || me?.allTenants);
 
 let leaving = new AbortController();
 let me = null;
@@ -41,10 +48,11 @@ async function whoami() {
   try {
     me = await send(ops("GET", "/whoami"));
   } catch (error) {
-    me = { owner: "", operator: false, authentication: true, failed: error };
+    const plain = FOREIGN && ![401, 403].includes(error.status);
+    me = { owner: "", operator: false, authentication: true, failed: error, plain };
   }
   const who = document.getElementById("who");
-  const name = me.owner || (me.authentication ? (credentials() ? "signed in" : "not signed in") : "");
+  const name = me.plain ? "" : me.owner || (me.authentication ? (credentials() ? "signed in" : "not signed in") : "");
   replace(
     who,
     name &&
@@ -78,7 +86,7 @@ async function show() {
   leaving.abort();
   leaving = new AbortController();
   quietConnection();
-  const view = (parts.length > 1 && DETAIL[parts[0]]) || VIEWS.find(({ id }) => id === parts[0]);
+  const view = (parts.length > 1 && !me?.plain && DETAIL[parts[0]]) || (me?.plain ? PLAIN : VIEWS).find(({ id }) => id === parts[0]);
   const main = document.getElementById("main");
   main.replaceChildren();
   nav(view?.id);
@@ -98,6 +106,10 @@ async function show() {
     await view.open({ main, parts, query, signal, me });
   } catch (error) {
     if (signal.aborted) return;
+    if (error.status === 401) {
+      await signInPage(main, error);
+      return;
+    }
     if (!main.querySelector("h1")) replace(main, h("div", { class: "view-head" }, h("h1", {}, view.title)));
     main.append(problem(error, show));
   }
@@ -143,19 +155,45 @@ document.addEventListener("keydown", (event) => {
   if (view) location.hash = link([view.id]);
   return undefined;
 });
-addEventListener("hashchange", show);
 onSignIn(async () => {
   await whoami();
   await show();
 });
 
+// Several agents: the one that serves the page, and those that its operator named.
+function agents() {
+  if (!OTHERS.length && !FOREIGN) return;
+  const known = [...new Set([HOME, ...OTHERS, BASE])];
+  const label = (url) => url.replace(/^https?:\/\//, "");
+  replace(
+    document.getElementById("agents"),
+    h(
+      "select",
+      { "aria-label": "Agent", onchange: (event) => (location.href = pageOf(event.target.value)) },
+      known.map((url) => h("option", { value: url, selected: url === BASE }, label(url))),
+    ),
+  );
+}
+
 callsDrawer();
+agents();
 nav(here().parts[0]);
-agentCard().then(
-  (card) => {
-    document.getElementById("agent-name").textContent = card.name;
-  },
-  () => {},
-);
-await whoami();
-await show();
+const refused = FOREIGN ? refusal() : "";
+if (refused) {
+  replace(
+    document.getElementById("main"),
+    h("h1", {}, "This agent can't be shown"),
+    h("p", { class: "notice bad", role: "alert" }, h("span", {}, refused)),
+    h("p", {}, h("a", { href: pageOf(HOME) }, "Show the agent that serves this page")),
+  );
+} else {
+  addEventListener("hashchange", show);
+  agentCard().then(
+    (card) => {
+      document.getElementById("agent-name").textContent = card.name;
+    },
+    () => {},
+  );
+  await whoami();
+  await show();
+}

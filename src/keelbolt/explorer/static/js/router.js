@@ -26,7 +26,7 @@ export function link(parts, query = {}) {
 // Changes the query without leaving the view.
 export function setQuery(changes) {
   const { parts, query } = here();
-  history.replaceState(null, "", link(parts, { ...query, ...changes }));
+  history.replaceState(history.state, "", link(parts, { ...query, ...changes }));
 }
 
 export const go = (parts, query) => {

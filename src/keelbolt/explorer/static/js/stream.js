@@ -11,7 +11,18 @@ const WAITS_MS = [300, 700, 1500, 3000, 5000, 8000];
 
 const place = () => document.getElementById("connection");
 
+let note = ""; // what the connection is of no help with: it lives, but nothing comes
+
+// Says this instead of *Live*; empty: no more.
+export function connectionNote(text) {
+  if (text === note) return;
+  note = text;
+  const { state } = place().dataset;
+  if (state === "live" || state === "silent") tell("live", "Live");
+}
+
 function tell(state, text) {
+  if (state === "live" && note) [state, text] = ["silent", note];
   const element = place();
   if (element.dataset.state === state && element.textContent === text) return;
   element.dataset.state = state;
@@ -71,6 +82,17 @@ export async function open(call, { signal, heard } = {}) {
     throw new ApiError(`The agent answered with ${response.status}.`, { status: response.status });
   }
   return events(response, heard);
+}
+
+// The result of an operation that streams its progress.
+export async function drain(call) {
+  let result;
+  for await (const { data } of await open(call)) {
+    if (typeof data?.error === "object" && data.error) throw failure(0, data);
+    if (data?.result) result = data.result;
+  }
+  if (!result) throw new ApiError("The operation ended without a result; look whether it was done.");
+  return result;
 }
 
 // -------------------------------------------------------------------------------------------------------- following

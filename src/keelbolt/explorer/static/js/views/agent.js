@@ -1,13 +1,15 @@
 // What the agent says about itself, whether that is good, and who we are to it.
 
 import { h, replace } from "../dom.js";
-import { BASE, credentials, rpc, send, signIn } from "../api.js";
+import { HOME, BASE, OTHERS, baseOf, pageOf, refusal } from "../agents.js";
+import { rpc, send } from "../api.js";
 import { agentCard, badgeOf, cardCall, examplesOf } from "../agent_card.js";
 import { checkCard } from "../checks.js";
 import { plural } from "../format.js";
 import { raw, tree } from "../json.js";
 import { card as box, copyAs, facts, field, problem, tabs, tag } from "../pieces.js";
 import { link } from "../router.js";
+import { signInForm } from "../sign_in.js";
 
 export const agentView = { id: "agent", title: "Agent", open };
 
@@ -44,7 +46,7 @@ async function open({ main, query, signal, me }) {
         "div",
         { class: "row" },
         h("a", { class: "button primary", href: link(["try"]) }, "Try it"),
-        h("a", { class: "button", href: link(["tasks"]) }, "See its tasks"),
+        !me?.plain && h("a", { class: "button", href: link(["tasks"]) }, "See its tasks"),
       ),
     ),
     pages.element,
@@ -74,6 +76,7 @@ function overview(card, me) {
       "div",
       { class: "stack" },
       signing(card, me),
+      others(),
       box(
         "What it can do",
         h(
@@ -170,6 +173,36 @@ function skill(each, card) {
   );
 }
 
+// ------------------------------------------------------------------------------------------------ other agents
+
+function others() {
+  const wrong = h("p", { class: "bad-ink", role: "alert" });
+  const address = h("input", { type: "url", required: true, placeholder: "https://…", spellcheck: "false" });
+  return box(
+    "Other agents",
+    OTHERS.length > 0 &&
+      h(
+        "ul",
+        { class: "plain" },
+        [HOME, ...OTHERS].filter((url) => url !== BASE).map((url) => h("li", {}, h("a", { href: pageOf(url) }, url))),
+      ),
+    h(
+      "form",
+      {
+        class: "stack",
+        onsubmit: (event) => {
+          event.preventDefault();
+          wrong.textContent = refusal(baseOf(address.value));
+          if (!wrong.textContent) location.href = pageOf(address.value);
+        },
+      },
+      field("Address of an agent, or of its card", address),
+      wrong,
+      h("div", { class: "row" }, h("button", {}, "Show it")),
+    ),
+  );
+}
+
 // ------------------------------------------------------------------------------------------------------ checks
 
 const WORDS = { good: "✓ Good", bad: "✗ Fix this", warn: "✗ Better", note: "○ Optional" };
@@ -206,14 +239,6 @@ function checks(card) {
 
 // -------------------------------------------------------------------------------------------------- signing in
 
-function headerOf(card) {
-  for (const scheme of Object.values(card.securitySchemes ?? {})) {
-    const key = scheme.apiKeySecurityScheme ?? (scheme.type === "apiKey" ? { ...scheme, location: scheme.in } : null);
-    if (key && (key.location ?? "header") === "header") return key.name;
-  }
-  return "Authorization";
-}
-
 function signing(card, me) {
   const schemes = Object.entries(card.securitySchemes ?? {});
   if (!schemes.length && !me?.authentication) {
@@ -228,35 +253,12 @@ function signing(card, me) {
       ),
     );
   }
-  const known = credentials();
-  const header = headerOf(card);
-  const token = h("input", {
-    type: "password",
-    autocomplete: "off",
-    spellcheck: "false",
-    placeholder: known ? "•••••••• (kept for this tab)" : "Paste it here",
-  });
   const result = h("div", {});
   const form = h(
-    "form",
-    {
-      class: "stack",
-      onsubmit: (event) => {
-        event.preventDefault();
-        const value = token.value.trim();
-        if (value) signIn(header, header === "Authorization" && !/^\w+ /.test(value) ? `Bearer ${value}` : value);
-      },
-    },
-    field(
-      header === "Authorization" ? "Bearer token" : `Key, sent as ${header}`,
-      token,
-      `It is kept in this tab until you close it, and sent to ${BASE} alone.`,
-    ),
-    h(
-      "div",
-      { class: "row" },
-      h("button", { class: "primary" }, "Use it"),
-      known && h("button", { type: "button", onclick: () => signIn("", "") }, "Forget it"),
+    "div",
+    { class: "stack" },
+    signInForm(
+      card,
       card.capabilities?.extendedAgentCard &&
         h("button", { type: "button", onclick: extended }, "Show the extended card"),
     ),
@@ -269,7 +271,7 @@ function signing(card, me) {
       replace(result, problem(error));
     }
   }
-  const state = me?.failed
+  const state = me?.failed && !me.plain
     ? me.failed.message
     : me?.owner
       ? `You are ${me.owner}${me.tenant ? ` of ${me.tenant}` : ""}${me.operator ? ", an operator" : ""}.`

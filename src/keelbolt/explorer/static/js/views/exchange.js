@@ -7,12 +7,11 @@ import { ENDED, PAUSED, precise, stateLabel, stateName } from "../format.js";
 import { raw } from "../json.js";
 import { parts } from "../parts.js";
 import { badge, copyAs, problem } from "../pieces.js";
-import { link } from "../router.js";
 import { follow } from "../stream.js";
 
 const RAW_EVENTS = 500; // as many are kept to be shown raw
 
-export function exchange(params, { stream, title, onTask, onAnswer }) {
+export function exchange(params, { stream, taskLink, onTask, onAnswer }) {
   const call = rpc(stream ? "SendStreamingMessage" : "SendMessage", params, { stream });
   const artifacts = new Map();
   const received = [];
@@ -47,7 +46,7 @@ export function exchange(params, { stream, title, onTask, onAnswer }) {
   const draw = soon(() => {
     replace(
       head,
-      task && h("a", { href: link(["tasks", task.id]), title: task.id }, title(task.id)),
+      task && taskLink(task.id),
       state ? badge(state) : !answered && !failed && h("span", { class: "dim pulse" }, "Sending…"),
       status?.timestamp && h("span", { class: "dim" }, precise(status.timestamp)),
     );

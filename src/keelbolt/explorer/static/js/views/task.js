@@ -9,6 +9,7 @@ import { copyAs, download, empty, problem, tabs } from "../pieces.js";
 import { setQuery } from "../router.js";
 import { TaskLog } from "../task_log.js";
 import { actions, fork } from "./actions.js";
+import { liveness } from "./liveness.js";
 import { overview } from "./overview.js";
 import { question } from "./question.js";
 import { replay } from "./replay.js";
@@ -40,7 +41,8 @@ async function open({ main, parts: [, id], query, signal, me }) {
   if (signal.aborted) return;
 
   const [top, doing, doubt] = [h("div", { class: "stack" }), h("div", {}), h("div", {})];
-  const head = h("div", { class: "stack task-head" }, top, doing, doubt);
+  const alive = liveness({ log, signal, look: () => refresh() });
+  const head = h("div", { class: "stack task-head" }, top, doing, doubt, alive.element);
   const asked = h("div", {});
   const waiting = h("div", {}); // leads to the question from the other tabs
   let chosen = "";
@@ -159,6 +161,7 @@ async function open({ main, parts: [, id], query, signal, me }) {
     const dead = about.work?.state === "dead";
     replace(top, heading({ about, log, state, whose }));
     replace(doubt, doubts(about, state));
+    alive.know(about);
     // Buttons keep the focus, and the question what is written in it, while the state is the same.
     if (`${state} ${dead}` !== offered) {
       offered = `${state} ${dead}`;
@@ -202,6 +205,7 @@ async function open({ main, parts: [, id], query, signal, me }) {
   pages.start();
   const grow = soon(() => current?.grow?.());
   await log.follow(signal, ([entry]) => {
+    if (entry.kind === "attempt") alive.attempt(entry.data.worker);
     if (entry.kind !== "artifact") {
       refresh();
       if (entry.data?.status) announce(`The task is ${stateLabel(entry.data.status.state).toLowerCase()}`);

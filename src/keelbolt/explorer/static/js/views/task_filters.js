@@ -31,20 +31,17 @@ export async function filterControls({ query, card, me, change }) {
   );
   const span = h(
     "select",
-    {
-      onchange: () =>
-        span.value !== "kept" &&
-        change({ since: span.value ? new Date(Date.now() - span.value * 1000).toISOString() : "", until: "" }),
-    },
+    { onchange: () => span.value !== "kept" && change({ within: span.value, since: "", until: "" }) },
     query.since && h("option", { value: "kept", selected: true }, `Since ${fullMoment(query.since)}`),
     Object.entries(SPANS).map(([value, label]) =>
-      h("option", { value, selected: !query.since && value === "" }, label),
+      h("option", { value, selected: !query.since && value === (query.within ?? "") }, label),
     ),
   );
   let owner = null;
   if (me?.operator) {
     const { partitions } = await send(ops("GET", "/partitions")).catch(() => ({ partitions: [] }));
     const current = JSON.stringify([query.tenant ?? null, query.owner ?? null, query.askedTenant ?? null]);
+    const all = JSON.stringify("all");
     const value = ({ tenant, owner: name, askedTenant }) =>
       JSON.stringify([tenant ?? null, name ?? null, askedTenant ?? null]);
     const options = partitions.map((name) => ({ ...parsePartition(name), name })).filter((each) => each.query);
@@ -54,10 +51,12 @@ export async function filterControls({ query, card, me, change }) {
         {
           onchange: () => {
             const [tenant, name, askedTenant] = JSON.parse(owner.value);
-            location.hash = link(["tasks"], { tenant, owner: name, askedTenant });
+            const whose = owner.value === all ? { all: "true" } : { tenant, owner: name, askedTenant };
+            location.hash = link(["tasks"], whose);
           },
         },
         h("option", { value: JSON.stringify([null, null, null]) }, "My own"),
+        h("option", { value: all, selected: query.all === "true" }, "Everyone"),
         options.map(({ query: each, label }) =>
           h("option", { value: value(each), selected: value(each) === current }, label),
         ),

@@ -3,53 +3,98 @@
 import { announce, h, later, replace, soon } from "../dom.js";
 import { ops, send } from "../api.js";
 import { agentCard } from "../agent_card.js";
-import { STATES, ago, fullMoment, number, plural, shortId, stateLabel, stateName } from "../format.js";
-import { badge, empty, problem, tag } from "../pieces.js";
+import { STATES, number, plural, stateLabel, stateName } from "../format.js";
+import { empty, problem } from "../pieces.js";
 import { here, link, setQuery } from "../router.js";
 import { follow } from "../stream.js";
+import { bulkBar } from "./bulk.js";
+import { savedViews } from "./saved_views.js";
 import { filterControls } from "./task_filters.js";
+import { ownerOf, taskRows, took, whoseIs } from "./task_rows.js";
 
 export const tasksView = { id: "tasks", title: "Tasks", open };
 
 const PAGE = 50;
-const FILTERS = ["state", "context", "skill", "text", "since", "until", "tenant", "owner", "askedTenant"];
+const MOST = 10_000; // tasks that can be chosen at once
+const FILTERS = ["state", "context", "skill", "text", "since", "until", "tenant", "owner", "askedTenant", "all"];
+const SORTS = {
+  state: (task) => stateName(task.status.state),
+  said: (task) => (task.said ?? "").toLowerCase(),
+  skill: (task) => task.skill ?? "",
+  owner: (task) => ownerOf(task),
+  took: (task) => took(task),
+  changed: (task) => task.status.timestamp,
+};
+
+// The list as it was left, for the way back: the entry of the history says which it was.
+let left = null;
+let opened = 0;
 
 async function open({ main, query, signal, me }) {
   let shown = new Map(); // id → task, as they stand in the list
   let token = "";
-  let fresh = new Set(); // changed while one looked
+  let fresh = new Set(); // changed while the list is open
   let answer = null;
   let oldest = ""; // up to here the pages go
   let loading = new AbortController();
+  const chosen = new Map(); // id → task
 
+  const within = () => Number(here().query.within);
   const filters = () =>
-    Object.fromEntries(FILTERS.map((name) => [name, here().query[name]]).filter(([, value]) => value));
+    Object.fromEntries(
+      [
+        ...FILTERS.map((name) => [name, here().query[name]]),
+        ...(within() ? [["since", new Date(Date.now() - within() * 1000).toISOString()]] : []),
+      ].filter(([, value]) => value),
+    );
   const whose = () =>
     Object.fromEntries(
       ["tenant", "owner", "askedTenant"]
         .map((name) => [name, here().query[name]])
         .filter(([, value]) => value !== undefined),
     );
+  const whoseOf = (task) => (everyone() ? whoseIs(task) : whose());
   const counts = h("div", { class: "chips", role: "group", "aria-label": "By state" });
   const rows = h("tbody");
+  const heads = h("tr");
   const table = h(
     "table",
     { class: "tasks" },
-    h("caption", { class: "sr-only" }, "Tasks, newest status first"),
-    h(
-      "thead",
-      {},
-      h(
-        "tr",
-        {},
-        ["State", "Began with", "Skill", "Context", "Turn", "Changed"].map((each) => h("th", { scope: "col" }, each)),
-      ),
-    ),
+    h("caption", { class: "sr-only" }, "Tasks"),
+    h("thead", {}, heads),
     rows,
   );
   const note = h("p", { class: "dim", "aria-live": "polite" });
   const place = h("div", { class: "table-place" }, table);
   const more = h("button", { type: "button", onclick: () => load(false) }, "More");
+  const views = savedViews();
+  const everyone = () => here().query.all === "true";
+  const row = taskRows({
+    whose: whoseOf,
+    chosen,
+    owners: everyone,
+    onChoose(task, on) {
+      if (on) chosen.set(task.id, task);
+      else chosen.delete(task.id);
+      draw();
+    },
+  });
+  const bulk = bulkBar({
+    chosen,
+    whose: whoseOf,
+    clear: () => {
+      chosen.clear();
+      draw();
+    },
+    done: () => reload(),
+    all: () =>
+      token && chosen.size >= shown.size
+        ? {
+            label: answer.total === undefined ? "Choose all that match" : `Choose all ${number(answer.total)} that match`,
+            choose: () => chooseAll(),
+          }
+        : null,
+  });
   const card = await agentCard().catch(() => ({}));
   const controls = await filterControls({ query, card, me, change });
   if (signal.aborted) return;
@@ -58,26 +103,31 @@ async function open({ main, query, signal, me }) {
     h("div", { class: "view-head" }, h("h1", {}, "Tasks"), note),
     counts,
     controls,
+    views.element,
+    bulk.element,
     place,
     h("div", { class: "row after" }, more),
   );
 
   function change(changes) {
     setQuery(changes);
+    chosen.clear();
     load(true);
   }
 
+  const page = (pageToken, size, wanted) =>
+    send(ops("GET", "/tasks", { query: { ...filters(), pageSize: size, pageToken } }), {
+      signal: wanted ? AbortSignal.any([signal, wanted]) : signal,
+    });
+
   async function load(anew, first = false) {
-    loading.abort(); // who types on asks anew: what was asked before is of no use
+    loading.abort(); // the answer to an earlier filter is of no use
     loading = new AbortController();
     const wanted = loading.signal;
     more.disabled = true;
-    let page;
+    let found;
     try {
-      page = await send(
-        ops("GET", "/tasks", { query: { ...filters(), pageSize: PAGE, pageToken: anew ? "" : token } }),
-        { signal: AbortSignal.any([signal, wanted]) },
-      );
+      found = await page(anew ? "" : token, PAGE, wanted);
     } catch (error) {
       if (first) throw error; // the whole view is tried again
       if (!signal.aborted && !wanted.aborted)
@@ -92,50 +142,156 @@ async function open({ main, query, signal, me }) {
       shown = new Map();
       fresh = new Set();
     }
-    answer = page;
-    for (const task of answer.tasks) shown.set(task.id, task);
-    token = answer.nextPageToken;
-    oldest = answer.tasks.at(-1)?.status.timestamp ?? oldest;
+    take(found);
     more.disabled = false;
     draw();
   }
 
+  function take(found) {
+    answer = found;
+    for (const task of answer.tasks) shown.set(task.id, task);
+    token = answer.nextPageToken;
+    oldest = answer.tasks.at(-1)?.status.timestamp ?? oldest;
+  }
+
+  // As many as are shown, anew: after an action on many, a lost connection, or the way back.
+  async function reload() {
+    const wanted = shown.size;
+    const before = loading.signal;
+    const pages = [];
+    try {
+      do pages.push(await page(pages.at(-1)?.nextPageToken ?? "", Math.min(100, Math.max(PAGE, wanted)), before));
+      while (pages.at(-1).nextPageToken && pages.length * 100 < wanted);
+    } catch {
+      return; // the stream comes back, and this with it
+    }
+    if (signal.aborted || before.aborted) return;
+    shown = new Map();
+    pages.forEach(take);
+    draw();
+  }
+
+  async function chooseAll() {
+    while (token && shown.size < MOST && !signal.aborted) take(await page(token, 100));
+    for (const task of shown.values()) chosen.set(task.id, task);
+    draw();
+  }
+
+  const columns = () => [
+    ["state", "State"],
+    ["said", "Task"],
+    ["skill", "Skill", "wide"],
+    ...(everyone() ? [["owner", "Owner", "wide"]] : []),
+    ["took", "Took", "wide"],
+    ["changed", "Changed"],
+  ];
+
+  function drawHeads() {
+    const [, down, by] = /^(-?)(\w+)$/.exec(here().query.sort ?? "-changed") ?? [];
+    const all = shown.size > 0 && [...shown.keys()].every((id) => chosen.has(id));
+    const sorted = (name) => (name === by ? (down ? "descending" : "ascending") : null);
+    const key = JSON.stringify([down, by, all, everyone()]);
+    if (heads.dataset.key === key) return;
+    heads.dataset.key = key;
+    const focused = [...heads.children].findIndex((each) => each.contains(document.activeElement));
+    replace(
+      heads,
+      h(
+        "th",
+        { scope: "col", class: "choose" },
+        h("input", {
+          type: "checkbox",
+          checked: all,
+          "aria-label": "Choose all that are shown",
+          onchange: (event) => {
+            if (event.target.checked) for (const task of shown.values()) chosen.set(task.id, task);
+            else chosen.clear();
+            draw();
+          },
+        }),
+      ),
+      columns().map(([name, label, kind]) =>
+        h(
+          "th",
+          { scope: "col", class: kind, "aria-sort": sorted(name) },
+          h(
+            "button",
+            {
+              type: "button",
+              class: "sort",
+              onclick: () => {
+                const next = name === by ? (down ? name : `-${name}`) : name === "took" || name === "changed" ? `-${name}` : name;
+                setQuery({ sort: next === "-changed" ? "" : next });
+                draw();
+              },
+            },
+            label,
+            h("span", { "aria-hidden": "true" }, { descending: " ↓", ascending: " ↑" }[sorted(name)] ?? ""),
+          ),
+        ),
+      ),
+    );
+    if (focused >= 0) heads.children[focused].querySelector("input, button").focus();
+  }
+
+  function inOrder() {
+    const [, down, by] = /^(-?)(\w+)$/.exec(here().query.sort ?? "-changed") ?? [];
+    const value = SORTS[by] ?? SORTS.changed;
+    const sign = down || !SORTS[by] ? -1 : 1;
+    const keyed = [...shown.values()].map((task) => [value(task), task]);
+    keyed.sort(([one], [other]) => sign * (one < other ? -1 : one > other ? 1 : 0));
+    return keyed.map(([, task]) => task);
+  }
+
   const draw = soon(() => {
     if (signal.aborted || !answer) return;
-    const chosen = here().query.state ?? "";
-    const all = Object.values(answer.states).reduce((sum, each) => sum + each, 0);
+    const state = here().query.state ?? "";
+    const states = answer.states; // of everyone's tasks there are no totals
+    const all = states && Object.values(states).reduce((sum, each) => sum + each, 0);
     replace(
       counts,
       [
         ["", "All", all, "still"],
-        ...Object.entries(STATES).map(([name, { label, tone }]) => [name, label, answer.states[name] ?? 0, tone]),
+        ...Object.entries(STATES).map(([name, { label, tone }]) => [name, label, states && (states[name] ?? 0), tone]),
       ]
-        .filter(([name, , count]) => count || name === chosen || name === "")
+        .filter(([name, , count]) => count || name === state || name === "" || (!states && name !== "unspecified"))
         .map(([name, label, count, tone]) =>
           h(
             "button",
             {
               type: "button",
               class: `chip ${tone}`,
-              "aria-pressed": String(name === chosen),
+              "aria-pressed": String(name === state),
               onclick: () => change({ state: name }),
             },
             label,
-            h("span", { class: "count" }, number(count)),
+            states && h("span", { class: "count" }, number(count)),
           ),
         ),
     );
     const searched = Boolean(filters().text || filters().skill);
-    note.textContent = searched
-      ? `${plural(shown.size, "task")} found so far${token ? "" : ", all looked through"}`
-      : `${plural(answer.total, "task")}${answer.exact ? "" : " or more"}`;
+    const sorted = here().query.sort && token ? `, sorted among the ${number(shown.size)} that are loaded` : "";
+    note.textContent = searched || !states
+      ? `${plural(shown.size, "task")} found so far${token ? "" : ", all looked through"}${sorted}`
+      : `${plural(answer.total, "task")}${answer.exact ? "" : " or more"}${sorted}`;
     more.hidden = !token;
     more.textContent = searched ? "Look further" : "More";
-    const list = [...shown.values()].sort((one, other) => other.status.timestamp.localeCompare(one.status.timestamp));
-    const focused = document.activeElement?.closest?.("tr")?.dataset.id;
-    replace(rows, list.map(row));
-    replace(place, list.length ? table : nothing());
-    if (focused) rows.querySelector(`tr[data-id="${CSS.escape(focused)}"] a`)?.focus();
+    for (const id of chosen.keys()) if (shown.has(id)) chosen.set(id, shown.get(id));
+    drawHeads();
+    views.draw();
+    bulk.draw();
+    inOrder().forEach((task, index) => {
+      const element = row(task, { fresh: fresh.has(task.id) });
+      const there = rows.children[index];
+      if (there === element) return;
+      const focused = there?.dataset.id === task.id && there.contains(document.activeElement);
+      const selector = focused ? (document.activeElement.matches("input") ? "input" : "a") : "";
+      if (there?.dataset.id === task.id) there.replaceWith(element);
+      else rows.insertBefore(element, there ?? null);
+      if (selector) element.querySelector(selector).focus();
+    });
+    while (rows.children.length > shown.size) rows.lastChild.remove();
+    replace(place, shown.size ? table : nothing());
   });
 
   function nothing() {
@@ -156,58 +312,9 @@ async function open({ main, query, signal, me }) {
     );
   }
 
-  function row(task) {
-    const href = link(["tasks", task.id], whose());
-    return h(
-      "tr",
-      {
-        dataset: { id: task.id },
-        class: fresh.has(task.id) ? "fresh" : "",
-        onclick: (event) => {
-          if (!event.target.closest("a, button") && !getSelection().toString()) location.hash = href;
-        },
-      },
-      h("td", {}, badge(task.status.state)),
-      h(
-        "td",
-        { class: "said" },
-        h(
-          "a",
-          { href, title: task.id, "aria-label": `${task.said || "Task"} (${shortId(task.id)})` },
-          task.said || h("span", { class: "dim" }, "(no words)"),
-        ),
-        h("span", { class: "dim mono small" }, shortId(task.id)),
-      ),
-      h("td", {}, task.skill && tag(task.skill)),
-      h(
-        "td",
-        {},
-        h(
-          "a",
-          {
-            href: link(["tasks"], { context: task.contextId, ...whose() }),
-            class: "dim mono small",
-            title: `All tasks of ${task.contextId}`,
-          },
-          shortId(task.contextId),
-        ),
-      ),
-      h("td", { class: "dim" }, task.turn),
-      h(
-        "td",
-        {},
-        h(
-          "time",
-          { class: "dim", datetime: task.status.timestamp, title: fullMoment(task.status.timestamp) },
-          ago(task.status.timestamp),
-        ),
-      ),
-    );
-  }
-
   // Whatever changes goes to the top, if the filters let it in.
   function changed(task) {
-    if (!answer || !task?.id) return;
+    if (!answer?.states || !task?.id) return;
     const before = shown.get(task.id);
     if (!before && token && task.status.timestamp <= oldest) return; // its page was not asked for yet
     const name = stateName(task.status.state);
@@ -251,13 +358,26 @@ async function open({ main, query, signal, me }) {
 
   keys(main, signal, rows);
   place.replaceChildren();
-  await load(true, true);
+  const back = left && history.state?.list === left.number;
+  const mark = back ? left.number : (opened += 1);
+  history.replaceState({ list: mark }, "");
+  if (back) {
+    ({ shown, token, answer, oldest } = left);
+    draw();
+    const { y } = left;
+    requestAnimationFrame(() => requestAnimationFrame(() => scrollTo(0, y)));
+    reload();
+  } else await load(true, true);
   const ticking = setInterval(draw, 30_000);
-  signal.addEventListener("abort", () => clearInterval(ticking));
+  signal.addEventListener("abort", () => {
+    clearInterval(ticking);
+    left = { number: mark, shown, token, answer, oldest, y: scrollY };
+  });
+  if (everyone()) return; // the stream has the tasks of one owner
   await follow({
     call: () => ops("GET", "/events", { query: whose() }),
     onEvent: changed,
-    onOpen: () => load(true),
+    onOpen: reload,
     signal,
   });
 }

@@ -4,6 +4,7 @@ import { h, replace } from "../dom.js";
 import { agentCard } from "../agent_card.js";
 import { rpc } from "../api.js";
 import { copyAs, empty } from "../pieces.js";
+import { link } from "../router.js";
 import { titleOf } from "../titles.js";
 import { composer } from "./composer.js";
 import { exchange } from "./exchange.js";
@@ -13,13 +14,15 @@ export const tryView = { id: "try", title: "Try", open };
 // What was said in this tab stays while one looks at other views; streams go on meanwhile.
 const talk = {
   compose: null,
+  plain: false, // the agent has no operations API: its tasks have no page here
   list: h("div", { class: "talk", role: "log", "aria-label": "Conversation" }),
   running: new AbortController(),
   context: "", // of the last task: messages from here belong to one conversation
   titles: new Map(), // task id → what its first message says
 };
 
-async function open({ main, query, signal }) {
+async function open({ main, query, signal, me }) {
+  talk.plain = Boolean(me?.plain);
   const card = await agentCard();
   if (signal.aborted) return;
   const start = { context: talk.context, ...query };
@@ -66,7 +69,10 @@ function say(params, stream) {
   talk.list.querySelector(":scope > .empty")?.remove();
   const one = exchange(params, {
     stream,
-    title: (id) => talk.titles.get(id) ?? "Task",
+    taskLink: (id) => {
+      const title = talk.titles.get(id) ?? "Task";
+      return talk.plain ? h("span", { title: id }, title) : h("a", { href: link(["tasks", id]), title: id }, title);
+    },
     onTask(task) {
       if (!talk.titles.has(task.id)) talk.titles.set(task.id, titleOf(params.message, params.metadata?.skillId));
       talk.context = task.contextId;

@@ -1,0 +1,111 @@
+// Whether the process that runs a task is alive: a countdown while it is silent, then the process that took over.
+
+import { announce, h, replace } from "../dom.js";
+import { processName } from "../events.js";
+import { duration } from "../format.js";
+import { connectionNote } from "../stream.js";
+
+const TICK_MS = 200;
+const ASK_MS = 400; // how often the lease is asked for while it should have been renewed
+const TAKEN_MS = 20_000; // so long the page says which process took over
+
+// `look()` asks for the task again, and `know` gets it.
+const named = (worker) => processName(worker).replace(/^p/, "P");
+
+export function liveness({ log, look, signal }) {
+  const element = h("div", {});
+  let lease = null; // {holder, ends, whole, beat}: when it ends, by the clock of this page
+  let asked = 0;
+  let silent = false; // a renewal of the lease was due, and it was not renewed
+  let lost = null; // {holder, since}: the process that fell silent
+  let taken = null; // {at, text}
+
+  // A fresh look at the task: the lease as the server has it now.
+  function know(about) {
+    const work = about.work;
+    const before = lease;
+    lease =
+      work?.holder && Number.isFinite(work.leaseIn) && work.leaseSeconds
+        ? {
+            holder: work.holder,
+            ends: performance.now() + work.leaseIn * 1000,
+            whole: work.leaseSeconds * 1000,
+            beat: (work.heartbeatSeconds ?? work.leaseSeconds / 3) * 1000,
+          }
+        : null;
+    if (lost && lease && lease.holder !== lost.holder) takenOver(lease.holder);
+    else if (before && lease?.holder === before.holder && lease.ends > before.ends + ASK_MS) lost = null; // it lives
+    silent = Boolean(lease) && silence() > lease.beat + Math.min(1000, lease.beat / 4);
+    draw();
+  }
+
+  function takenOver(holder) {
+    const after = duration(performance.now() - lost.since);
+    taken = { at: performance.now(), text: `${named(holder)} took over, ${after} after ${processName(lost.holder)} fell silent.` };
+    announce(taken.text);
+    lost = null;
+  }
+
+  // A new attempt in the log: another process has the task.
+  function attempt(worker) {
+    if (lost && worker !== lost.holder) takenOver(worker);
+    else if (lease && worker !== lease.holder) {
+      // It was faster than the countdown: engines that notice the death of a process end its lease at once.
+      taken = { at: performance.now(), text: `${named(worker)} took over from ${processName(lease.holder)}.` };
+      announce(taken.text);
+    }
+    lease = null;
+    draw();
+  }
+
+  const silence = () => performance.now() - (lease.ends - lease.whole);
+
+  function draw() {
+    if (signal.aborted) return;
+    const now = performance.now();
+    if (!lease || log.ended) silent = false;
+    if (silent && lost?.holder !== lease.holder) {
+      lost = { holder: lease.holder, since: lease.ends - lease.whole };
+      announce(`${named(lease.holder)} is silent`);
+    }
+    if (taken && now - taken.at > TAKEN_MS) taken = null;
+    connectionNote(silent ? "Process silent" : "");
+    if (silent) replace(element, countdown(lease, silence(), now));
+    else replace(element, taken && !log.ended && h("p", { class: "notice busy" }, h("span", {}, taken.text)));
+  }
+
+  const ticking = setInterval(() => {
+    if (document.hidden || !lease || log.ended) {
+      if (taken) draw();
+      return;
+    }
+    // The lease should have been renewed: ask whether it was.
+    if (silence() > lease.beat && performance.now() - asked > ASK_MS) {
+      asked = performance.now();
+      look();
+    }
+    draw();
+  }, TICK_MS);
+  signal.addEventListener("abort", () => {
+    clearInterval(ticking);
+    connectionNote("");
+  });
+  return { element, know, attempt };
+}
+
+function countdown(lease, silence, now) {
+  const left = lease.ends - now;
+  return h(
+    "div",
+    { class: "notice ask countdown" },
+    h(
+      "p",
+      {},
+      h("strong", {}, `${named(lease.holder)} has been silent for ${tenths(silence)}. `),
+      left > 0 ? `Another process takes over in ${tenths(left)}.` : "Its lease has ended; the next free process takes over.",
+    ),
+    h("progress", { max: String(lease.whole), value: Math.max(0, left), "aria-label": "Until another process takes over" }),
+  );
+}
+
+const tenths = (milliseconds) => `${(Math.max(0, milliseconds) / 1000).toFixed(1)} s`;
