@@ -190,19 +190,6 @@ async def test_a_task_is_erased_and_says_so_elsewhere(agent: Stage, open_page: O
     await expect(page.get_by_role("alert")).to_contain_text("That did not work.")
 
 
-async def test_the_system_is_shown_to_its_operator(agent: Stage, open_page: OpenPage) -> None:
-    await agent.send("say something")
-    page = await open_page(agent.at("system"))
-    await expect(page.get_by_text("Reads and writes work", exact=True)).to_be_visible()
-    await expect(page.locator("main")).to_contain_text("sqlite")
-    await expect(page.locator("main")).to_contain_text("30 d")
-    ended = page.locator(".tile").filter(has_text="Ended").locator(".tile-value")
-    before = int(await ended.inner_text())
-    await agent.send("say more")
-    await expect(ended).to_have_text(str(before + 1))
-    assert await page.locator("svg.spark").count() >= 4
-
-
 async def test_the_exception_of_the_worker(agent: Stage, open_page: OpenPage) -> None:
     """The operator's page shows class, message and traceback, at the head and in the timeline."""
     task_id = await agent.send("crash")

@@ -1,28 +1,49 @@
-"""How many tasks ended in this process, and how long they took: for who looks at it now, without any metrics on."""
+"""How many tasks ended in this process and how long they took: for the System page, with or without metrics."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from keelbolt.observability.metrics import Histogram
+
 RECENT = 256
+BOUNDS = tuple(0.001 * 2.0**power for power in range(24))  # seconds: 1 ms to more than 2 hours
 
 
 @dataclass(slots=True)
 class Pulse:
-    """``recent`` are the seconds that the last ones took, from their beginning to their end."""
+    """``recent`` are the durations of the last tasks in seconds, ``seconds`` a histogram of all."""
 
     ended: int = 0
     failed: int = 0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    seconds: Histogram = field(default_factory=lambda: Histogram(BOUNDS))
 
     def end(self, seconds: float, *, failed: bool) -> None:
         self.ended += 1
         self.failed += failed
         self.recent.append(seconds)
+        self.seconds.add(seconds)
 
     def quantile(self, part: float) -> float | None:
         """So large a part of the last ones took no longer than this; None: there were none."""
         if not self.recent:
             return None
         return sorted(self.recent)[min(len(self.recent) - 1, int(len(self.recent) * part))]
+
+
+def bucket_quantile(counts: Sequence[int], part: float) -> float | None:
+    """The quantile of durations that were counted by BOUNDS, interpolated in its bucket; None: there were none."""
+    left = sum(counts) * part
+    if not left:
+        return None
+    for index, count in enumerate(counts):
+        if count and left <= count:
+            if index == len(BOUNDS):
+                break
+            low = BOUNDS[index - 1] if index else 0.0
+            return low + (BOUNDS[index] - low) * left / count
+        left -= count
+    return BOUNDS[-1]

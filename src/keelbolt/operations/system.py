@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, cast
@@ -20,6 +21,7 @@ from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.families import QUEUE, WEBHOOKS
 from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.runner import Runner
+from keelbolt.tasks.vitals import BUCKET_SECONDS, history
 
 WATCH_SECONDS = 1.0
 MAX_PARTITIONS = 1000
@@ -84,8 +86,13 @@ class SystemOperations:
                 "queues": counts.work,
                 "workers": _alive(counts),
                 "holders": counts.holders,
+                "processes": _processes(counts),
             }
         )
+
+    async def system_history(self, call: OpsCall) -> bytes:
+        buckets = await history(self._kernel, hours=call.number("hours", 6, low=1, high=48))
+        return to_json({"bucketSeconds": BUCKET_SECONDS, "buckets": buckets})
 
     def _retention(self) -> dict[str, float | None] | None:
         """The limits of all policies, by name."""
@@ -168,6 +175,23 @@ class SystemOperations:
 
 def _alive(counts: WorkCounts) -> int:
     return sum(left > 0 for left in counts.workers.values())
+
+
+def _processes(counts: WorkCounts) -> list[dict[str, object]]:
+    """The processes that have leases, those that are alive first. The name of a lease begins with host and pid."""
+    leases: defaultdict[str, list[str]] = defaultdict(list)
+    for worker in counts.workers:
+        leases[worker.rpartition(":")[0]].append(worker)
+    found: list[dict[str, object]] = [
+        {
+            "name": name,
+            "alive": (left := max(counts.workers[worker] for worker in workers)) > 0,
+            "leaseLeftSeconds": round(left, 3),
+            "holds": sum(counts.holders.get(worker, 0) for worker in workers),
+        }
+        for name, workers in sorted(leases.items())
+    ]
+    return sorted(found, key=lambda process: not process["alive"])
 
 
 def _process(runner: Runner) -> dict[str, object]:

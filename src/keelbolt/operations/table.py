@@ -142,7 +142,12 @@ ROUTES: tuple[OpsRoute, ...] = (
         "GET",
         "/webhooks",
         "The webhooks of all tasks, and how each stands",
-        (("state", "active or failed; without it, all"), _ALL, *PAGE, *_WHOSE),
+        (
+            ("state", "active, failing (a delivery failed, or given up) or failed (given up); without it, all"),
+            _ALL,
+            *PAGE,
+            *_WHOSE,
+        ),
     ),
     OpsRoute(
         "replay_failed",
@@ -167,7 +172,15 @@ ROUTES: tuple[OpsRoute, ...] = (
         "Give a webhook a new signing secret, and show it: it is shown once",
         _WHOSE,
     ),
-    OpsRoute("system", "GET", "/system", "Engine, health, queues and workers", operator=True),
+    OpsRoute("system", "GET", "/system", "Engine, health, queues and processes", operator=True),
+    OpsRoute(
+        "system_history",
+        "GET",
+        "/system/history",
+        "Throughput, durations and queue of the last hours, in buckets of five minutes",
+        (("hours", "1 to 48 (default 6)"),),
+        operator=True,
+    ),
     OpsRoute(
         "system_storage",
         "GET",

@@ -14,7 +14,7 @@ from keelbolt.tasks.engine import TaskEngine
 from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.overview import Webhook, webhook_page, webhooks
 
-STATES = ("active", "failed")
+STATES = ("active", "failing", "failed")
 
 
 class WebhookOperations:
@@ -32,7 +32,7 @@ class WebhookOperations:
     async def list_webhooks(self, call: OpsCall) -> bytes:
         state = call.query.get("state")
         if state is not None and state not in STATES:
-            raise InvalidParamsError("state is active or failed")
+            raise InvalidParamsError("state is active, failing or failed")
         found, token = await self._page(call, state)
         return to_json({"webhooks": [_json(call, webhook) for webhook in found], "nextPageToken": token})
 
@@ -59,7 +59,7 @@ class WebhookOperations:
     async def _page(self, call: OpsCall, state: str | None) -> tuple[list[Webhook], str]:
         async def read(scope: Scope, limit: int, cursor: str | None) -> tuple[list[Webhook], str | None]:
             found, cursor = await webhook_page(scope, limit=limit, cursor=cursor)
-            return [webhook for webhook in found if state in (None, webhook.cursor.status)], cursor
+            return [webhook for webhook in found if _is(webhook, state)], cursor
 
         return await page_of(self._store.kernel, call, read)
 
@@ -68,6 +68,13 @@ class WebhookOperations:
         if await self._store.record(scope, call.task_id) is None:
             raise TaskNotFoundError(call.task_id)
         return scope
+
+
+def _is(webhook: Webhook, state: str | None) -> bool:
+    """``failing``: its last delivery failed, and it is tried again or was given up."""
+    if state == "failing":
+        return webhook.cursor.failures > 0 or webhook.cursor.status == "failed"
+    return state in (None, webhook.cursor.status)
 
 
 def _json(call: OpsCall, webhook: Webhook) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.storage import KernelStorage, Storage, storage_of
 from keelbolt.tasks.store import TaskStore
 from keelbolt.tasks.sweep import sweep
+from keelbolt.tasks.vitals import Vitals
 from keelbolt.tasks.worker import AnyWorker, Worker, handler_of
 
 
@@ -81,6 +82,7 @@ class TaskEngine:
         self._owned: list[AbstractAsyncContextManager[Any]] = []  # opened and closed with the engine
         self._opened = AsyncExitStack()
         self.retention = [retention] if isinstance(retention, Policy) else list(retention or ())
+        self._vitals = Vitals(kernel, self.runner) if self.runner is not None else None
         self._sweeper = self._sweeps(metrics) if worker is not None or self.retention else None
 
     @classmethod
@@ -130,6 +132,8 @@ class TaskEngine:
                 await self.dependencies.start()
                 opened.push_async_callback(self.dependencies.stop)
                 await self.runner.start()
+            if self._vitals is not None:
+                self._vitals.start()
             if self._sweeper is not None:
                 self._sweeper.start()
             self._opened = opened.pop_all()
@@ -145,6 +149,8 @@ class TaskEngine:
                 await self.runner.stop()
                 if self._mirror is not None:
                     await self._mirror.give_up_the_rest()
+            if self._vitals is not None:
+                await self._vitals.stop()
 
 
 async def _sweep_tasks(store: TaskStore, policy: RetentionPolicy, _kernel: Kernel) -> dict[str, int]:

@@ -50,7 +50,8 @@ async def load(found: Watched, seconds: float, hook: str) -> None:
 
 
 async def series(found: Watched, target: dict[str, Any], start: float, end: float) -> Series:
-    query = {"query": expression(target["expr"], window="30s"), "start": start, "end": end, "step": 3}
+    query: dict[str, str | float] = {"start": start, "end": end, "step": 3}
+    query["query"] = expression(target["expr"], window="30s")
     answer = await found.client.get(f"{found.prometheus}/api/v1/query_range", params=query)
     drawn = []
     for result in answer.json()["data"]["result"]:

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from tests.integration.deploy.watched import DEPLOY, ROOT, expression, panels, watched
 from tests.integration.webhooks.receiver import receiving

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
+import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from keelbolt.tasks.settings import TaskSettings
 from tests.integration.deploy.watched import DEPLOY, ROOT

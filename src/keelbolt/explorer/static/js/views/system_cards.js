@@ -7,6 +7,7 @@ import { processName } from "../events.js";
 import { bytes, duration, number, plural, shortId } from "../format.js";
 import { card, empty, facts } from "../pieces.js";
 import { link } from "../router.js";
+import { state } from "./webhooks.js";
 
 export const SAMPLES = 120; // seconds in a sparkline
 
@@ -94,6 +95,26 @@ export function deadLetters(list, again) {
   );
 }
 
+export function failingWebhooks(list) {
+  if (!list.length) return null;
+  return card(
+    `Failing webhooks (${list.length})`,
+    h(
+      "ul",
+      { class: "plain" },
+      list.map((hook) =>
+        h(
+          "li",
+          { class: "row" },
+          state(hook),
+          h("a", { href: link(["tasks", hook.taskId], { tab: "webhooks" }) }, hook.url),
+          h("span", { class: "dim" }, hook.error),
+        ),
+      ),
+    ),
+  );
+}
+
 export function storage({ engine, durability, version, uptimeSeconds, openStreams, detail }, stored) {
   return card(
     "Storage",
@@ -101,58 +122,66 @@ export function storage({ engine, durability, version, uptimeSeconds, openStream
       ["Engine", engine],
       ["Durability", durability],
       ["Size", bytes(stored.bytes)],
-      ["Partitions", number(stored.partitions)],
-      ["Logs", `${number(stored.streams)} with ${plural(stored.entries, "entry", "entries")}`],
-      ["Blobs", `${number(stored.blobs)}, ${bytes(stored.blobBytes)}`],
       ["Up for", duration(uptimeSeconds * 1000)],
       ["Open streams", openStreams],
       ["Keelbolt", version],
       ["State", detail],
     ]),
     h(
-      "table",
+      "details",
       {},
-      h("caption", { class: "sr-only" }, "Records"),
+      h("summary", {}, "Storage details"),
+      facts([
+        ["Partitions", number(stored.partitions)],
+        ["Logs", `${number(stored.streams)} with ${plural(stored.entries, "entry", "entries")}`],
+        ["Blobs", `${number(stored.blobs)}, ${bytes(stored.blobBytes)}`],
+        ...Object.entries(stored.engine ?? {}).map(([name, value]) => [
+          name.replaceAll("_", " "),
+          name.endsWith("bytes") ? bytes(value) : String(value),
+        ]),
+      ]),
       h(
-        "thead",
+        "table",
         {},
-        h("tr", {}, h("th", { scope: "col" }, "Records of"), h("th", { scope: "col", class: "right" }, "Count")),
-      ),
-      h(
-        "tbody",
-        {},
-        Object.entries(stored.records).map(([name, count]) =>
-          h("tr", {}, h("td", {}, h("code", {}, name)), h("td", { class: "right" }, number(count))),
+        h("caption", { class: "sr-only" }, "Records"),
+        h(
+          "thead",
+          {},
+          h("tr", {}, h("th", { scope: "col" }, "Records of"), h("th", { scope: "col", class: "right" }, "Count")),
+        ),
+        h(
+          "tbody",
+          {},
+          Object.entries(stored.records).map(([name, count]) =>
+            h("tr", {}, h("td", {}, h("code", {}, name)), h("td", { class: "right" }, number(count))),
+          ),
         ),
       ),
-    ),
-    facts(
-      Object.entries(stored.engine ?? {}).map(([name, value]) => [
-        name.replaceAll("_", " "),
-        name.endsWith("bytes") ? bytes(value) : String(value),
-      ]),
     ),
   );
 }
 
-export function workersCard({ holders, process }, held) {
+export function processesCard({ processes, process }, held) {
+  const here = process?.name.split(":").slice(0, 2).join(":");
+  const row = ({ name, alive, holds, leaseLeftSeconds }) =>
+    h(
+      "li",
+      { class: "row" },
+      h("span", {}, processName(name)),
+      name === here && h("span", { class: "tag still" }, "this one"),
+      h(
+        "span",
+        { class: "dim" },
+        alive ? `holds ${number(holds)}` : `lease ended ${duration(-leaseLeftSeconds * 1000)} ago`,
+      ),
+    );
+  const dead = processes.filter(({ alive }) => !alive);
   return card(
-    "Workers",
-    process && h("p", {}, "This one: ", h("strong", { title: process.name }, processName(process.name))),
-    Object.keys(holders).length > 0
-      ? h(
-          "ul",
-          { class: "plain" },
-          Object.entries(holders).map(([name, count]) =>
-            h(
-              "li",
-              { class: "row" },
-              h("span", { title: name }, processName(name)),
-              h("span", { class: "dim" }, `holds ${number(count)}`),
-            ),
-          ),
-        )
-      : h("p", { class: "dim" }, "Nobody holds anything right now."),
+    "Processes",
+    processes.length > dead.length
+      ? h("ul", { class: "plain" }, processes.filter(({ alive }) => alive).map(row))
+      : h("p", { class: "dim" }, "No process is alive."),
+    dead.length > 0 && [h("h3", {}, "Dead"), h("ul", { class: "plain" }, dead.map(row))],
     held.length > 0 && [
       h("h3", {}, "Your tasks that run"),
       h(
