@@ -41,7 +41,10 @@ export function liveness({ log, look, signal }) {
 
   function takenOver(holder) {
     const after = duration(performance.now() - lost.since);
-    taken = { at: performance.now(), text: `${named(holder)} took over, ${after} after ${processName(lost.holder)} fell silent.` };
+    taken = {
+      at: performance.now(),
+      text: `${named(holder)} took over, ${after} after ${processName(lost.holder)} fell silent.`,
+    };
     announce(taken.text);
     lost = null;
   }
@@ -102,9 +105,15 @@ function countdown(lease, silence, now) {
       "p",
       {},
       h("strong", {}, `${named(lease.holder)} has been silent for ${tenths(silence)}. `),
-      left > 0 ? `Another process takes over in ${tenths(left)}.` : "Its lease has ended; the next free process takes over.",
+      left > 0
+        ? `Another process takes over in ${tenths(left)}.`
+        : "Its lease has ended; the next free process takes over.",
     ),
-    h("progress", { max: String(lease.whole), value: Math.max(0, left), "aria-label": "Until another process takes over" }),
+    h("progress", {
+      max: String(lease.whole),
+      value: Math.max(0, left),
+      "aria-label": "Until another process takes over",
+    }),
   );
 }
 
