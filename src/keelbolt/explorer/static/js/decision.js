@@ -114,7 +114,7 @@ const dataOf = (message) =>
   (message?.parts ?? []).map((part) => part?.data).find((each) => each && typeof each === "object");
 
 // Data that the buttons and fields already show is kept under Details.
-const SHOWN = ["answers", "choices", "options", "schema", "inputSchema", "requestedSchema", "approval", "inDoubt"];
+const SHOWN = ["answers", "choices", "options", "schema", "inputSchema", "requestedSchema", "approval", "inDoubt", "gate"];
 
 // The message of a question without what its buttons and fields show.
 export function asked(message) {
