@@ -37,7 +37,7 @@ ENV PATH=/opt/keelbolt/bin:$PATH \
     HOST=0.0.0.0 \
     PORT=8000 \
     LOG_LEVEL=info \
-    KEELBOLT_LOG_JSON=true \
+    KEELBOLT_LOG_FORMAT=json \
     KEELBOLT_STORAGE=sqlite:////data/keelbolt.db
 USER 10001
 VOLUME ["/data"]

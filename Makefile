@@ -2,6 +2,7 @@ PYTHON ?= python3
 ARGS ?=
 JOBS ?= 3
 MINUTES ?= 2
+HOURS ?= 1
 ENGINE ?= all
 SEED ?= 1
 COVERAGE ?=
@@ -17,7 +18,7 @@ MEASURED = COVERAGE_CORE=$(CORE) $(BIN)/pytest --cov --cov-report=
 REPORT = @echo "Line coverage of src/keelbolt: $$($(BIN)/coverage report --format=total) % ($(BIN)/coverage html shows the lines)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test faults chaos coverage lint format docs build lock bench clean
+.PHONY: help run demo test faults chaos soak coverage lint format docs build lock bench clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,9 +38,12 @@ faults: $(STAMP) ## Run the faults in full: kills, power loss, full disk, wrong 
 	@sh tests/tools.sh $(VENV)
 	$(BIN)/pytest tests/faults --full $(ARGS)
 
-chaos: $(STAMP) ## Run all faces on one store while processes and servers die, then check every promise (MINUTES, ENGINE, SEED)
+chaos: $(STAMP) ## Run all faces on one store while processes and servers die, then check every promise (MINUTES, ENGINE, SEED, ARGS="--hunt")
 	@sh tests/tools.sh $(VENV)
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --engine $(ENGINE) --seed $(SEED) $(ARGS)
+
+soak: $(STAMP) ## Run all faces for hours at a low rate with sweeps, then check that nothing grows (HOURS, ENGINE)
+	$(BIN)/python -m tests.chaos --soak --minutes $$((60 * $(HOURS))) --engine $(ENGINE) --seed $(SEED) $(ARGS)
 
 coverage: $(STAMP) ## Measure line coverage by the quick tests alone; a failed test does not stop it
 	@sh tests/tools.sh $(VENV)

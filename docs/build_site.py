@@ -20,7 +20,6 @@ import griffe
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 BUILD = ROOT / "build"  # Zensical reads and writes below its configuration file only
-PAGES = BUILD / "docs"
 SITE = ROOT / "site"
 API = "reference/api"
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
@@ -83,30 +82,30 @@ def toml(value: object) -> str:
     return json.dumps(value)
 
 
-def write_pages() -> None:
-    """Write all pages and the configuration below build/."""
-    shutil.rmtree(PAGES, ignore_errors=True)
-    sources = {
-        path.relative_to(DOCS).as_posix(): path for path in DOCS.rglob("*") if path.suffix in {".md", ".png", ".svg"}
-    }
+def write_pages(folder: Path) -> None:
+    """Write all pages and the configuration of Zensical into the folder."""
+    pages = folder / "docs"
+    shutil.rmtree(pages, ignore_errors=True)
+    kinds = {".md", ".png", ".svg"}
+    sources = {path.relative_to(DOCS).as_posix(): path for path in DOCS.rglob("*") if path.suffix in kinds}
     for place, source in {**sources, "changes.md": ROOT / "CHANGELOG.md"}.items():
-        target = PAGES / place
+        target = pages / place
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.suffix == ".md":
             target.write_text(site_page(source, place))
         else:
             shutil.copyfile(source, target)
     packages = public_names()
-    (PAGES / API).mkdir()
+    (pages / API).mkdir()
     for package, names in packages.items():
         symbols = "".join(f"\n::: {package}.{name}\n" for name in names)
-        (PAGES / API / f"{package}.md").write_text(f"# {package}\n{symbols}")
+        (pages / API / f"{package}.md").write_text(f"# {package}\n{symbols}")
     settings = (DOCS / "zensical.toml").read_text().replace("@version@", version())
-    (BUILD / "zensical.toml").write_text(settings.replace('"@navigation@"', toml(navigation(list(packages)))))
+    (folder / "zensical.toml").write_text(settings.replace('"@navigation@"', toml(navigation(list(packages)))))
 
 
 def main() -> int:
-    write_pages()
+    write_pages(BUILD)
     zensical = Path(sys.executable).with_name("zensical")
     built = subprocess.run([zensical, "build", "--strict", "--clean"], cwd=BUILD, check=False)
     if not built.returncode:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
 
 from tests.chaos.bugs import BUGS
 from tests.chaos.campaign import Result, run_campaign
-from tests.chaos.report import write_report
+from tests.chaos.hunt import HEAD, Found, hunt
+from tests.chaos.report import publish, write_report
 
 ENGINES = ("sqlite", "postgres", "redis")
 FOLDER = Path("chaos-reports")
@@ -25,23 +28,53 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=2.0, help="of faults, for each engine (default 2)")
     parser.add_argument("--seed", type=int, default=1, help="what the faults are drawn from (default 1)")
     parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant this bug, to see whether it is found")
+    parser.add_argument("--kills", type=int, default=0, help="end before the minutes are over, after so many kill -9")
+    parser.add_argument("--hunt", action="store_true", help="plant each bug in turn, and print how long it lives")
+    parser.add_argument("--soak", action="store_true", help="no faults, a low rate, and sweeps: is anything growing?")
+    parser.add_argument("--publish", nargs="+", metavar="REPORT", help="write docs/reference/faults.md from these")
     parser.add_argument("--output", type=Path, default=FOLDER, help="where reports, histories and stores go")
     options = parser.parse_args()
-    failed = False
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers, processes and mounts do not stay
+    if options.publish:
+        publish([json.loads(Path(report).read_text()) for report in options.publish])
+        return
     engines = ENGINES if options.engine == "all" else options.engine.split(",")
-    for engine in engines:
-        name = f"{engine}-{options.seed}-{time.strftime('%H%M%S')}"
-        folder = (options.output / name).resolve()
-        campaign = run_campaign(engine, seconds=options.minutes * 60, seed=options.seed, folder=folder, bug=options.bug)
-        result = asyncio.run(campaign)
-        write_report(result, folder)
-        print(summary(result), f"report: {options.output / name / 'report.md'}", sep="\n")
-        failed = failed or bool(result.violated)
-        if not result.violated:
-            shutil.rmtree(folder / "histories")
-            for file in folder.glob("chaos.db*"):
-                shutil.rmtree(file) if file.is_dir() else file.unlink()
+    if options.hunt:
+        survivors = [bug for bug in BUGS if not _hunt(bug, options.output)]
+        sys.exit(1 if survivors else 0)
+    failed = [engine for engine in engines if not _run(engine, options)]
     sys.exit(1 if failed else 0)
+
+
+def _run(engine: str, options: argparse.Namespace) -> bool:
+    """Run one campaign and write its report; False: a promise was broken."""
+    name = f"{engine}-{options.seed}-{time.strftime('%H%M%S')}"
+    folder = (options.output / name).resolve()
+    campaign = run_campaign(
+        engine,
+        seconds=options.minutes * 60,
+        seed=options.seed,
+        folder=folder,
+        bug=options.bug,
+        kills=options.kills,
+        soak=options.soak,
+    )
+    result = asyncio.run(campaign)
+    write_report(result, folder)
+    print(summary(result), f"report: {options.output / name / 'report.md'}", sep="\n", flush=True)
+    if not result.violated:
+        shutil.rmtree(folder / "histories")
+        for file in folder.glob("chaos.db*"):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+    return not result.violated
+
+
+def _hunt(bug: str, folder: Path) -> bool:
+    found: Found = asyncio.run(hunt(bug, (folder / "hunt").resolve()))
+    if bug == next(iter(BUGS)):
+        print(HEAD)
+    print(found.row(), flush=True)
+    return found.seconds is not None
 
 
 def summary(result: Result) -> str:

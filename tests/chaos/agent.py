@@ -20,10 +20,12 @@ from keelbolt.auth import APIKeyAuthenticator, Principal
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
+from keelbolt.state.retention.policy import StateRetention
 from keelbolt.storage.sqlite import SQLiteKernel
-from keelbolt.tasks import Dependency, TaskContext, TaskManager, TaskSettings, Worker
+from keelbolt.tasks import Dependency, RetentionPolicy, TaskContext, TaskManager, TaskSettings, Worker
 from keelbolt.testing.crash import CrashPoint
 from keelbolt.turns import TurnWorker
+from keelbolt.turns.durable.families import TurnRetention
 from tests.chaos.clerk import clerk
 from tests.chaos.history import History
 from tests.faults.disk import failing
@@ -33,6 +35,18 @@ LEASE_SECONDS = 1.0
 STEPS = 2
 CHUNKS = 3
 WAIT_SECONDS = 3.0
+KEPT_SECONDS = 30.0  # in a soak
+SOAKED = (
+    RetentionPolicy(
+        completed=KEPT_SECONDS,
+        failed=KEPT_SECONDS,
+        canceled=KEPT_SECONDS,
+        input_required=KEPT_SECONDS,
+        every=KEPT_SECONDS / 2,
+    ),
+    StateRetention(events=KEPT_SECONDS, updates=KEPT_SECONDS, artifacts=KEPT_SECONDS),
+    TurnRetention(threads=KEPT_SECONDS, turns=KEPT_SECONDS, deleted=KEPT_SECONDS),
+)
 
 
 def key_of(owner: str) -> str:
@@ -105,8 +119,9 @@ def go_wrong(at: str) -> None:
 
 
 def serve(url: str, folder: str, port: str, crash: str = "") -> None:
-    """Serve until the process ends; ``crash`` is what goes wrong in it."""
-    if crash:
+    """Serve until the process ends; ``crash`` is what goes wrong in it, or *soak*: it keeps nothing for long."""
+    soaking = crash == "soak"
+    if crash and not soaking:
         go_wrong(crash)
     history = History(Path(folder), "agent")
     server = A2AServer(
@@ -119,6 +134,7 @@ def serve(url: str, folder: str, port: str, crash: str = "") -> None:
         ),
         storage=url,
         auth=APIKeyAuthenticator.of({key_of(owner): Principal(owner) for owner in OWNERS}),
+        retention=SOAKED if soaking else None,
         settings=ServerSettings.of({}, webhook_loopback=True),
         task_settings=TaskSettings.of(
             {},

@@ -11,10 +11,14 @@ from typing import Any
 from keelbolt.auth.principal import Principal
 from keelbolt.data.erasing import _Eraser
 from keelbolt.errors import TaskNotFoundError
+from keelbolt.google_adk import sessions
+from keelbolt.langgraph import checkpoints
+from keelbolt.openai_agents import KeelboltSession
 from keelbolt.protocol.types import TaskState
 from keelbolt.state import StateStore
 from keelbolt.state.artifacts.store import ArtifactStore
-from keelbolt.storage import Append, Entry, Scope, Take, judge
+from keelbolt.state.sessions import merging, stored_context
+from keelbolt.storage import Append, Delete, Entry, Put, Scope, Take, judge
 from keelbolt.storage.ledger import Ledger
 from keelbolt.storage.sqlite import queues
 from keelbolt.storage.sqlite.writer import Writer
@@ -25,6 +29,8 @@ from keelbolt.tasks.manager import TaskManager
 from keelbolt.tasks.run import Run
 from keelbolt.tasks.sends import Send
 from keelbolt.tasks.steps import Steps
+from keelbolt.turns.chat import executor
+from keelbolt.turns.durable import store
 from keelbolt.webhooks.cursor import Cursor
 
 BUGS: dict[str, Callable[[], None]] = {}
@@ -271,3 +277,95 @@ def erasures_forget_the_task() -> None:
 def a_dead_worker_keeps_its_tasks() -> None:
     """Leases never expire, so what a killed process held is never run again."""
     put(queues, "_expired", lambda *_: [])
+
+
+@bug
+def gates_are_left_open() -> None:
+    """A tool that needs an approval is called without it."""
+    put(executor, "_question", lambda *_: None)
+
+
+@bug
+def results_of_tools_are_forgotten() -> None:
+    inner = executor._done
+
+    async def done(*arguments: Any, **named: Any) -> None:
+        if random.random() < 0.5:
+            await inner(*arguments, **named)
+
+    put(executor, "_done", done)
+
+
+@bug
+def messages_of_threads_are_dropped() -> None:
+    inner = store.TurnStore.store
+
+    async def keep(self: Any, where: Any, kind: Any, value: Any) -> None:
+        if kind != "message" or random.random() < 0.8:
+            await inner(self, where, kind, value)
+
+    put(store.TurnStore, "store", keep)
+
+
+@bug
+def results_are_merged_into_an_old_context() -> None:
+    """Two processes merge at once, and the later commit forgets the other's result."""
+
+    def replace(collection: str, key: str, _version: int, body: bytes, fields: Any) -> Put:
+        return Put(collection, key, body, fields)
+
+    put(stored_context, "Replace", replace)
+
+
+@bug
+def results_are_decided_by_each() -> None:
+    put(merging, "Delete", lambda collection, key, _version=None: Delete(collection, key))
+    put(stored_context, "Replace", lambda collection, key, _version, body, fields: Put(collection, key, body, fields))
+
+
+@bug
+def pending_writes_are_forgotten() -> None:
+    async def put_writes(*_: Any, **__: Any) -> None:
+        await asyncio.sleep(0)
+
+    put(checkpoints.Checkpoints, "put_writes", put_writes)
+
+
+@bug
+def threads_fork_silently() -> None:
+    put(checkpoints, "conflict", lambda *_: None)
+
+
+@bug
+def checkpoints_are_dropped() -> None:
+    inner = checkpoints.Checkpoints.put
+
+    async def keep(self: Any, scope: Any, new: Any) -> None:
+        if random.random() < 0.98:
+            await inner(self, scope, new)
+
+    put(checkpoints.Checkpoints, "put", keep)
+
+
+@bug
+def items_are_popped_twice() -> None:
+    async def pop(self: KeelboltSession, scope: Any) -> Any:
+        return next(iter(await self._read(scope, 1)), None)
+
+    put(KeelboltSession, "_pop", pop)
+
+
+@bug
+def items_are_added_one_by_one() -> None:
+    inner = KeelboltSession._add
+
+    async def add(self: KeelboltSession, scope: Any, bodies: Any) -> None:
+        for body in bodies:
+            await inner(self, scope, [body])
+
+    put(KeelboltSession, "_add", add)
+
+
+@bug
+def adk_events_are_stored_without_their_state() -> None:
+    put(sessions, "_split", lambda _delta: {"app": {}, "user": {}, "session": {}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import socket
 import time
@@ -20,11 +21,14 @@ from tests.chaos.figures import per_second, recoveries, takeovers
 from tests.chaos.final import Violation, read_store
 from tests.chaos.history import History, read_histories
 from tests.chaos.nemesis import Nemesis, Processes
-from tests.integration.webhooks.receiver import OK, Arrival, receiving
+from tests.chaos.soak import PACE, Sample, nothing_grows, watch, with_latency
+from tests.integration.webhooks.receiver import OK, Arrival, answer, receiving
 
 AGENTS = 3
 STATE_USERS = 2
 FRAMEWORK_USERS = 2
+KERNEL_USERS = 2
+RECEIVED = 0.97  # the share of webhooks that the receiver takes at the first attempt
 QUIET_SECONDS = 90.0  # in which every task must end after the last fault
 
 
@@ -43,45 +47,42 @@ class Result:
     takeovers: list[float] = field(default_factory=list)
     recoveries: dict[str, list[float]] = field(default_factory=dict)  # by fault
     answered: list[tuple[float, int]] = field(default_factory=list)  # second, answers
+    samples: list[Sample] = field(default_factory=list)  # of a soak
 
     @property
     def violated(self) -> dict[str, list[Violation]]:
         return {promise: found for promise, found in self.violations.items() if found}
 
 
-async def run_campaign(engine: str, *, seconds: float, seed: int, folder: Path, bug: str = "") -> Result:
-    """Run one campaign in this folder, and check it."""
+async def run_campaign(
+    engine: str, *, seconds: float, seed: int, folder: Path, bug: str = "", kills: int = 0, soak: bool = False
+) -> Result:
+    """Run one campaign in this folder, and check it. With ``kills`` it ends as soon as there were so many."""
     folder.mkdir(parents=True, exist_ok=True)
     histories = folder / "histories"
     histories.mkdir()
     history = History(histories, "campaign")
-    processes = Processes(histories, bug)
-    began = time.monotonic()
+    processes = Processes(histories, bug, PACE if soak else 1.0)
+    began, dice = time.monotonic(), random.Random(seed)
+    samples: list[Sample] = []
     async with engine_of(engine, folder) as store, receiving() as receiver:
 
         async def arrived(arrival: Arrival, _writer: asyncio.StreamWriter) -> bytes:
             history.note("arrival", task=arrival.id.split(":")[0], seq=arrival.seq)
-            return OK
+            return OK if dice.random() < RECEIVED else answer(503)
 
         receiver.answering = arrived
         async with open_storage(store.direct):
             pass  # the schema is there before several processes want it
-        ports = [free_port() for _ in range(AGENTS)]
-        for number, port in enumerate(ports):
-            processes.slots[f"agent-{number}"] = ["agent", store.url, str(histories), str(port)]
-        hook = f"http://127.0.0.1:{receiver.port}"
-        for number, owner in enumerate(OWNERS):
-            arguments = [str(histories), ",".join(map(str, ports)), owner, str(seed * 100 + number), hook]
-            processes.slots[f"client-{number}"] = ["client", *arguments]
-        for number in range(STATE_USERS):
-            processes.slots[f"state-{number}"] = ["state", store.url, str(histories), str(seed * 100 + number)]
-        for number in range(FRAMEWORK_USERS):
-            processes.slots[f"framework-{number}"] = ["framework", store.url, str(histories), str(seed * 100 + number)]
-        processes.slots["eraser-0"] = ["eraser", store.url, str(histories), str(seed)]
+        processes.slots = slots(store.url, histories, seed, receiver.port, soak=soak)
         nemesis = Nemesis(processes, store, history, seed)
         try:
             await processes.open()
-            await nemesis.run(seconds)
+            if soak:
+                await nemesis.fill()
+                samples = await watch(processes, store, seconds)
+            else:
+                await nemesis.run(seconds, kills)
             for name in [name for name in processes.slots if not name.startswith("agent")]:
                 del processes.slots[name]
                 processes.kill(name)
@@ -91,7 +92,8 @@ async def run_campaign(engine: str, *, seconds: float, seed: int, folder: Path, 
         read = read_histories(histories)
         try:
             async with open_storage(store.direct) as kernel:
-                violations = await check(read, await read_store(kernel, store.direct))
+                final = await read_store(kernel, store.direct)
+                violations = await check(read, final, swept=soak)
         except (KeelboltError, LookupError) as error:  # damaged
             violations = {"the_store_can_be_read": [(f"{type(error).__name__}: {error}", [])]}
         if any(violations.values()) and engine == "sqlite" and store.disk is not None:
@@ -99,6 +101,8 @@ async def run_campaign(engine: str, *, seconds: float, seed: int, folder: Path, 
             shutil.copytree(store.disk.place, folder / "store", ignore=without)  # the disk itself does not stay
     if quiet is None:
         violations["every_task_ends"] = [(f"work was left {QUIET_SECONDS:g} s after the last fault", [])]
+    if soak:
+        violations["nothing_grows"] = list(nothing_grows(with_latency(samples, read)))
     return Result(
         engine,
         seed,
@@ -111,7 +115,30 @@ async def run_campaign(engine: str, *, seconds: float, seed: int, folder: Path, 
         takeovers(read),
         recoveries(read),
         per_second(read),
+        samples,
     )
+
+
+def slots(url: str, histories: Path, seed: int, hook_port: int, *, soak: bool) -> dict[str, list[str]]:
+    """The processes: name, program and arguments."""
+    found: dict[str, list[str]] = {}
+    ports = [free_port() for _ in range(AGENTS)]
+    for number, port in enumerate(ports):
+        found[f"agent-{number}"] = ["agent", url, str(histories), str(port), *(["soak"] if soak else [])]
+    hook = f"http://127.0.0.1:{hook_port}"
+    for number, owner in enumerate(OWNERS):
+        arguments = [str(histories), ",".join(map(str, ports)), owner, str(seed * 100 + number), hook]
+        found[f"client-{number}"] = ["client", *arguments]
+    for number in range(STATE_USERS):
+        found[f"state-{number}"] = ["state", url, str(histories), str(seed * 100 + number)]
+    for number in range(FRAMEWORK_USERS):
+        found[f"framework-{number}"] = ["framework", url, str(histories), str(seed * 100 + number)]
+    if soak:
+        found["sweeper-0"] = ["sweeper", url, str(histories)]
+    else:
+        for number in range(KERNEL_USERS):
+            found[f"kernel-{number}"] = ["kernel", url, str(histories), str(seed * 100 + number)]
+    return found
 
 
 async def wait_until_quiet(store: Engine, processes: Processes, nemesis: Nemesis) -> float | None:

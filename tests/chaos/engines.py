@@ -216,18 +216,19 @@ class ValkeyEngine(NetworkEngine):
 async def engine_of(name: str, folder: Path) -> AsyncIterator[Engine]:
     """A fresh store of this kind, as long as it is needed."""
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(_servers_in_memory())
         if name == "sqlite":
             yield SQLiteEngine(folder, _disk(stack, folder / "disk"))
         elif name == "postgres":
-            postgres = stack.enter_context(own_postgres())
+            with _servers_in_memory():
+                postgres = stack.enter_context(own_postgres())
             disk = _disk(stack, postgres.home / "disk")
             url = await asyncio.to_thread(postgres.create_database)
             if disk is not None:
                 await asyncio.to_thread(_put_on_disk, postgres, url, disk)
             yield PostgresEngine(postgres, url, await stack.enter_async_context(_proxy(url)), disk)
         elif name == "redis":
-            primary, replica = stack.enter_context(own_valkey()), stack.enter_context(own_valkey())
+            with _servers_in_memory():
+                primary, replica = stack.enter_context(own_valkey()), stack.enter_context(own_valkey())
             url = await asyncio.to_thread(primary.create_database)
             yield ValkeyEngine(primary, replica, url, await stack.enter_async_context(_proxy(url)))
         else:

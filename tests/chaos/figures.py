@@ -8,7 +8,20 @@ from typing import Any
 
 from tests.chaos.history import Histories
 
-WRITES = ("send", "stream", "event", "remember", "pause", "artifact", "merge", "checkpoint", "add", "append")
+WRITES = (
+    "send",
+    "stream",
+    "event",
+    "remember",
+    "pause",
+    "artifact",
+    "merge",
+    "checkpoint",
+    "add",
+    "append",
+    "pair",
+    "group",
+)
 
 
 def percentile(values: list[float], share: float) -> float:

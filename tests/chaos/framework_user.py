@@ -23,7 +23,7 @@ from keelbolt.errors import CheckpointConflict, KeelboltError
 from keelbolt.google_adk import KeelboltSessionService
 from keelbolt.langgraph import KeelboltSaver
 from keelbolt.openai_agents import KeelboltSession
-from tests.chaos.history import History, rotating
+from tests.chaos.history import PACE, History, rotating
 
 APP, USER = "chaos", "ann"
 ITEMS = 3  # of one add_items
@@ -104,7 +104,7 @@ class FrameworkUser:
                 await what()
             except (KeelboltError, TimeoutError):
                 await asyncio.sleep(PAUSE_SECONDS)
-            await asyncio.sleep(self._dice.uniform(0, 0.05))
+            await asyncio.sleep(PACE * self._dice.uniform(0, 0.05))
 
     def _next(self) -> str:
         self._number += 1

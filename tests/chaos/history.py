@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROTATION_SECONDS = 6.0
+PACE = float(os.environ.get("CHAOS_PACE", "1"))  # how many times longer the pauses of users are
 PROGRESS = "progress"  # the file whose size is how many requests were answered
 
 

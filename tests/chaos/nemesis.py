@@ -25,6 +25,7 @@ ENGINE_FAULT_SECONDS = 0.6  # between the end of a fault of the store and the ne
 ANSWERS_PER_PROCESS_FAULT = 3  # a busy machine gets fewer faults, so that something goes on between them
 ANSWERS_PER_ENGINE_FAULT = 20
 PROGRESS_SECONDS = 5.0  # the longest wait for them
+OTHERS_PER_KILL = 0.3  # faults of another kind that a campaign with a number of kills has
 START_SECONDS = 60.0  # the longest wait for the first answers
 JUMP_SECONDS = 7200  # of the wall clock, forward or back
 
@@ -123,14 +124,23 @@ class Nemesis:
         self._paused: set[asyncio.Task[None]] = set()
         self.counts: Counter[str] = Counter()
 
-    async def run(self, seconds: float) -> None:
-        """Faults for so long; afterwards everything that was stopped goes on."""
+    @property
+    def kills(self) -> int:
+        """How many processes were killed."""
+        return sum(count for fault, count in self.counts.items() if fault.startswith("kill ") and "server" not in fault)
+
+    def _over(self, ends: float, kills: int) -> bool:
+        others = sum(self.counts.values()) - self.kills
+        return time.monotonic() > ends or (0 < kills <= self.kills and others >= OTHERS_PER_KILL * kills)
+
+    async def run(self, seconds: float, kills: int = 0) -> None:
+        """Faults for so long, or until so many kills; afterwards everything that was stopped goes on."""
         of_processes: dict[str, tuple[int, Callable[[], Awaitable[bool]]]] = {
             "kill agent": (10, lambda: self._kill("agent")),
             "kill client": (1, lambda: self._kill("client")),
             "kill state user": (3, lambda: self._kill("state")),
             "kill framework user": (3, lambda: self._kill("framework")),
-            "kill eraser": (2, lambda: self._kill("eraser")),
+            "kill kernel user": (3, lambda: self._kill("kernel")),
             "stop": (2, self._stop),
             "terminate": (2, self._terminate),
         }
@@ -139,8 +149,8 @@ class Nemesis:
             await self._progress(ANSWERS_PER_ENGINE_FAULT, START_SECONDS)
             ends = time.monotonic() + seconds
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._fault_processes(of_processes, ends))
-                both.create_task(self._fault_store(ends))
+                both.create_task(self._fault_processes(of_processes, ends, kills))
+                both.create_task(self._fault_store(ends, kills))
             for paused in list(self._paused):
                 await paused
         finally:
@@ -149,19 +159,19 @@ class Nemesis:
         await self.fill()
 
     async def _fault_processes(
-        self, faults: Mapping[str, tuple[int, Callable[[], Awaitable[bool]]]], ends: float
+        self, faults: Mapping[str, tuple[int, Callable[[], Awaitable[bool]]]], ends: float, kills: int
     ) -> None:
-        while time.monotonic() < ends:
+        while not self._over(ends, kills):
             before = self._processes.answered()
             await asyncio.sleep(min(self._dice.expovariate(1 / PROCESS_FAULT_SECONDS), 5.0))
             await self._progress(before + ANSWERS_PER_PROCESS_FAULT)
             name = self._dice.choices(list(faults), [weight for weight, _ in faults.values()])[0]
             self.counts[name] += await faults[name][1]()
 
-    async def _fault_store(self, ends: float) -> None:
+    async def _fault_store(self, ends: float, kills: int) -> None:
         dice = random.Random(self._dice.random())
         faults: dict[str, tuple[int, Fault]] = {**self._engine.faults(), "clock jump": (2, self._jump)}
-        while time.monotonic() < ends:
+        while not self._over(ends, kills):
             before = self._processes.answered()
             await asyncio.sleep(dice.uniform(0, 2 * ENGINE_FAULT_SECONDS))
             await self._progress(before + ANSWERS_PER_ENGINE_FAULT)
@@ -184,9 +194,9 @@ class Nemesis:
 
     async def fill(self) -> None:
         """Start the processes that are dead."""
-        for name in list(self._processes.slots):
+        for name, arguments in list(self._processes.slots.items()):
             if not self._processes.alive(name):
-                faulty = name.startswith("agent") and self._crashes.random() < 0.3
+                faulty = name.startswith("agent") and "soak" not in arguments and self._crashes.random() < 0.3
                 crash = self._engine.crash(self._crashes) if faulty else ""
                 if crash:
                     self.counts["fsync error" if crash.startswith("fsync") else "crash point"] += 1

@@ -10,6 +10,19 @@ from tests.chaos.campaign import Result
 from tests.chaos.figures import percentile
 
 SHOWN = 5  # violations of one promise
+PAGE = Path(__file__).parents[2] / "docs/reference/faults.md"
+TITLES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "redis": "Valkey with a replica"}
+HEAD = """# The last full run of the chaos machine
+
+`make chaos` runs all faces on one store while a nemesis draws faults from a seed: it kills, stops and terminates
+processes, cuts and delays the network, restarts servers, fills disks, moves the wall clock. Every process writes what
+it asked and what it was answered. Afterwards a checker compares these histories with the store, one function for each
+promise. `python -m tests.chaos --publish REPORT …` wrote this page from the reports of the run.
+
+The lease of a task is one second in a campaign (15 seconds by default), its heartbeat a quarter of it. On SQLite a
+process that dies is noticed by its lock, not by its lease. Times include the start of a new process and whatever else
+the machine did. The files of the stores lie in memory: processes die here, machines do not.
+"""
 
 
 def summary(times: list[float]) -> dict[str, float]:
@@ -31,7 +44,9 @@ def as_json(result: Result) -> dict[str, Any]:
         "takeover_seconds": summary(result.takeovers),
         "recovery_seconds": {fault: summary(times) for fault, times in sorted(result.recoveries.items())},
         "violations": {promise: [sentence for sentence, _ in found] for promise, found in result.violated.items()},
+        "promises": list(result.violations),
         "answers_per_second": result.answered,
+        "samples": result.samples,
     }
 
 
@@ -62,6 +77,7 @@ def as_markdown(result: Result) -> str:
         f"Quiet after the last fault: {quiet}.",
         "",
         "![Answers per second](throughput.svg)",
+        *(["", "![Memory, descriptors, connections, size and p99](samples.svg)"] if result.samples else []),
         "",
         "## Promises",
         "",
@@ -94,8 +110,64 @@ def as_svg(result: Result) -> str:
     )
 
 
+def samples_svg(result: Result) -> str:
+    """What a soak measured, one small plot below the other."""
+    width, height, gap = 720, 80, 40
+    names = [name for name in result.samples[0] if name != "at"]
+    first, last = result.samples[0]["at"], result.samples[-1]["at"]
+    parts = []
+    for number, name in enumerate(names):
+        top = number * (height + gap) + gap / 2
+        most = max(sample[name] for sample in result.samples) or 1.0
+        points = " ".join(
+            f"{(sample['at'] - first) / (last - first) * width:.1f},{top + height - sample[name] / most * height:.1f}"
+            for sample in result.samples
+        )
+        parts.append(f'<polyline fill="none" stroke="#2b6cb0" stroke-width="1.5" points="{points}"/>')
+        parts.append(f'<text x="0" y="{top - 4}">{name.replace("_", " ")}, up to {most:.4g}</text>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {len(names) * (height + gap)}" '
+        f'font-family="sans-serif" font-size="12">{"".join(parts)}</svg>\n'
+    )
+
+
 def write_report(result: Result, folder: Path) -> None:
     """Write report.md, report.json and throughput.svg."""
     (folder / "report.md").write_text(as_markdown(result))
     (folder / "report.json").write_text(json.dumps(as_json(result), indent=1))
     (folder / "throughput.svg").write_text(as_svg(result))
+    if result.samples:
+        (folder / "samples.svg").write_text(samples_svg(result))
+
+
+def publish(reports: list[dict[str, Any]]) -> None:
+    """Write docs/reference/faults.md from the reports of the last full run, one of each engine."""
+    PAGE.write_text(as_page(reports))
+
+
+def as_page(reports: list[dict[str, Any]]) -> str:
+    """The page of the last full run."""
+    lines = [HEAD]
+    for report in reports:
+        faults = report["faults"]
+        kills = sum(count for name, count in faults.items() if name.startswith("kill ") and "server" not in name)
+        others, answers = sum(faults.values()) - kills, sum(report["operations"].values())
+        broken = sum(map(len, report["violations"].values()))
+        lines += [
+            f"## {TITLES[report['engine']]}",
+            "",
+            f"Seed {report['seed']}, {report['seconds'] / 60:.0f} minutes: {kills:,} kill -9, {others:,} other faults,",
+            f"{answers:,} answered requests, {len(report['promises'])} promises, {broken} violations.",
+            "",
+            "| fault | count |",
+            "|---|---|",
+            *(f"| {name} | {count:,} |" for name, count in sorted(faults.items())),
+            "",
+            "| seconds until the next | count | p50 | p99 | max |",
+            "|---|---|---|---|---|",
+            row("run of a task whose process was killed", report["takeover_seconds"]),
+            *(row(f"acknowledged write after: {name}", each) for name, each in report["recovery_seconds"].items()),
+            "",
+        ]
+    lines += ["## Promises", "", *(f"- {promise.replace('_', ' ')}" for promise in reports[0]["promises"]), ""]
+    return "\n".join(lines)

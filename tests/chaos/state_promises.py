@@ -33,6 +33,26 @@ async def events_are_kept(histories: Histories, store: Store) -> list[Violation]
     return found
 
 
+async def updates_and_trajectories_are_kept(histories: Histories, store: Store) -> list[Violation]:
+    """Every update and every trajectory that was acknowledged is in its session, once."""
+    found: list[Violation] = []
+    saves: dict[tuple[str, str], list[Asked]] = defaultdict(list)
+    for asked in (*histories.answered("update"), *histories.answered("trajectory")):
+        saves[asked.what, asked.asked["session"]].append(asked)
+    async with StateStore(store.url) as state:
+        for (what, session), asked_here in saves.items():
+            if what == "update":
+                names = [update.update_id for update in await state.list_updates(session, limit=100_000)]
+            else:
+                names = list(await state.list_traces(session, limit=100_000))
+            found += [
+                (f"{what} {each.asked['name']} was acknowledged and is not there once", both(each))
+                for each in asked_here
+                if names.count(each.asked["name"]) != 1
+            ]
+    return found
+
+
 def memory_is_linearizable(histories: Histories, _store: Store) -> Iterator[Violation]:
     """A memory changes only from the version that its writer has read."""
     memories: dict[str, list[linear.Operation]] = defaultdict(list)

@@ -11,8 +11,8 @@ from pathlib import Path
 from keelbolt.errors import KeelboltError
 from keelbolt.state import StateStore
 from keelbolt.state.sessions import ContextPatch, MergeStrategy, SessionManager
-from keelbolt.state.types import ArtifactRetentionConfig, StoredEvent
-from tests.chaos.history import History, rotating
+from keelbolt.state.types import ArtifactRetentionConfig, StateUpdate, StoredEvent, Trajectory, UpdateType
+from tests.chaos.history import PACE, History, rotating
 
 MEMORIES = 4
 # None is evicted, and none expires: the time to live of artifacts follows the wall clock, which jumps.
@@ -34,6 +34,8 @@ class StateUser:
         """Work until the process ends."""
         kinds = {
             self.event: 5,
+            self.update: 2,
+            self.trajectory: 1,
             self.remember: 6,
             self.recall: 3,
             self.pause: 2,
@@ -49,7 +51,7 @@ class StateUser:
                 await what()
             except (KeelboltError, TimeoutError):
                 await asyncio.sleep(PAUSE_SECONDS)
-            await asyncio.sleep(self._dice.uniform(0, 0.02))
+            await asyncio.sleep(PACE * self._dice.uniform(0, 0.02))
 
     def _next(self) -> str:
         self._number += 1
@@ -57,11 +59,29 @@ class StateUser:
 
     async def event(self) -> None:
         """An event of a trace that all users write."""
-        trace, name = f"trace-{self._dice.randrange(3)}", self._next()
+        trace, name = rotating(f"trace-{self._dice.randrange(3)}"), self._next()
         asked = self._history.ask("event", trace=trace, name=name)
         event = StoredEvent(trace_id=trace, ts=0.0, kind=name, node_name=None, node_id=None, payload={"name": name})
         await self._store.save_event(event)
         self._history.answer(asked, "event")
+
+    async def update(self) -> None:
+        """An update of a session that all users write."""
+        session, name = rotating("updates"), self._next()
+        asked = self._history.ask("update", session=session, name=name)
+        await self._store.save_update(
+            StateUpdate(
+                session_id=session, task_id="task", update_id=name, update_type=UpdateType.PROGRESS, content=name
+            )
+        )
+        self._history.answer(asked, "update")
+
+    async def trajectory(self) -> None:
+        """A trajectory of a trace of its own."""
+        session, name = rotating("trajectories"), self._next()
+        asked = self._history.ask("trajectory", session=session, name=name)
+        await self._store.save_trajectory(name, session, Trajectory(query=name))
+        self._history.answer(asked, "trajectory")
 
     async def remember(self) -> None:
         """Compare and set: a register whose versions are its order."""

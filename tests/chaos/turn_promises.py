@@ -34,6 +34,7 @@ def stored_results_are_not_repeated(histories: Histories, _store: Store) -> Iter
     """What a tool returned is stored before the next step begins, so the call is not made again; its id stays."""
     calls: dict[str, set[str]] = defaultdict(set)
     stored: dict[str, dict[str, Any]] = {}
+    last: dict[tuple[str, str], dict[str, Any]] = {}  # by turn and process
     for note in sorted((*histories.notes["paid"], *histories.notes["result"]), key=lambda note: note["at"]):
         turn = note["turn"]
         if note["what"] == "result":
@@ -41,6 +42,10 @@ def stored_results_are_not_repeated(histories: Histories, _store: Store) -> Iter
             continue
         calls[turn].add(note["call"])
         task = note["call"].rsplit(".", 3)[0]  # a call is named <task>.<turn>.<iteration>.<index>
+        before = last.get((turn, note["by"]))
+        if before is not None and not began_after(histories, note, task, before):
+            yield f"the turn {turn} paid twice in one run", [before, note]
+        last[turn, note["by"]] = note
         if turn in stored and began_after(histories, note, task, stored[turn]):
             yield f"the turn {turn} had its result, and paid again", [stored[turn], note]
     for turn, ids in calls.items():

@@ -8,6 +8,7 @@ everything once, and never starts a loop or a thread of its own. ``CLOCK`` is th
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import json
@@ -20,12 +21,14 @@ from typing import Any
 
 from tests.chaos import wall_clock
 
+PR_SET_PDEATHSIG = 1
 PROGRAMS = {
     "agent": "agent:serve",
     "client": "client:run",
     "state": "state_user:run",
     "framework": "framework_user:run",
-    "eraser": "eraser:run",
+    "kernel": "kernel_user:run",
+    "sweeper": "sweeper:run",
 }
 
 
@@ -40,6 +43,7 @@ def main() -> None:
     wall_clock.follow(sys.argv[1])
     programs = {name: _load(program) for name, program in PROGRAMS.items()}
     _load("bugs:plant")(os.environ.get("CHAOS_BUG", ""))
+    libc = ctypes.CDLL(None)
     gc.collect()
     gc.freeze()  # children share these pages
     print("ready", flush=True)
@@ -47,6 +51,7 @@ def main() -> None:
         name, *arguments = json.loads(line)
         pid = os.fork()
         if pid == 0:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # none outlives the zygote, nor the zygote the campaign
             os.setsid()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             quiet = os.open(os.devnull, os.O_RDWR)

@@ -37,9 +37,9 @@ def test_every_option_of_durable_storage_is_documented(name: str) -> None:
     assert f"`{name}`" in PAGE.split("## durable_storage")[1]
 
 
-async def test_the_agent_of_the_readme_asks_and_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_agent_of_turns_asks_and_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over A2A, with a server in the place of the model's provider that speaks its wire format; at most 40 lines."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/tutorial/faces.md").read_text(), re.DOTALL)
     (program,) = [text for text in blocks if "# shop.py" in text]
     assert len(program.strip().splitlines()) <= 40
     monkeypatch.chdir(tmp_path)

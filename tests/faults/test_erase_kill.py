@@ -1,9 +1,10 @@
-"""kill -9 while a tenant is erased or a policy is kept: it is finished, and readers find nothing half-erased."""
+"""kill -9 while a tenant is erased, a policy is kept or an export is imported: readers find nothing in part."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import itertools
 import shutil
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from keelbolt.data import Subject, erase, resume_erasures
+from keelbolt.data import Subject, erase, export, import_export, resume_erasures
 from keelbolt.data.erasing import declare
 from keelbolt.data.sweeping import retain
 from keelbolt.errors import SubjectNotFound
@@ -22,7 +23,8 @@ from keelbolt.tasks import RetentionPolicy
 from keelbolt.tasks.families import TASKS
 from keelbolt.testing.crash import POINTS
 from tests.faults.conftest import Figures
-from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_with
+from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_of, rows_with
+from tests.integration.frameworks.kept import fill_adk, fill_langgraph, fill_openai
 
 GONE, STAYS = "canary-gone", "canary-stays"
 
@@ -82,3 +84,39 @@ async def test_kill_at_every_named_point(
         shutil.rmtree(directory)
     assert killed >= len(hits) * len(POINTS) * 0.8
     figures(f"kill during {verb}", kills=killed, resumed=resumed, half_erased=0)
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+async def test_kill_during_an_import(tmp_path: Path, figures: Figures, request: pytest.FixtureRequest) -> None:
+    """Given again, the import ends as one that was not interrupted: the same rows, none twice, no mark of an import."""
+    tasks = await _fill(f"sqlite:///{tmp_path}/filled.db", "acme", STAYS)
+    exported = io.BytesIO()
+    async with open_storage(f"sqlite:///{tmp_path}/filled.db") as kernel:
+        await fill_langgraph(kernel, "thread", user="ada", canary=STAYS)
+        await fill_openai(kernel, "session", canary=STAYS)
+        await fill_adk(kernel, "session", user="ada", canary=STAYS)
+        whole = await rows_of(kernel)
+        await export(kernel, None, exported)
+    hits = (*range(1, 11), *range(12, 48, 4)) if request.config.getoption("--full") else (9, 30)
+    killed = incomplete = 0
+    for point, hit in itertools.product(POINTS, hits):
+        directory = tmp_path / f"{point}-{hit}"
+        directory.mkdir()
+        path = directory / "copy.db"
+        Path(f"{path}.jsonl").write_bytes(exported.getvalue())
+        words = [sys.executable, "-m", "tests.faults.eraser", "import", str(path), f"{point}:{hit}"]
+        done = await asyncio.to_thread(subprocess.run, words, capture_output=True, check=False)
+        assert done.returncode in (-signal.SIGKILL, 0), done.stderr.decode()
+        killed += done.returncode == -signal.SIGKILL
+        async with open_storage(f"sqlite:///{path}") as kernel:
+            await declare(kernel)
+            assert await _half_erased(kernel, "acme/ada", tasks) == []
+            incomplete += await rows_of(kernel) != whole
+            await import_export(kernel, io.BytesIO(exported.getvalue()))
+            assert await rows_of(kernel) == whole, (point, hit)
+            assert await rows_with(kernel, "data_imports") == []
+        shutil.rmtree(directory)
+    assert killed >= len(hits) * len(POINTS) * 0.8
+    assert incomplete >= killed * 0.8
+    figures("kill during import", kills=killed, half_imported=0)

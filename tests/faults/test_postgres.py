@@ -1,4 +1,4 @@
-"""PostgreSQL: writers killed, servers restarted and crashed, connections ended, processes stopped."""
+"""PostgreSQL: servers restarted and crashed, connections ended, processes stopped."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def url(server: OwnPostgres) -> Iterator[str]:
 
 
 class Crowd:
-    """Some writers on one server; whoever is killed is replaced, and nobody may end by itself."""
+    """Some writers on one server, of which none may end by itself."""
 
     def __init__(self, children: Children, folder: Path, url: str, dice: random.Random) -> None:
         self.kills = 0
@@ -59,15 +59,11 @@ class Crowd:
             self._number += 1
             name = f"w{self._number}"
             notes = self._folder / f"{name}.notes"
-            child = self._children.start("postgres_writer", self._url, name, notes, f"{self._dice.random()}")
+            child = self._children.start("writer", self._url, name, notes, f"{self._dice.random()}")
             self._writers[notes] = child
         for child in self._writers.values():
             if not child.ready:
                 child.ready = child.line() == "ready"
-
-    def kill_one(self) -> None:
-        time.sleep(self._dice.uniform(0.0, 0.15))
-        self._kill(self._dice.choice(sorted(self._writers)))
 
     def kill_all(self) -> None:
         for notes in tuple(self._writers):
@@ -140,48 +136,6 @@ def backends(server: OwnPostgres, url: str) -> list[int]:
         "SELECT pid FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'", name
     )
     return [row[0] for row in rows]
-
-
-# ---------------------------------------------------------------------------------------------------- writers killed
-
-
-@pytest.mark.timeout(900)
-async def test_nothing_acknowledged_is_lost_when_writers_are_killed(
-    tmp_path: Path, children: Children, figures: Figures, full: bool, url: str
-) -> None:
-    """Whoever is killed, wherever it is: what was acknowledged is there, whole, once and in order, and others go on."""
-    crowd = Crowd(children, tmp_path, url, random.Random(2))
-    wanted, every = (110, 30) if full else (12, 6)
-    verdict = Verdict()
-    while crowd.kills < wanted:
-        crowd.fill()
-        crowd.kill_one()
-        if crowd.kills % every == 0:
-            crowd.kill_all()
-            verdict = await crowd.verdict()
-            verdict.assert_clean()
-    crowd.kill_all()
-    verdict = await crowd.verdict()
-    figures("PostgreSQL: kill -9 of writers", kills=crowd.kills, **verdict.numbers(), s_longest_wait=verdict.slowest)
-    verdict.assert_clean()
-    assert verdict.acknowledged > crowd.kills
-    assert verdict.slowest < LOCK_SECONDS
-
-
-async def test_check_finds_nothing_while_others_write_and_die(
-    tmp_path: Path, children: Children, figures: Figures, full: bool, url: str
-) -> None:
-    """A look at a healthy database in full use is no false alarm, also when writers are killed meanwhile."""
-    crowd = Crowd(children, tmp_path, url, random.Random(3))
-    looks = 25 if full else 4
-    crowd.fill()
-    async with open_storage(url, declare=FAMILIES) as kernel:
-        for _ in range(looks):
-            crowd.kill_one()
-            assert [problem async for problem in kernel.check()] == []
-            crowd.fill()
-    crowd.kill_all()
-    figures("PostgreSQL: check() while writers are killed", looks=looks, kills=crowd.kills, false_alarms=0)
 
 
 # -------------------------------------------------------------------------------------------------- servers that fail

@@ -122,52 +122,6 @@ async def test_a_commit_cut_at_any_byte_happens_once(
     assert kernel.connects - connects >= len(acknowledged) - 2
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("direction", ["up", "down"])
-async def test_many_callers_on_a_connection_that_breaks_again_and_again(
-    kernel: ByProxy, proxy: Proxy, figures: Figures, full: bool, direction: Direction
-) -> None:
-    """Batches of many commits, cut at random places: every acknowledged commit is there once, in order."""
-    commits = 3000 if full else 400
-    acknowledged: dict[str, int] = {}
-    breaking = True
-
-    async def cut_on() -> int:
-        """Again as soon as something got through: a network that never lets anything pass is another test."""
-        cuts = seen = 0
-        while breaking:
-            if len(acknowledged) > seen:
-                seen = len(acknowledged)
-                proxy.cut_after(137 * (cuts % 40), direction)
-                cuts += 1
-            await asyncio.sleep(0.005)
-        proxy.allow()
-        return cuts
-
-    async def call(caller: int) -> None:
-        for number in range(commits // 20):
-            tag = f"{caller} {number}"
-            acknowledged[tag] = await append(kernel, tag)
-
-    cutter = asyncio.create_task(cut_on())
-    try:
-        await asyncio.gather(*map(call, range(20)))
-    finally:
-        breaking = False
-        cuts = await cutter
-    tags = await written(kernel)
-    figures(
-        f"PostgreSQL: many callers, cut {direction}",
-        commits=len(acknowledged),
-        cuts=cuts,
-        lost=sum(tags[tag] == 0 for tag in acknowledged),
-        doubles=sum(tags[tag] > 1 for tag in acknowledged),
-    )
-    assert all(tags[tag] == 1 for tag in acknowledged)
-    assert len(set(acknowledged.values())) == len(acknowledged) == commits
-    assert sum(tags.values()) == (await kernel.log_state(PARTITION, LOG, STREAM)).head
-
-
 async def test_answers_that_come_late_are_waited_for(kernel: ByProxy, proxy: Proxy, figures: Figures) -> None:
     """A slow network makes commits slow, and nothing else."""
     proxy.delay(0.15)

@@ -1,6 +1,8 @@
 """A process that writes as fast as it may and notes what was acknowledged, until it is killed.
 
-    python -m tests.faults.writer PATH NAME NOTES SEED [CRASH]
+    python -m tests.faults.writer URL NAME NOTES SEED
+
+It ends by itself only if a call fails that had to be answered.
 
 Each commit leaves a trace by which `verify` can tell whether it happened, whole:
 
@@ -21,9 +23,19 @@ from collections.abc import Awaitable
 from typing import Any
 
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Append, Collection, Draft, Enqueue, Insert, Kernel, Patch, Put, Receipt, Replace
-from keelbolt.storage.sqlite import SQLiteKernel
-from keelbolt.testing.crash import CrashPoint
+from keelbolt.storage import (
+    Append,
+    Collection,
+    Draft,
+    Enqueue,
+    Insert,
+    Kernel,
+    Patch,
+    Put,
+    Receipt,
+    Replace,
+    open_storage,
+)
 
 PARTITION = "faults"
 FAMILIES = (Collection("doc"), Collection("job", fields={"state": str}, counters=((), ("state",))))
@@ -120,11 +132,10 @@ async def jobs(kernel: Kernel, notes: Notes, name: str) -> None:
                 continue  # the lease ended while this process had no time
 
 
-async def main(path: str, name: str, notes_path: str, seed: str, crash: str = "") -> None:
+async def main(url: str, name: str, notes_path: str, seed: str) -> None:
     dice = random.Random(seed)
     notes = Notes(notes_path)
-    probe = {"probe": CrashPoint.parse(crash)} if crash else {}
-    async with SQLiteKernel(path, declare=FAMILIES, **probe) as kernel:  # type: ignore[arg-type]
+    async with open_storage(url, declare=FAMILIES) as kernel:
         print("ready", flush=True)
         async with asyncio.TaskGroup() as tasks:
             for number in range(2):

@@ -25,6 +25,13 @@ PLAIN = {
     "brief",
     "report",
     "all",
+    "everything",
+    "last",
+    "whole",
+    "follow",
+    "retain",
+    "dryRun",
+    "ifIdle",
     "state",
     "since",
     "until",
@@ -46,10 +53,12 @@ PLAIN = {
 DIGEST = "0" * 64
 STATE = dict.fromkeys(("session_id", "state_task_id", "trace_id", "memory_key", "artifact_id", "gate_token"), "none")
 STATE |= dict.fromkeys(("thread_ref", "record_kind", "record_ref", "blob_digest", "sharer_ref", "pause_token"), "none")
+STATE |= dict.fromkeys(("family", "data_ref", "log"), "none")
 GOOD_BODIES = {
     "steer_task": b'{"kind":"inject","payload":{}}',
     "fork_task": b'{"seq":1}',
     "send_task": b'{"text":"hi"}',
+    "erase_subject": b'{"kind":"task","id":"none"}',
 }
 
 
@@ -86,10 +95,10 @@ async def test_every_parameter_is_known() -> None:
     """A route or parameter that is added must say what it could reach."""
     for route in ROUTES:
         names = {name for name, _ in (*route.query, *route.body)}
-        assert names <= PLAIN | {"context", "pageToken", "tenant", "owner", "askedTenant", "session", "task"}, (
+        assert names <= PLAIN | {"context", "pageToken", "tenant", "owner", "askedTenant", "session", "task", "id"}, (
             route.name
         )
-        assert route.operator or not names & {"session", "task"}, route.name
+        assert route.operator or not names & {"session", "task", "id"}, route.name
         named = set(re.findall(r"{(\w+)}", route.path))
         assert named <= {"task_id", "config_id", "digest"} or (route.operator and named <= STATE.keys()), route.name
         assert not named & {"config_id", "digest"} or "task_id" in named, route.name
@@ -98,6 +107,8 @@ async def test_every_parameter_is_known() -> None:
 async def asked(app: ASGIApp, route: OpsRoute, reach: str, things: Alice, who: Headers, owner: str = "") -> Reply:
     """Ask for these things at this route."""
     query = {"state": "waiting"} if route.name == "list_work" else {}
+    if route.name == "data_subject":
+        query = {"kind": "task", "id": "none"}
     if reach == "context":
         query["context"] = things.context
     elif reach == "pageToken":
@@ -160,7 +171,7 @@ async def test_what_is_for_operators_is_not_there_for_others(app: ASGIApp, route
         reply = await asked(app, route, "nothing", alice, bearer("mallory", roles=roles))
         assert reply.masked() == nothing.masked()
     shown = await asked(app, route, "nothing", alice, bearer("olga", roles=["operator:all"]))
-    assert shown.status == 200 or (shown.status == 404 and b"there is no such" in shown.body)
+    assert shown.status == 200 or (shown.status == 404 and b"there is no" in shown.body)
 
 
 @pytest.mark.parametrize("owner", ["alice", "nobody"])

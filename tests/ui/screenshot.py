@@ -1,4 +1,4 @@
-"""Takes the picture of the README, in the explorer of what `make run` starts: python -m tests.ui.screenshot"""
+"""Takes the picture of the tutorial Five minutes, in the explorer of `make run`: python -m tests.ui.screenshot"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 TABS = ("overview", "timeline", "waterfall", "replay", "webhooks", "raw")
 ALL = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
-VIEWS = ("agent", "agent?tab=checks", "agent?tab=raw", "try", "tasks", "sessions", "turns", "system")
+VIEWS = ("agent", "agent?tab=checks", "agent?tab=raw", "try", "tasks", "sessions", "turns", "data", "system")
 
 
 async def test_strings_of_agents_and_clients_are_text_everywhere(tmp_path: Path, open_page: OpenPage) -> None:

@@ -158,14 +158,28 @@ def test_migrate_shows_then_applies_then_has_nothing_to_do(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("command", [("storage", "check"), ("storage", "stats"), ("storage", "sweep"), ("migrate",)])
-@pytest.mark.parametrize("url", ["nosuch://x", "sqlite:///no/such/directory/x.db", "sqlite:///letter.txt", "agent.db"])
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("nosuch://x", 2),
+        ("sqlite:///no/such/directory/x.db", 3),
+        ("sqlite:///letter.txt", 1),
+        ("agent.db", 2),
+        ("postgresql://u:secret@localhost:9/x", 1),
+        ("redis://localhost:9/0", 1),
+    ],
+)
 def test_an_error_is_one_line(
-    command: tuple[str, ...], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...], url: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("letter.txt").write_text("Dear Bob,\n" * 1000)
+    if (command, url) == (("migrate",), "redis://localhost:9/0"):
+        return  # Redis has no schema
     result = keelbolt(*command, url)
-    assert result.exit_code == 2
+    assert result.exit_code == code
+    assert ("localhost:9" in result.stderr, "connection refused" in result.stderr) == ("localhost:9" in url,) * 2
+    assert "secret" not in result.stderr
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
@@ -175,7 +189,7 @@ def test_an_error_is_one_line(
 @pytest.mark.parametrize("action", ["check", "stats", "sweep"])
 def test_a_mistyped_path_creates_nothing(action: str, tmp_path: Path) -> None:
     result = keelbolt("storage", action, f"sqlite:///{tmp_path}/agnet.db")
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert "nothing is stored" in result.stderr
     assert not list(tmp_path.iterdir())
 

@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from keelbolt.cli.main import main
-from keelbolt.cli.serve_options import ServeOption
 from keelbolt.environment import KNOWN, PREFIX, check_names
 from keelbolt.errors import InvalidValue
 from keelbolt.observability.tracing import Tracing
@@ -37,8 +36,6 @@ def test_every_variable_is_known() -> None:
         for option in command.params:
             names = [option.envvar] if isinstance(option.envvar, str) else option.envvar or []
             found |= {name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)}
-            if isinstance(option, ServeOption) and option.plain is not None:
-                found.add(option.plain)
     text = "\n".join(path.read_text() for path in SOURCES.rglob("*.py"))
     found |= {name for name in re.findall(r"\bKEELBOLT_([A-Z_]*[A-Z])\b", text) if not name.startswith("TEST_")}
     assert found - {"X", "SERVICE_HOST"} == KNOWN  # these two are in examples

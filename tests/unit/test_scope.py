@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import keelbolt
 from keelbolt.storage.contract import Kernel
 from keelbolt.storage.hints import LogTopic
 from keelbolt.storage.logs import Append, Draft
@@ -123,3 +127,46 @@ async def _first(scope: Scope, count: int) -> Any:
         yield entry
         if entry.seq == count:
             return
+
+
+# Where a partition is a name that is handled as such. Everything else above the kernel holds or receives a `Scope`.
+NAMES = {
+    "apcore/task_storage.py:TaskStoreStorage.list_owned": "the user's own storage gets the name of an owner",
+    "operations/call.py:sees": "decides by the name of a partition which owner it belongs to",
+    "state/desk.py:Desk.__init__": "a store has no kernel before it is opened",
+    "state/retention/sweeper.py:Sweeper.__init__": "a store has no kernel before it is opened",
+    "state/writer.py:Writer.loss": "writes that wait, or are spooled to a file, name their partition",
+    "state/writes.py:Write": "writes that wait, or are spooled to a file, name their partition",
+    "tasks/mirror.py:MirrorKernel.commit": "it is a kernel",
+    "tasks/mirror.py:MirrorKernel.get": "it is a kernel",
+    "tasks/mirrored.py:ListsOwned.list_owned": "the user's own storage gets the name of an owner",
+    "testing/link.py:KernelLink.scoped": "it stands for a kernel",
+}
+
+
+def test_nothing_above_the_kernel_takes_a_partition() -> None:
+    """No parameter and no field is called so, except the names above."""
+    source = Path(keelbolt.__file__).parent
+    found = set()
+    for path in source.rglob("*.py"):
+        place, text = path.relative_to(source), path.read_text()
+        if place.parts[0] not in ("storage", "conformance") and "partition: " in text:
+            found |= {f"{place.as_posix()}:{name}" for name in _taking(ast.parse(text), ())}
+    assert found == set(NAMES)
+
+
+def _taking(node: ast.AST, outer: tuple[str, ...]) -> Iterator[str]:
+    """The names of the functions with a parameter, and the classes with a field, that is called partition."""
+    for child in ast.iter_child_nodes(node):
+        inner = outer
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inner = (*outer, child.name)
+        match child:
+            case ast.arguments():
+                if any(each.arg == "partition" for each in (*child.posonlyargs, *child.args, *child.kwonlyargs)):
+                    yield ".".join(outer)
+            case ast.AnnAssign(target=ast.Name(id="partition")) if isinstance(node, ast.ClassDef):
+                yield ".".join(outer)
+            case _:
+                pass
+        yield from _taking(child, inner)

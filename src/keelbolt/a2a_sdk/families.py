@@ -16,22 +16,23 @@ PARTITION = "~a2a-sdk"  # of the directory
 
 async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
     """The configs lie where the tasks do; the entries of the directory in a partition of their own."""
+    directory = kernel.scoped(PARTITION)
     async for target in TASKS_FACE.locate(kernel, subject):
         match target.kind:
             case "task":
                 yield target
-                found = await kernel.get(PARTITION, DIRECTORY, target.ref)
-                if found is not None and found.body.decode() == target.partition:
-                    yield Target(PARTITION, "task", target.ref)
+                found = await directory.get(DIRECTORY, target.ref)
+                if found is not None and found.body.decode() == target.scope.partition:
+                    yield Target(directory, "task", target.ref)
             case "context":
                 query = Query(TASKS, {"context": target.ref}, order="updated")
-                async for record in kernel.scan(target.partition, query):
-                    yield Target(target.partition, "task", record.key)
-                    if await kernel.get(PARTITION, DIRECTORY, record.key) is not None:
-                        yield Target(PARTITION, "task", record.key)
+                async for record in target.scope.scan(query):
+                    yield Target(target.scope, "task", record.key)
+                    if await directory.get(DIRECTORY, record.key) is not None:
+                        yield Target(directory, "task", record.key)
             case _:
-                yield Target(target.partition, EVERYTHING)
-                yield Target(PARTITION, "owner", target.partition)
+                yield Target(target.scope, EVERYTHING)
+                yield Target(directory, "owner", target.scope.partition)
 
 
 FACE = Face(

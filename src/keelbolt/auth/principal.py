@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from keelbolt.names import escaped, shortened
+
 MAX_PARTITION_BYTES = 200  # what the storage takes as the name of a partition
 
 # ASCII alone: which other characters are printable changes with the Unicode of the Python that runs, and a caller whose
 # partition changed its name would no longer find its tasks. "/", "%" and "~" are missing because they have a meaning.
-_PLAIN = frozenset((string.ascii_letters + string.digits + "-._@:+=,|").encode())
+_PLAIN = "@:+=,|"
 _ANONYMOUS_PARTITION = "~anonymous"
 _HEAD_CHARACTERS = 120  # of a name that is too long, kept before its digest so that people recognise it
 
@@ -105,21 +105,14 @@ class Principal:
 
 @lru_cache(maxsize=4096)
 def _partition(owner: str, tenant: str, asked_tenant: str) -> str:
-    owner = _escape(owner)
+    owner = escaped(owner, _PLAIN)
     if tenant:
-        name = f"{_escape(tenant)}/{owner}"
+        name = f"{escaped(tenant, _PLAIN)}/{owner}"
     elif asked_tenant:
-        name = f"{owner or _ANONYMOUS_PARTITION}//{_escape(asked_tenant)}"
+        name = f"{owner or _ANONYMOUS_PARTITION}//{escaped(asked_tenant, _PLAIN)}"
     else:
         name = owner or _ANONYMOUS_PARTITION
-    if len(name) <= MAX_PARTITION_BYTES:
-        return name
-    return f"{name[:_HEAD_CHARACTERS]}~{hashlib.sha256(name.encode()).hexdigest()}"
-
-
-def _escape(name: str) -> str:
-    raw = name.encode("utf-8", "surrogatepass")
-    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in raw)
+    return shortened(name, MAX_PARTITION_BYTES, head=_HEAD_CHARACTERS)
 
 
 ANONYMOUS = Principal()

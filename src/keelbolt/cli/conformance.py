@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from keelbolt.cli.failure import FAILED
 from keelbolt.cli.output import as_json, echo, print_json, progress
 
 if TYPE_CHECKING:
@@ -127,4 +128,4 @@ def _tell(report: Report, json_output: bool, words: str | None = None) -> None:
     else:
         echo(words or str(report))
     if not report.ok:
-        raise SystemExit(1)
+        raise SystemExit(FAILED)

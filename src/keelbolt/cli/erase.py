@@ -44,8 +44,9 @@ def erase(
     assert subject is not None
     if subject.kind in ("user", "tenant") and not dry_run and not yes:
         click.confirm(f"Erase everything of the {subject.kind} {subject.id}?", abort=True, err=True)
+    body = {**asdict(subject), "dryRun": dry_run, "ifIdle": if_idle}
     with work_progress("erasing", "records") as tell:
-        erased = api.work("erase", body={**asdict(subject), "dryRun": dry_run, "ifIdle": if_idle}, progress=tell)
+        erased = api.work("erase", body=body, progress=tell)
     if json_output:
         print_json(erased)
         return

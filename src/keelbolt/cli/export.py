@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -14,13 +14,14 @@ import click
 
 from keelbolt.cli.failure import Failure
 from keelbolt.cli.options import storage_option
-from keelbolt.cli.output import as_json, echo, print_json, progress, size
+from keelbolt.cli.output import as_json, echo, print_json, size
+from keelbolt.cli.progress import work_progress
 from keelbolt.cli.stores import opened
 from keelbolt.cli.subjects import subject_of, subject_options
 from keelbolt.storage.private_files import create_private
 
 if TYPE_CHECKING:
-    from keelbolt.data import Exported, Imported, Progress, Subject
+    from keelbolt.data import Exported, Imported, Subject
 
 
 @click.command("export")
@@ -92,9 +93,9 @@ def _written(output: Path) -> Iterator[BinaryIO]:
 async def _export(url: str, subject: Subject | None, file: BinaryIO) -> Exported:
     from keelbolt.data import export
 
-    with progress("exporting") as tell:
+    with work_progress("exporting", "records") as tell:
         async with await opened(url) as kernel:
-            return await export(kernel, subject, file, tell=_told(tell))
+            return await export(kernel, subject, file, tell=lambda step: tell(step.records))
 
 
 @click.command("import")
@@ -121,10 +122,6 @@ def import_command(file: BinaryIO, url: str, *, json_output: bool) -> None:
 async def _import(url: str, file: BinaryIO) -> Imported:
     from keelbolt.data import import_export
 
-    with progress("importing") as tell:
+    with work_progress("importing", "records") as tell:
         async with await opened(url, create=True) as kernel:
-            return await import_export(kernel, file, tell=_told(tell))
-
-
-def _told(tell: Callable[[str], None]) -> Callable[[Progress], None]:
-    return lambda step: tell(f"{step.records:,} record(s), {size(step.bytes)}")
+            return await import_export(kernel, file, tell=lambda step: tell(step.records))

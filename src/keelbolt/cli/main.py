@@ -9,6 +9,7 @@ import click
 from keelbolt import __version__
 from keelbolt.cli.agents import cancel, card, get, send, stream
 from keelbolt.cli.conformance import conformance
+from keelbolt.cli.data import data
 from keelbolt.cli.dead import dead
 from keelbolt.cli.erase import erase
 from keelbolt.cli.export import export_command, import_command
@@ -29,7 +30,7 @@ from keelbolt.cli.webhooks import webhooks
 from keelbolt.cli.worker import worker
 from keelbolt.errors import KeelboltError
 
-RENAMED = {"--url": "--storage", "--of": "--tenant", "--lease": "--lease-seconds", "--log-json": "--log-format"}
+RENAMED = {"--url": "--storage", "--of": "--tenant", "--lease": "--lease-seconds", "--json": "--log-format"}
 """Options that had another name before the first release: an error suggests the new one."""
 
 
@@ -42,9 +43,11 @@ class Root(click.Group):
         except KeelboltError as error:
             raise Failure.of(error) from error
         except click.NoSuchOption as error:
-            if (renamed := RENAMED.get(error.option_name)) is not None:
-                raise click.NoSuchOption(error.option_name, possibilities=[renamed], ctx=error.ctx) from None
-            raise
+            renamed = RENAMED.get(error.option_name, "")
+            if error.ctx is None or not any(renamed in each.opts for each in error.ctx.command.params):
+                raise
+            words = f"No such option {error.option_name!r}. Did you mean {renamed!r}?"
+            raise click.UsageError(words, error.ctx) from None
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -71,6 +74,7 @@ for command in (sessions, traces, show, pauses, views):
 main.add_command(storage)
 main.add_command(state)
 main.add_command(migrate)
+main.add_command(data)
 main.add_command(erase)
 main.add_command(export_command)
 main.add_command(import_command)

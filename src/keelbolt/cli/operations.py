@@ -25,6 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 PREFIX = "/keelbolt/v1"
 HERE = "http://localhost"  # the address of the application in this process
 SECONDS = 60.0
+NOTHING = "there is nothing at this path"  # also what callers get that may not see so far
 EVENT_BYTES = 64 * 1024 * 1024
 _END: Any = object()
 
@@ -164,9 +165,9 @@ def _checked(reply: Reply) -> Any:
     if reply.status < 400:
         return found
     error = from_rest(found, status=reply.status, headers=reply.headers, url=reply.url)
-    if type(error) is MethodNotFoundError and "?" in reply.url and not reply.url.startswith(HERE + PREFIX):
+    if type(error) is MethodNotFoundError and NOTHING in str(error):
         raise MethodNotFoundError(
-            f"{error}, or this caller may not see it: all owners, other owners and the store itself are for operators"
+            f"{error}, or it is not for this caller: other owners, and what belongs to no owner, are for operators"
         )
     raise error
 

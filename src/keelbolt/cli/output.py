@@ -13,7 +13,7 @@ from typing import Any, Literal
 import click
 
 WIDE = 1000  # characters
-GAP, EDGES = 3, 2  # characters between two columns of a table, and beside the first and the last
+GAP = 2  # characters between two columns of a table whose rows are cut
 
 as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, for programs.")
 
@@ -102,6 +102,8 @@ def print_table(
 
     heading = None if title is None else Text(plain(title))
     table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    if cut:
+        table.box, table.padding = None, (0, GAP, 0, 0)
     for column in columns:
         justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
         name = Text(plain(column.removeprefix(">")))
@@ -114,7 +116,7 @@ def print_table(
     elif cut:
         taken = [max(text.cell_len for text in column) for column in zip(*texts, strict=True)][:-1]
         heads = [len(column.removeprefix(">")) for column in columns[:-1]]
-        room = console.width - sum(map(max, taken or heads, heads)) - GAP * (len(columns) - 1) - EDGES
+        room = console.width - sum(map(max, taken or heads, heads)) - GAP * (len(columns) - 1)
         for row in texts:
             row[-1] = Text(" ".join(row[-1].plain.split()))
             row[-1].truncate(max(room, 10), overflow="ellipsis")

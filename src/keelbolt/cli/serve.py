@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from keelbolt.cli.failure import FAILED
 from keelbolt.cli.loading import load, load_worker
 from keelbolt.cli.options import policies_of
 from keelbolt.cli.output import echo
@@ -126,18 +127,21 @@ def _serve_worker(given: Mapping[str, Any]) -> None:
         grpc_port=given["grpc_port"],
     )
     examples = [example for skill in server.agent_card.skills for example in skill.examples or ()]
-    server.run(
-        host=given["host"],
-        port=given["port"],
-        processes=given["processes"],
-        ready=lambda address: _tell(
-            address,
-            (examples or ["Hello"])[0],
-            server.grpc_at,
-            operators=server.settings.operators == "loopback",
-            page="" if server.settings.explorer is False else f"{address}{server.settings.explorer_prefix}",
-        ),
-    )
+    try:
+        server.run(
+            host=given["host"],
+            port=given["port"],
+            processes=given["processes"],
+            ready=lambda address: _tell(
+                address,
+                (examples or ["Hello"])[0],
+                server.grpc_at,
+                operators=server.settings.operators == "loopback",
+                page="" if server.settings.explorer is False else f"{address}{server.settings.explorer_prefix}",
+            ),
+        )
+    except SystemExit as ended:  # uvicorn's own codes; its log says why
+        raise SystemExit(FAILED if ended.code else 0) from None
 
 
 def _card(reference: str, worker: AnyWorker, given: Mapping[str, Any]) -> AgentCardConfig:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from keelbolt.cli.failure import WrongConfiguration
+from keelbolt.cli.failure import FAILED, WrongConfiguration
 from keelbolt.cli.output import as_json, echo, print_json, print_table
 from keelbolt.cli.serve_options import DEFAULT_EXTENSIONS
 from keelbolt.errors import ExtensionsError
@@ -54,7 +54,7 @@ def skills(extensions_dir: str, json_output: bool) -> None:
         for problem in problems:
             echo(f"problem: {problem}", err=True)
     if problems:
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
 
 
 def _skill(module: Any) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
+from keelbolt.cli.options import storage_option
 from keelbolt.cli.output import echo
-from keelbolt.cli.state import url_option
 
 
 @click.command()
-@url_option
+@storage_option()
 @click.option("--drop", is_flag=True, help="Take the views away; what they show stays.")
 def views(url: str, *, drop: bool) -> None:
     """Make views for people with sqlite3 or psql, named and shaped as the StateStore specification has its tables.
@@ -20,7 +20,7 @@ def views(url: str, *, drop: bool) -> None:
 
     \b
     Example:
-      keelbolt state views --url sqlite:///state.db
+      keelbolt state views --storage sqlite:///state.db
     """
     from keelbolt.state.views import NAMES, create_views, drop_views
 

@@ -2,109 +2,86 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import click
 
+from keelbolt.cli.failure import Refused
+from keelbolt.cli.operations import Operations
 from keelbolt.cli.output import as_json, echo, print_json, print_table, size
-from keelbolt.cli.state import scope_at, where
-from keelbolt.errors import StateNotFound
+from keelbolt.cli.state import state_operates
+from keelbolt.errors import MethodNotFoundError
 
 WIDTH = 120  # characters of a cell
-PAGE = 100
+KINDS = (("session", "sessions"), ("trace", "traces"), ("memory", "memory"), ("artifact", "artifacts"))
 
 limit_option = click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
 
 
 @click.command()
-@where
+@state_operates
 @limit_option
 @as_json
-def sessions(url: str, tenant: str, *, limit: int, json_output: bool) -> None:
+def sessions(api: Operations, tenant: str, *, limit: int, json_output: bool) -> None:
     """List sessions, those in use last first, with how much each has.
 
     \b
     Example:
-      keelbolt state sessions --url sqlite:///state.db
+      keelbolt state sessions --storage sqlite:///state.db
     """
-    found = asyncio.run(_listed(url, tenant, "sessions", limit))
+    found, more = api.gather("sessions", limit, "state", "sessions", tenant=tenant)
     if json_output:
-        print_json({"sessions": found})
+        print_json({"sessions": found, "more": more})
         return
     rows = [[each["id"], each["seen"] or "", *(f"{count:,}" for count in each["counts"].values())] for each in found]
     print_table(["session", "in use", ">tasks", ">updates", ">steering"], rows)
 
 
 @click.command()
-@where
+@state_operates
 @limit_option
 @as_json
-def traces(url: str, tenant: str, *, limit: int, json_output: bool) -> None:
+def traces(api: Operations, tenant: str, *, limit: int, json_output: bool) -> None:
     """List traces, those in use last first.
 
     \b
     Example:
-      keelbolt state traces --url sqlite:///state.db --limit 10
+      keelbolt state traces --storage sqlite:///state.db --limit 10
     """
-    found = asyncio.run(_listed(url, tenant, "traces", limit))
+    found, more = api.gather("traces", limit, "state", "traces", tenant=tenant)
     if json_output:
-        print_json({"traces": found})
+        print_json({"traces": found, "more": more})
     else:
         print_table(["trace", "in use"], [[each["id"], each["seen"] or ""] for each in found])
 
 
-async def _listed(url: str, tenant: str, name: str, limit: int) -> list[dict[str, Any]]:
-    from keelbolt.state.inspection import Lists
-
-    found: list[dict[str, Any]] = []
-    cursor: str | None = None
-    async with scope_at(url, tenant) as scope:
-        list_page = getattr(Lists(scope), name)
-        while len(found) < limit:
-            page = await list_page(limit=min(PAGE, limit - len(found)), cursor=cursor)
-            found += page[name]
-            cursor = page["nextPageToken"] or None
-            if cursor is None:
-                break
-    return found
-
-
 @click.command()
 @click.argument("id", metavar="SESSION|TRACE|KEY|ARTIFACT")
-@where
+@state_operates
 @as_json
-def show(id: str, url: str, tenant: str, *, json_output: bool) -> None:  # noqa: A002  (what is asked for)
+def show(api: Operations, id: str, tenant: str, *, json_output: bool) -> None:  # noqa: A002  (what is asked for)
     """Show a session, a trace, a memory state or an artifact: the first of these that has this id.
 
     Long lists and long values are cut; `keelbolt export` has them whole.
 
     \b
     Example:
-      keelbolt state show session-1 --url sqlite:///state.db
+      keelbolt state show session-1 --storage sqlite:///state.db
     """
-    kind, found = asyncio.run(_look(url, tenant, id))
-    if json_output:
-        print_json({"kind": kind, **found})
-    else:
-        _print(kind, found)
-
-
-async def _look(url: str, tenant: str, id_: str) -> tuple[str, dict[str, Any]]:
-    from keelbolt.state.inspection import ArtifactInspection, Lists, SessionInspection, TraceInspection
     from keelbolt.state.names import name
 
-    async with scope_at(url, tenant) as scope:
-        for kind, look in (
-            ("session", SessionInspection(scope).show),
-            ("trace", TraceInspection(scope).show),
-            ("memory", Lists(scope).memory),
-            ("artifact", ArtifactInspection(scope).show),
-        ):
-            if (found := await look(name(id_))) is not None:
-                return kind, found
-    raise StateNotFound(f"there is no session, trace, memory state or artifact {id_!r}; see keelbolt state sessions")
+    for kind, path in KINDS:
+        try:
+            found = api.get("state", path, name(id), tenant=tenant)
+        except MethodNotFoundError:
+            continue
+        if json_output:
+            print_json({"kind": kind, **found})
+        else:
+            _print(kind, found)
+        return
+    raise Refused(f"there is no session, trace, memory state or artifact {id!r}; see keelbolt state sessions")
 
 
 def _print(kind: str, found: dict[str, Any]) -> None:

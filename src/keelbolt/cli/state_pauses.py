@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from keelbolt.cli.failure import Refused
+from keelbolt.cli.operations import Operations
 from keelbolt.cli.output import as_json, echo, print_json, print_table
-from keelbolt.cli.state import scope_at, where
+from keelbolt.cli.state import state_operates
 from keelbolt.cli.state_look import limit_option
-from keelbolt.errors import StateNotFound
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from keelbolt.state.pauses import WaitingPause
-
-PAGE = 500
+from keelbolt.errors import MethodNotFoundError
 
 
 @click.group()
@@ -26,107 +20,75 @@ def pauses() -> None:
 
     \b
     Example:
-      keelbolt state pauses list --url sqlite:///state.db
+      keelbolt state pauses list --storage sqlite:///state.db
     """
 
 
 @pauses.command("list")
-@where
+@state_operates
 @limit_option
 @as_json
-def list_(url: str, tenant: str, *, limit: int, json_output: bool) -> None:
+def list_(api: Operations, tenant: str, *, limit: int, json_output: bool) -> None:
     """List waiting pauses, the newest first.
 
     \b
     Example:
-      keelbolt state pauses list --url sqlite:///state.db
+      keelbolt state pauses list --storage sqlite:///state.db
     """
-    found = asyncio.run(_listed(url, tenant, limit))
+    found, more = api.gather("pauses", limit, "state", "pauses", tenant=tenant)
     if json_output:
-        print_json({"pauses": [shown(pause) for pause in found]})
+        print_json({"pauses": found, "more": more})
         return
-    rows = [[pause.token, _reason(pause), *_times(pause), "leased" if pause.leased else ""] for pause in found]
+    rows = [
+        [each["token"], each["reason"] or "", each["saved"] or "", each["expires"] or "", "leased" * each["leased"]]
+        for each in found
+    ]
     print_table(["token", "reason", "saved", "expires", ""], rows)
 
 
 @pauses.command("show")
-@click.argument("token")
-@where
-def show_pause(token: str, url: str, tenant: str) -> None:
-    """Print a waiting pause as JSON. It stays.
+@click.argument("pause", metavar="TOKEN")
+@state_operates
+@as_json
+def show_pause(api: Operations, pause: str, tenant: str, *, json_output: bool) -> None:
+    """Show a waiting pause. It stays.
 
     \b
     Example:
-      keelbolt state pauses show 8c1f… --url sqlite:///state.db
+      keelbolt state pauses show 8c1f… --storage sqlite:///state.db
     """
-
-    async def look() -> WaitingPause | None:
-        from keelbolt.state.pauses import waiting_pause
-
-        async with scope_at(url, tenant) as scope:
-            return await waiting_pause(scope, token=token)
-
-    found = asyncio.run(look())
-    if found is None:
-        raise StateNotFound(f"no pause {token!r} waits; see keelbolt state pauses list")
-    print_json({**shown(found), "payload": found.payload})
+    found = _call(api, "GET", pause, tenant)
+    if json_output:
+        print_json(found)
+        return
+    for name in ("token", "reason", "saved", "expires", "leased"):
+        echo(f"{name:<9}{'' if found[name] is None else found[name]}")
+    echo("payload")
+    print_json(found["payload"])
 
 
 @pauses.command("cancel")
-@click.argument("token")
-@where
-def cancel(token: str, url: str, tenant: str) -> None:
+@click.argument("pause", metavar="TOKEN")
+@state_operates
+@as_json
+def cancel(api: Operations, pause: str, tenant: str, *, json_output: bool) -> None:
     """Remove a waiting pause, so that it can't be resumed.
 
     \b
     Example:
-      keelbolt state pauses cancel 8c1f… --url sqlite:///state.db
+      keelbolt state pauses cancel 8c1f… --storage sqlite:///state.db
     """
-
-    async def end() -> bool:
-        from keelbolt.state.pauses import cancel_pause
-
-        async with scope_at(url, tenant) as scope:
-            return await cancel_pause(scope, token=token)
-
-    if not asyncio.run(end()):
-        raise StateNotFound(f"no pause {token!r} waits; see keelbolt state pauses list")
-    echo(f"cancelled {token}")
+    found = _call(api, "DELETE", pause, tenant)
+    if json_output:
+        print_json(found)
+    else:
+        echo(f"cancelled {pause}")
 
 
-async def _listed(url: str, tenant: str, limit: int) -> list[WaitingPause]:
-    from keelbolt.state.pauses import waiting_pauses
+def _call(api: Operations, method: str, token: str, tenant: str) -> Any:
+    from keelbolt.state.names import name
 
-    found: list[WaitingPause] = []
-    cursor: str | None = None
-    async with scope_at(url, tenant) as scope:
-        while len(found) < limit:
-            page, cursor = await waiting_pauses(scope, limit=min(PAGE, limit - len(found)), cursor=cursor)
-            found += page
-            if cursor is None:
-                break
-    return found
-
-
-def shown(pause: WaitingPause) -> dict[str, Any]:
-    saved, expires = _times(pause)
-    return {
-        "token": pause.token,
-        "reason": _reason(pause),
-        "saved": saved,
-        "expires": expires,
-        "leased": pause.leased,
-    }
-
-
-def _reason(pause: WaitingPause) -> str:
-    reason = pause.payload.get("reason")
-    return reason if isinstance(reason, str) else ""
-
-
-def _times(pause: WaitingPause) -> tuple[str, str]:
-    return _text(pause.saved_at), _text(pause.expires_at)
-
-
-def _text(moment: datetime | None) -> str:
-    return moment.isoformat(timespec="seconds") if moment is not None else ""
+    try:
+        return api.call(method, ("state", "pauses", name(token)), {"tenant": tenant})
+    except MethodNotFoundError:
+        raise Refused(f"no pause {token!r} waits; see keelbolt state pauses list") from None

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from keelbolt.cli.failure import FAILED
 from keelbolt.cli.output import as_json, echo, print_json, print_table, progress, size
 from keelbolt.cli.stores import existing
 from keelbolt.storage.contract import Problem, Stats, Swept
@@ -47,7 +48,7 @@ def check(url: str, json_output: bool) -> None:
     else:
         echo("no problems")
     if problems:
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
 
 
 async def _check(url: str) -> list[Problem]:

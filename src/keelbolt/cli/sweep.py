@@ -25,12 +25,9 @@ def sweep(api: Operations, retain: tuple[str, ...], *, dry_run: bool, json_outpu
     Example:
       keelbolt sweep --storage sqlite:///agent.db --retain completed=30d --retain log=1h --retain updates=10000
     """
-    policies = policies_of(retain)  # a wrong one is refused before anything is removed
+    policies_of(retain)  # a wrong one is refused before anything is removed
     with progress("sweeping") as tell:
         removed = api.work("sweep", body={"retain": list(retain), "dryRun": dry_run}, progress=tell)["removed"]
-    for policy in policies:
-        if (hint := policy.hint()) is not None:
-            echo(hint, err=True)
     if json_output:
         print_json({"dryRun": dry_run, "removed": removed})
         return

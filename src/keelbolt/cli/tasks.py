@@ -77,7 +77,7 @@ def list_(
         ]
         for task in found["tasks"]
     ]
-    print_table(["task", "state", ">since", "about"], rows, cut=True)
+    print_table(["task", "state", ">age", "about"], rows, cut=True)
     if found["nextPageToken"]:
         echo(f"there are more: --page {found['nextPageToken']}")
 

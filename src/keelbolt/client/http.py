@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from keelbolt.client.address import origin_of, place_of
 from keelbolt.client.asgi import App, AsgiTransport
 from keelbolt.client.credentials import Credentials
 from keelbolt.errors import A2AConnectionError, A2AResponseError, A2ATimeoutError, KeelboltError
+from keelbolt.outbound.reasons import connection_reason
 from keelbolt.protocol.types import Json
 
 CONNECT_SECONDS = 10.0
@@ -251,24 +251,8 @@ def connection_error(error: Exception, url: str) -> A2AConnectionError:
     if isinstance(error, NOT_SENT):
         slow = isinstance(error, httpx2.TimeoutException)
         kind: type[A2AConnectionError] = A2ATimeoutError if slow else A2AConnectionError
-        reason = "no connection in time" if slow else _reason(error)
+        reason = "no connection in time" if slow else connection_reason(error)
         return kind(f"{place}: {reason}. Is the agent running, and is the address right?", sent=False)
     if isinstance(error, httpx2.TimeoutException):
         return A2ATimeoutError(f"{place}: nothing came from the agent for too long")
     return A2AConnectionError(f"{place}: the connection to the agent broke")
-
-
-def _reason(error: BaseException) -> str:
-    """Why there is no connection, as the operating system puts it."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, ConnectionRefusedError):
-            return "connection refused"
-        if isinstance(seen, socket.gaierror):
-            return "the name is not known"
-        if isinstance(seen, ssl.SSLCertVerificationError):
-            return f"the certificate is not accepted ({seen.verify_message})"
-        if isinstance(seen, ssl.SSLError):
-            return f"TLS failed ({(seen.reason or 'no reason given').lower().replace('_', ' ')})"
-        seen = seen.__cause__ or seen.__context__
-    return "can't connect"

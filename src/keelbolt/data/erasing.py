@@ -80,11 +80,11 @@ async def erase(
     erased = Erased()
     if if_idle:
         async for each, target in _targets(kernel, chosen, subject):
-            await _Eraser(kernel, each, target.partition).check_idle(target)
+            await _Eraser(each, target.scope).check_idle(target)
     recorded = False
     key = new_id()
     async for each, target in _targets(kernel, chosen, subject):
-        eraser = _Eraser(kernel, each, target.partition, erased, tell)
+        eraser = _Eraser(each, target.scope, erased, tell)
         if dry_run:
             await eraser.count(target)
             continue
@@ -100,17 +100,17 @@ async def erase(
     return erased
 
 
-async def erase_target(kernel: Kernel, of: Face, target: Target, *, version: int | None = None) -> Erased:
-    """Erase one subject of one partition.
+async def erase_target(of: Face, target: Target, *, version: int | None = None) -> Erased:
+    """Erase one subject of one scope.
 
     With ``version`` only if the record of the subject is still at this version.
     """
-    eraser = _Eraser(kernel, of, target.partition)
+    eraser = _Eraser(of, target.scope)
     key = f"{of.name}/{target.kind}/{target.ref}"
     also = _recording(key, {"face": of.name, "subjects": [[target.kind, target.ref]]})
     if not await eraser.erase(target, version=version, also=also):
         return Erased()
-    await kernel.commit(target.partition, *_finished(key))
+    await target.scope.commit(*_finished(key))
     return eraser.erased
 
 
@@ -122,16 +122,16 @@ async def resume_erasures(kernel: Kernel, *, among: Sequence[Face] | None = None
         while claims := await kernel.claim(ERASURES, worker, lease_seconds=LEASE_SECONDS):
             for claim in claims:
                 await declare(kernel, among)
-                record = await kernel.get(claim.partition, ERASURES, claim.key)
+                record = await claim.scope.get(ERASURES, claim.key)
                 if record is not None:
                     try:
-                        await _resume(kernel, claim.partition, record, among)
+                        await _resume(kernel, claim.scope, record, among)
                     except InvalidValue as error:  # of a package that is not installed here
-                        await kernel.commit(claim.partition, claim.retry(str(error), ready_in=RESUME_SECONDS))
+                        await claim.scope.commit(claim.retry(str(error), ready_in=RESUME_SECONDS))
                         continue
                     count += 1
                 with contextlib.suppress(CommitRefused):  # it took longer than the lease, and another one goes on
-                    await kernel.commit(claim.partition, Delete(ERASURES, claim.key), claim.complete())
+                    await claim.scope.commit(Delete(ERASURES, claim.key), claim.complete())
     finally:
         await kernel.retire(worker)
     return count
@@ -143,14 +143,14 @@ async def declare(kernel: Kernel, among: Iterable[Face] | None = None) -> None:
         await kernel.declare(*each.collections())
 
 
-async def _resume(kernel: Kernel, partition: str, record: Record, among: Sequence[Face] | None) -> None:
+async def _resume(kernel: Kernel, scope: Scope, record: Record, among: Sequence[Face] | None) -> None:
     body = from_json(record.body)
     if "subject" in body:
         with contextlib.suppress(SubjectNotFound):  # nothing was left
             await erase(kernel, Subject(**body["subject"]), among=among)
         return
     of = face(body["face"]) if among is None else next(each for each in among if each.name == body["face"])
-    await _Eraser(kernel, of, partition).repeat(body["subjects"])
+    await _Eraser(of, scope).repeat(body["subjects"])
 
 
 def _recording(key: str, body: dict[str, object]) -> tuple[Operation, ...]:
@@ -184,12 +184,10 @@ async def _chained(found: Sequence[AsyncIterator[Record]]) -> AsyncIterator[Reco
 
 
 class _Eraser:
-    """Erases subjects of one face in one partition."""
+    """Erases subjects of one face in one scope."""
 
-    def __init__(
-        self, kernel: Kernel, of: Face, partition: str, erased: Erased | None = None, tell: Tell | None = None
-    ) -> None:
-        self._scope: Scope = kernel.scoped(partition)
+    def __init__(self, of: Face, scope: Scope, erased: Erased | None = None, tell: Tell | None = None) -> None:
+        self._scope = scope
         self._face = of
         self._tell = tell
         self.erased = Erased() if erased is None else erased
@@ -215,7 +213,7 @@ class _Eraser:
 
     async def repeat(self, subjects: Iterable[tuple[str, str]]) -> None:
         for kind, ref in subjects:
-            await self.erase(Target(self._scope.partition, kind, ref))
+            await self.erase(Target(self._scope, kind, ref))
 
     async def erase(self, target: Target, *, version: int | None = None, also: Sequence[Operation] = ()) -> bool:
         """Erase the target. ``also`` is part of the first commit. False: there was nothing of this version."""

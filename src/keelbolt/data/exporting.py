@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 from keelbolt.data.erasing import declare
-from keelbolt.data.families import EVERYTHING, Face, Family, Lookup, Reference, Subject, Target, all_partitions, faces
+from keelbolt.data.families import EVERYTHING, Face, Family, Lookup, Reference, Subject, Target, faces
 from keelbolt.data.lines import FORMAT, Line, Writer, body, encoded
 from keelbolt.errors import BlobNotFound, InvalidValue, LogTrimmed, StorageCorrupt, SubjectInUse, SubjectNotFound
 from keelbolt.storage import Detach, Kernel, LogState, Record, Scope
@@ -73,7 +73,7 @@ async def export(
     named = None if subject is None else {"kind": subject.kind, "id": subject.id}
     writer.write(encoded({"keelbolt": "export", "format": FORMAT, "subject": named}))
     async for face, target in _targets(kernel, chosen, subject):
-        one = _Exporter(kernel, face, target.partition, writer, exported, tell)
+        one = _Exporter(face, target.scope, writer, exported, tell)
         await one.export(target)
     if subject is not None and exported.skipped:
         raise SubjectInUse(f"{exported.skipped[0]} is written to all the time; stop its worker, then export it")
@@ -92,19 +92,17 @@ async def _targets(
             async for target in face.locate(kernel, subject):
                 yield face, target
         return
-    async for partition in all_partitions(kernel):
+    async for scope in kernel.scopes():
         for face in chosen:
-            if face.owns(partition):
-                yield face, Target(partition, EVERYTHING)
+            if face.owns(scope):
+                yield face, Target(scope, EVERYTHING)
 
 
 class _Exporter:
-    """Writes subjects of one face in one partition."""
+    """Writes subjects of one face in one scope."""
 
-    def __init__(
-        self, kernel: Kernel, face: Face, partition: str, writer: Writer, exported: Exported, tell: Tell | None
-    ) -> None:
-        self._scope: Scope = kernel.scoped(partition)
+    def __init__(self, face: Face, scope: Scope, writer: Writer, exported: Exported, tell: Tell | None) -> None:
+        self._scope = scope
         self._face = face
         self._writer = writer
         self._exported = exported

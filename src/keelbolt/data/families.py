@@ -204,9 +204,9 @@ class Subject:
 
 
 class Target(NamedTuple):
-    """Where the records of a subject lie: a subject of one partition, or with the kind EVERYTHING all of it."""
+    """Where the records of a subject lie: a subject of one scope, or with the kind EVERYTHING all of it."""
 
-    partition: str
+    scope: Scope
     kind: str
     ref: str = ""
 
@@ -248,24 +248,26 @@ class Face:
         own = (family.collection for family in self.families)
         return [*own, Collection(ERASURES), IMPORTS_COLLECTION, TOMBSTONES_COLLECTION]
 
-    def owns(self, partition: str) -> bool:
-        """Whether this face keeps its records in such a partition."""
+    def owns(self, scope: Scope) -> bool:
+        """Whether this face keeps its records in this scope."""
+        partition = scope.partition
         if partition in self.more:
             return True
         if self.prefix:
             return partition.startswith(self.prefix)
         return not partition.startswith("~") or partition.startswith("~anonymous")
 
-    async def partitions(self, kernel: Kernel, *, tenant: str = "", owner: str = "") -> AsyncIterator[str]:
-        """The partitions of a tenant, of an owner, or without either of all that use this face, in order."""
+    async def scopes(self, kernel: Kernel, *, tenant: str = "", owner: str = "") -> AsyncIterator[Scope]:
+        """The scopes of a tenant, of an owner, or without either of all that use this face, in order."""
         if not tenant and not owner:
-            async for name in all_partitions(kernel, prefix=self.prefix):
-                if self.owns(name):
-                    yield name
+            async for scope in kernel.scopes(prefix=self.prefix):
+                if self.owns(scope):
+                    yield scope
             return
         whole = Subject(kind="user", id=owner, tenant=tenant) if owner else Subject(kind="tenant", id=tenant)
-        for name in sorted({each.partition async for each in self.locate(kernel, whole) if each.kind == EVERYTHING}):
-            yield name
+        found = {each.scope async for each in self.locate(kernel, whole) if each.kind == EVERYTHING}
+        for scope in sorted(found, key=lambda each: each.partition):
+            yield scope
 
     def root(self, kind: str) -> Family | None:
         """The family whose records are subjects of this kind."""
@@ -339,14 +341,3 @@ def face(name: str) -> Face:
         if each.name == name:
             return each
     raise InvalidValue(f"there is no face {name!r}; there are {', '.join(each.name for each in faces())}")
-
-
-async def all_partitions(kernel: Kernel, *, after: str = "", prefix: str = "") -> AsyncIterator[str]:
-    """The names of all partitions that go on after ``prefix``, in order."""
-    after = after or prefix
-    while names := await kernel.partitions(after=after):
-        for name in names:
-            if not name.startswith(prefix):
-                return
-            yield name
-        after = names[-1]

@@ -98,9 +98,10 @@ async def _group(
     if name not in chosen:
         raise InvalidValue(f"the face {name!r} is not installed here; there are {', '.join(chosen)}")
     face = chosen[name]
-    if not face.owns(partition):
+    scope = kernel.scoped(partition)
+    if not face.owns(scope):
         raise InvalidValue(f"{partition!r} is no partition of {name}")
-    group = _Group(kernel.scoped(partition), face, import_key(name, kind, ref), reader, imported)
+    group = _Group(scope, face, import_key(name, kind, ref), reader, imported)
     await group.begin(head["root"])
     async for line in _async(lines):
         if "done" in line:

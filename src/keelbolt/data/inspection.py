@@ -201,9 +201,9 @@ class Inspection:
         if of is None:
             if not family.queries():
                 raise InvalidValue(f"{family.title} are listed by a subject that they belong to")
-            async for partition in face.partitions(self._kernel, tenant=tenant, owner=owner):
+            async for scope in face.scopes(self._kernel, tenant=tenant, owner=owner):
                 for number, query in enumerate(family.queries()):
-                    yield [partition, number], _Source(self._kernel.scoped(partition), family, query)
+                    yield [scope.partition, number], _Source(scope, family, query)
             return
         place = 0
         async for target in face.locate(self._kernel, of):
@@ -212,7 +212,7 @@ class Inspection:
                 place += 1
 
     def _of_target(self, family: Family, target: Target) -> list[_Source]:
-        scope = self._kernel.scoped(target.partition)
+        scope = target.scope
         if target.kind == EVERYTHING:
             return [_Source(scope, family, query) for query in family.queries()]
         if target.kind in family.found_by:
@@ -222,7 +222,7 @@ class Inspection:
         return []
 
     async def _described(self, face: Face, target: Target) -> Shown:
-        scope = self._kernel.scoped(target.partition)
+        scope = target.scope
         record: Shown | None = None
         members: list[Shown] = []
         for family in face.families:
@@ -236,7 +236,7 @@ class Inspection:
                 total, exact = sum(count for count, _ in counts), all(exact for _, exact in counts)
                 members.append({"family": family.name, "title": family.title, "count": total, "exact": exact})
         marked = await scope.get(IMPORTS, import_key(face.name, target.kind, target.ref))
-        place: Shown = {"face": face.name, "partition": target.partition, "incomplete": marked is not None}
+        place: Shown = {"face": face.name, "partition": scope.partition, "incomplete": marked is not None}
         return {**place, "record": record, "members": members}
 
     async def _record(self, ref: str) -> tuple[Face, Family, Scope, Record]:
@@ -245,7 +245,7 @@ class Inspection:
             raise SubjectNotFound("there is no such record")
         face, family = await self._family(name)
         scope = self._kernel.scoped(partition)
-        record = await scope.get(name, key) if face.owns(partition) else None
+        record = await scope.get(name, key) if face.owns(scope) else None
         if record is None:
             raise SubjectNotFound("there is no such record")
         return face, family, scope, record

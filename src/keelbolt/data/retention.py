@@ -67,10 +67,6 @@ class Policy:
         assert isinstance(found, cls)
         return found
 
-    def hint(self) -> str | None:
-        """What a person who gives this policy should know; None: nothing."""
-        return None
-
 
 def parse_policies(texts: Iterable[str], kinds: Sequence[type[Policy]], *, empty: bool = False) -> list[Policy]:
     """The policies that these texts give, in the order of ``kinds``; ``empty``: those without limits too."""
@@ -109,12 +105,12 @@ async def retain_old(
     await kernel.declare(*face.collections())
     until = age_of_seconds(family.collection.fields[family.age], time.time() - seconds)
     count = 0
-    async for partition in face.partitions(kernel):
-        async for record in kernel.scan(partition, Query(family.name, order=family.age, until=until)):
+    async for scope in face.scopes(kernel):
+        async for record in scope.scan(Query(family.name, order=family.age, until=until)):
             if not only(record):
                 continue
-            target = Target(partition, family.subject, family.ref_of(record))
-            if dry or await erase_target(kernel, face, target, version=record.version):
+            target = Target(scope, family.subject, family.ref_of(record))
+            if dry or await erase_target(face, target, version=record.version):
                 count += 1
     return {family.title: count} if count else {}
 

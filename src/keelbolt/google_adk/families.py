@@ -10,7 +10,7 @@ import msgspec
 
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Subject, Target
 from keelbolt.data.retention import Policy, retain_old
-from keelbolt.state.names import digest, name
+from keelbolt.state.names import digest, name, tenant_partition
 from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
 SESSIONS = "adk_sessions"  # (app, user, session): its state
@@ -23,15 +23,13 @@ FORGOTTEN = "adk_forgotten"  # (app, user, event): deleted, so that a session do
 
 PARTITIONS = "~adk/"
 DEFAULT_TENANT = "default"
-_LONG_TENANT = 170  # the name of a partition has at most 200 bytes
 _SESSION_PARTS = 3  # app, user, session
 _KEY = Index("key")
 
 
 def partition_of(tenant: str) -> str:
     """The partition of a tenant's apps. No caller of a server has a partition whose name begins so."""
-    short = name(tenant)
-    return f"{PARTITIONS}{short if len(short) <= _LONG_TENANT else digest(tenant.encode('utf-8', 'surrogatepass'))}"
+    return tenant_partition(PARTITIONS, tenant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,27 +43,27 @@ class AdkRetention(Policy):
 
 async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
     """A session is named by its id, or by app/user/id where several users have sessions of the same id."""
-    partition = partition_of(subject.tenant or DEFAULT_TENANT)
+    scope = kernel.scoped(partition_of(subject.tenant or DEFAULT_TENANT))
     match subject.kind:
         case "session":
-            async for key in _sessions(kernel, partition, subject):
-                yield Target(partition, "session", key)
+            async for key in _sessions(kernel, scope, subject):
+                yield Target(scope, "session", key)
         case "user":
-            yield Target(partition, "user", name(subject.id))
+            yield Target(scope, "user", name(subject.id))
         case "tenant":
-            yield Target(partition_of(subject.id), EVERYTHING)
+            yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
         case _:
             pass
 
 
-async def _sessions(kernel: Kernel, partition: str, subject: Subject) -> AsyncIterator[str]:
+async def _sessions(kernel: Kernel, scope: Scope, subject: Subject) -> AsyncIterator[str]:
     """The keys of the sessions of this id. ADK deletes a session without its memories and files, which stay of it."""
     if subject.id.count("/") == _SESSION_PARTS - 1:
         yield subject.id
     await kernel.declare(*FAMILIES)
     found: set[str] = set()
     for query in (Query(SESSIONS, order="updated"), Query(MEMORIES, order="at"), Query(FILES)):
-        async for record in kernel.scan(partition, query):
+        async for record in scope.scan(query):
             parts = record.key.split("/")[:_SESSION_PARTS]
             mine = not subject.owner or parts[1] == name(subject.owner)
             if mine and parts[2] == name(subject.id) and (key := "/".join(parts)) not in found:

@@ -11,7 +11,7 @@ import msgspec
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Subject, Target
 from keelbolt.data.retention import Policy, retain_old
 from keelbolt.data.shown import LARGE_BYTES, plain
-from keelbolt.state.names import digest, name
+from keelbolt.state.names import name, tenant_partition
 from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 
 HEADS = "langgraph_heads"  # (thread, namespace): its last checkpoint, which only its child may follow
@@ -22,14 +22,12 @@ ITEMS = "langgraph_items"  # (namespace, key) of the store
 
 PARTITIONS = "~langgraph/"
 DEFAULT_TENANT = "default"
-_LONG_TENANT = 170  # the name of a partition has at most 200 bytes
 _ROOT = "/" + name("")  # ends the key of a head whose namespace is that of the root graph
 
 
 def partition_of(tenant: str) -> str:
     """The partition of a tenant's graphs. No caller of a server has a partition whose name begins so."""
-    short = name(tenant)
-    return f"{PARTITIONS}{short if len(short) <= _LONG_TENANT else digest(tenant.encode('utf-8', 'surrogatepass'))}"
+    return tenant_partition(PARTITIONS, tenant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +39,12 @@ class LangGraphRetention(Policy):
     langgraph_threads: float | None = None
 
 
-async def _locate(_kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
-    partition = partition_of(subject.tenant or DEFAULT_TENANT)
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
     match subject.kind:
         case "thread" | "user":
-            yield Target(partition, subject.kind, name(subject.id))
+            yield Target(kernel.scoped(partition_of(subject.tenant or DEFAULT_TENANT)), subject.kind, name(subject.id))
         case "tenant":
-            yield Target(partition_of(subject.id), EVERYTHING)
+            yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
         case _:
             pass
 

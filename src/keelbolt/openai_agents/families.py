@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target
 from keelbolt.data.retention import Policy, retain_old
 from keelbolt.data.shown import plain_body
-from keelbolt.state.names import digest, name
+from keelbolt.state.names import name, tenant_partition
 from keelbolt.storage import Collection, Index, Kernel, Record, Scope
 
 SESSIONS = "openai_sessions"  # session: how many items it ever had, and when it was last written
@@ -18,13 +18,11 @@ ITEMS = "openai_items"  # (session, number)
 PARTITIONS = "~openai/"
 DEFAULT_TENANT = "default"
 PLAIN, SEALED = b"j", b"s"  # the first byte of an item
-_LONG_TENANT = 170  # the name of a partition has at most 200 bytes
 
 
 def partition_of(tenant: str) -> str:
     """The partition of a tenant's sessions. No caller of a server has a partition whose name begins so."""
-    short = name(tenant)
-    return f"{PARTITIONS}{short if len(short) <= _LONG_TENANT else digest(tenant.encode('utf-8', 'surrogatepass'))}"
+    return tenant_partition(PARTITIONS, tenant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +34,11 @@ class OpenAIRetention(Policy):
     openai_sessions: float | None = None
 
 
-async def _locate(_kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
     if subject.kind == "session":
-        yield Target(partition_of(subject.tenant or DEFAULT_TENANT), "session", name(subject.id))
+        yield Target(kernel.scoped(partition_of(subject.tenant or DEFAULT_TENANT)), "session", name(subject.id))
     elif subject.kind == "tenant":
-        yield Target(partition_of(subject.id), EVERYTHING)
+        yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
 
 
 async def _retain(kernel: Kernel, policy: OpenAIRetention, /, *, dry: bool) -> dict[str, int]:

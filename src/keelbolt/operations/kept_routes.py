@@ -9,7 +9,41 @@ _TURNS = (("tenant", "the tenant of the turns; without it, all"),)
 _THREADS = (("tenant", "the tenant of the turns, by ref or name (default: the caller's own)"),)
 _PART = (("after", "the last seq known"), ("limit", "1 to 500 (default 100)"))
 
+_SUBJECT = (
+    ("kind", "of a subject: task, context, session, trace, memory, thread, user or tenant"),
+    ("id", "which subject"),
+    ("tenant", "whose data"),
+    ("owner", "whose data"),
+)
+
 KEPT_ROUTES: tuple[OpsRoute, ...] = (
+    OpsRoute("data_families", "GET", "/data/families", "The families of records that can be listed", operator=True),
+    OpsRoute(
+        "data_records",
+        "GET",
+        "/data/families/{family}/records",
+        "The records of a family, the newest first, or those that belong to a subject",
+        (*_SUBJECT, *PAGE),
+        operator=True,
+    ),
+    OpsRoute(
+        "data_count",
+        "GET",
+        "/data/families/{family}/count",
+        "How many records a family has, or how many belong to a subject",
+        _SUBJECT,
+        operator=True,
+    ),
+    OpsRoute("data_subject", "GET", "/data/subject", "A subject, with counts by family", _SUBJECT, operator=True),
+    OpsRoute("data_record", "GET", "/data/records/{data_ref}", "A record with its content", operator=True),
+    OpsRoute(
+        "data_entries",
+        "GET",
+        "/data/records/{data_ref}/logs/{log}",
+        "The entries of a log that belongs to a record; without after, the last",
+        _PART,
+        operator=True,
+    ),
     OpsRoute(
         "list_gates",
         "GET",
@@ -175,6 +209,20 @@ KEPT_ROUTES: tuple[OpsRoute, ...] = (
         "The events of a flow, as they came",
         (*_PART, *_STATE),
         operator=True,
+    ),
+    OpsRoute(
+        "state_history",
+        "GET",
+        "/state/traces/{trace_id}/history",
+        "The events of a flow by time, without repeats, each as the line of JSON that penguiflow-admin prints",
+        (
+            ("last", "only so many of the last"),
+            ("whole", "true: the payload apart from the fields"),
+            ("follow", "true: go on with new events"),
+            *_STATE,
+        ),
+        operator=True,
+        stream=True,
     ),
     OpsRoute(
         "state_planner_events",

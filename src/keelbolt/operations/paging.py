@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from pydantic_core import from_json, to_json
@@ -15,7 +15,6 @@ from keelbolt.storage import Kernel, Scope
 Item = TypeVar("Item")
 
 READS = 200  # that one page of all partitions makes; then it may be short, and its token continues it
-PARTITIONS = 100
 
 Read = Callable[[Scope, int, str | None], Awaitable[tuple[Sequence[Item], str | None]]]
 """Reads some items of a scope: how many, and the cursor of the page before. Returns the next cursor."""
@@ -33,31 +32,35 @@ async def page_of(kernel: Kernel, call: OpsCall, read: Read[Item]) -> tuple[list
 async def _everywhere(
     kernel: Kernel, call: OpsCall, read: Read[Item], size: int, token: str | None
 ) -> tuple[list[Item], str]:
-    """The partitions in order. A token names the partition where the page ended, and the cursor within it."""
+    """The scopes in order. A token names the partition where the page ended, and the cursor within it."""
     after, cursor = _place(token, call) if token else ("", None)
-    names, found, reads = [after] if cursor else [], list[Item](), 0
-    while True:
-        for name in names:
-            if not sees(call.caller, name, call.reach):
-                continue
-            while len(found) < size and reads < READS:
-                items, cursor = await read(kernel.scoped(name), size - len(found), cursor)
-                found += items
-                reads += 1
-                if not cursor:
-                    break
-            if cursor:
-                return found, _token(name, cursor)
-            if len(found) >= size or reads >= READS:
-                return found, _token(name, "") if await kernel.partitions(after=name, limit=1) else ""
-        names = list(await kernel.partitions(after=after, limit=PARTITIONS))
-        if not names:
-            return found, ""
-        after = names[-1]
+    found, reads = list[Item](), 0
+    async for scope in _from(kernel, after, inside=cursor is not None):
+        if not sees(call.caller, scope.partition, call.reach):
+            continue
+        while True:
+            items, cursor = await read(scope, size - len(found), cursor)
+            found += items
+            reads += 1
+            full = len(found) >= size or reads >= READS
+            if full or not cursor:
+                break
+        if cursor:
+            return found, _token(scope, cursor)
+        if full:
+            return found, _token(scope, "") if await kernel.partitions(after=scope.partition, limit=1) else ""
+    return found, ""
 
 
-def _token(partition: str, cursor: str) -> str:
-    return urlsafe_b64encode(to_json([partition, cursor])).decode()
+async def _from(kernel: Kernel, place: str, *, inside: bool) -> AsyncIterator[Scope]:
+    if inside:
+        yield kernel.scoped(place)
+    async for scope in kernel.scopes(after=place):
+        yield scope
+
+
+def _token(scope: Scope, cursor: str) -> str:
+    return urlsafe_b64encode(to_json([scope.partition, cursor])).decode()
 
 
 def _place(token: str, call: OpsCall) -> tuple[str, str | None]:

@@ -5,15 +5,18 @@ It belongs to no caller of this server, so it is for operators alone. ``tenant``
 
 from __future__ import annotations
 
-import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from keelbolt.data.shown import plain
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
 from keelbolt.operations.call import OpsCall
+from keelbolt.operations.shapes import entries_asked, json_found, json_of, page_asked
 from keelbolt.state.artifacts.record import Kept
 from keelbolt.state.families import FAMILIES, partition_of
 from keelbolt.state.inspection import ArtifactInspection, Lists, SessionInspection, TraceInspection, tenants
+from keelbolt.state.inspection.history import history
 from keelbolt.state.inspection.shown import original
 from keelbolt.state.names import name
 from keelbolt.state.pauses import WaitingPause, cancel_pause, waiting_pause, waiting_pauses
@@ -33,57 +36,57 @@ class StateOperations:
 
     async def state_tenants(self, call: OpsCall) -> bytes:
         try:
-            return _json({"tenants": await tenants(self._kernel, after=call.text("after"))})
+            return json_of({"tenants": await tenants(self._kernel, after=call.text("after"))})
         except InvalidName:
             raise InvalidParamsError("after is a tenant of this list") from None
 
     async def state_sessions(self, call: OpsCall) -> bytes:
-        return _json(await Lists(await self._scope(call)).sessions(**_page(call)))
+        return json_of(await Lists(await self._scope(call)).sessions(**page_asked(call)))
 
     async def state_traces(self, call: OpsCall) -> bytes:
-        return _json(await Lists(await self._scope(call)).traces(**_page(call)))
+        return json_of(await Lists(await self._scope(call)).traces(**page_asked(call)))
 
     async def state_memories(self, call: OpsCall) -> bytes:
-        return _json(await Lists(await self._scope(call)).memories(**_page(call)))
+        return json_of(await Lists(await self._scope(call)).memories(**page_asked(call)))
 
     async def state_pauses(self, call: OpsCall) -> bytes:
-        found, cursor = await waiting_pauses(await self._scope(call), **_page(call))
-        return _json({"pauses": [_pause(pause) for pause in found], "nextPageToken": cursor or ""})
+        found, cursor = await waiting_pauses(await self._scope(call), **page_asked(call))
+        return json_of({"pauses": [_pause(pause) for pause in found], "nextPageToken": cursor or ""})
 
     async def state_artifacts(self, call: OpsCall) -> bytes:
         found = ArtifactInspection(await self._scope(call))
-        return _json(await found.list(session=call.query.get("session"), **_page(call)))
+        return json_of(await found.list(session=call.query.get("session"), **page_asked(call)))
 
     # --------------------------------------------------------------------------------------------------------- one
 
     async def state_session(self, call: OpsCall) -> bytes:
         found = SessionInspection(await self._scope(call))
-        return _found(await found.show(call.names["session_id"]), "session")
+        return json_found(await found.show(call.names["session_id"]), "session")
 
     async def state_task(self, call: OpsCall) -> bytes:
         found = SessionInspection(await self._scope(call))
-        return _found(await found.task(call.names["session_id"], call.names["state_task_id"]), "task")
+        return json_found(await found.task(call.names["session_id"], call.names["state_task_id"]), "task")
 
     async def state_trace(self, call: OpsCall) -> bytes:
         found = TraceInspection(await self._scope(call))
-        return _found(await found.show(call.names["trace_id"], session=call.query.get("session")), "trace")
+        return json_found(await found.show(call.names["trace_id"], session=call.query.get("session")), "trace")
 
     async def state_memory(self, call: OpsCall) -> bytes:
-        return _found(await Lists(await self._scope(call)).memory(call.names["memory_key"]), "memory")
+        return json_found(await Lists(await self._scope(call)).memory(call.names["memory_key"]), "memory")
 
     async def state_pause(self, call: OpsCall) -> bytes:
         found = await waiting_pause(await self._scope(call), token=original(call.names["pause_token"]))
-        return _found(None if found is None else {**_pause(found), "payload": plain(found.payload)}, "pause")
+        return json_found(None if found is None else {**_pause(found), "payload": plain(found.payload)}, "pause")
 
     async def cancel_state_pause(self, call: OpsCall) -> bytes:
         token = original(call.names["pause_token"])
         if not await cancel_pause(await self._scope(call), token=token):
             raise MethodNotFoundError("there is no such pause")
-        return _json({"cancelled": token})
+        return json_of({"cancelled": token})
 
     async def state_artifact(self, call: OpsCall) -> bytes:
         found = ArtifactInspection(await self._scope(call))
-        return _found(await found.show(call.names["artifact_id"]), "artifact")
+        return json_found(await found.show(call.names["artifact_id"]), "artifact")
 
     async def state_artifact_content(self, call: OpsCall) -> tuple[TaskFile, BlobReader]:
         found = await ArtifactInspection(await self._scope(call)).open(call.names["artifact_id"])
@@ -96,41 +99,34 @@ class StateOperations:
 
     async def state_updates(self, call: OpsCall) -> bytes:
         found = SessionInspection(await self._scope(call))
-        return _json(await found.updates(call.names["session_id"], **_part(call)))
+        return json_of(await found.updates(call.names["session_id"], **entries_asked(call)))
 
     async def state_steering(self, call: OpsCall) -> bytes:
         found = SessionInspection(await self._scope(call))
-        return _json(await found.steering(call.names["session_id"], **_part(call)))
+        return json_of(await found.steering(call.names["session_id"], **entries_asked(call)))
 
     async def state_events(self, call: OpsCall) -> bytes:
         found = TraceInspection(await self._scope(call))
-        return _json(await found.events(call.names["trace_id"], **_part(call)))
+        return json_of(await found.events(call.names["trace_id"], **entries_asked(call)))
+
+    async def state_history(self, call: OpsCall) -> AsyncGenerator[tuple[bytes, int | None], None]:
+        last = call.number("last", 0, low=0, high=2**53) if "last" in call.query else None
+        asked = {name: call.query.get(name) == "true" for name in ("whole", "follow")}
+        lines = history(await self._scope(call), call.names["trace_id"], last=last, **asked)
+        yield b"", None
+        async with aclosing(lines):
+            async for line in lines:
+                yield json_of({"line": line}), None
 
     async def state_planner_events(self, call: OpsCall) -> bytes:
         found = TraceInspection(await self._scope(call))
-        return _json(await found.planner_events(call.names["trace_id"], **_part(call)))
+        return json_of(await found.planner_events(call.names["trace_id"], **entries_asked(call)))
 
     async def _scope(self, call: OpsCall) -> Scope:
         if not self._declared:  # once, and only where somebody looks
             await self._kernel.declare(*FAMILIES)
             self._declared = True
         return self._kernel.scoped(partition_of(call.text("tenant") or "default"))
-
-
-def _page(call: OpsCall) -> dict[str, Any]:
-    limit = call.number("pageSize", 50, low=1, high=100)
-    return {"limit": limit, "cursor": call.query.get("pageToken") or None}
-
-
-def _part(call: OpsCall) -> dict[str, Any]:
-    after = call.number("after", 0, low=0, high=2**53) if "after" in call.query else None
-    return {"after": after, "limit": call.number("limit", 100, low=1, high=500)}
-
-
-def _found(found: dict[str, Any] | None, kind: str) -> bytes:
-    if found is None:
-        raise MethodNotFoundError(f"there is no such {kind}")
-    return _json(found)
 
 
 def _pause(pause: WaitingPause) -> dict[str, Any]:
@@ -143,8 +139,3 @@ def _pause(pause: WaitingPause) -> dict[str, Any]:
         "expires": pause.expires_at.isoformat() if pause.expires_at is not None else None,
         "leased": pause.leased,
     }
-
-
-def _json(value: Any) -> bytes:
-    """Any text that a store can hold, half a surrogate pair included."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

@@ -236,10 +236,10 @@ class TaskOperations:
 
     async def erase_context(self, call: OpsCall) -> bytes:
         if call.query.get("everything") == "true":
-            return to_json({"erased": await erase_owner(self._store, self._tasks.scope(call.principal))})
+            return to_json({"erased": await erase_owner(self._tasks.scope(call.principal))})
         context = call.text("context")
         check_context_id(context)
-        return to_json({"erased": await erase_context(self._store, self._tasks.scope(call.principal), context)})
+        return to_json({"erased": await erase_context(self._tasks.scope(call.principal), context)})
 
     # ----------------------------------------------------------------------------------------------------- streams
 

@@ -5,11 +5,11 @@ It belongs to no caller of this server, so it is for operators alone.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
 from keelbolt.operations.call import OpsCall
+from keelbolt.operations.shapes import json_found, json_of, page_asked
 from keelbolt.storage import BlobReader
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.files import TaskFile
@@ -29,28 +29,28 @@ class TurnOperations:
         from keelbolt.turns.inspection import tenants  # noqa: PLC0415 - turns are loaded when somebody asks for them
 
         try:
-            return _json({"tenants": await tenants(self._kernel, after=call.text("after"))})
+            return json_of({"tenants": await tenants(self._kernel, after=call.text("after"))})
         except InvalidName:
             raise InvalidParamsError("after is the ref of a tenant") from None
 
     async def turn_threads(self, call: OpsCall) -> bytes:
-        return _json(await (await self._turns(call)).threads(**_page(call)))
+        return json_of(await (await self._turns(call)).threads(**page_asked(call)))
 
     async def turn_thread(self, call: OpsCall) -> bytes:
         turns = await self._turns(call)
-        return _found(await turns.thread(call.names["thread_ref"]), "thread")
+        return json_found(await turns.thread(call.names["thread_ref"]), "thread")
 
     async def turn_entries(self, call: OpsCall) -> bytes:
         turns = await self._turns(call)
-        return _found(await turns.entries(call.names["thread_ref"], **_page(call)), "thread")
+        return json_found(await turns.entries(call.names["thread_ref"], **page_asked(call)), "thread")
 
     async def turn_records(self, call: OpsCall) -> bytes:
         turns = await self._turns(call)
-        found = await turns.records(call.names["thread_ref"], call.names["record_kind"], **_page(call))
-        return _found(found, "list of a thread")
+        found = await turns.records(call.names["thread_ref"], call.names["record_kind"], **page_asked(call))
+        return json_found(found, "list of a thread")
 
     async def turn_record(self, call: OpsCall) -> bytes:
-        return _found(await (await self._turns(call)).record(*_item(call)), "record")
+        return json_found(await (await self._turns(call)).record(*_item(call)), "record")
 
     async def turn_file(self, call: OpsCall) -> tuple[TaskFile, BlobReader]:
         found = await (await self._turns(call)).file(*_item(call), call.names["blob_digest"])
@@ -60,12 +60,12 @@ class TurnOperations:
         return TaskFile("", file.digest, file.size, file.media_type, file.filename), reader
 
     async def turn_shared(self, call: OpsCall) -> bytes:
-        return _json(await (await self._turns(call)).shared())
+        return json_of(await (await self._turns(call)).shared())
 
     async def turn_shared_records(self, call: OpsCall) -> bytes:
         turns = await self._turns(call)
-        found = await turns.shared_records(call.names["sharer_ref"], call.names["record_kind"], **_page(call))
-        return _found(found, "list that is shared")
+        found = await turns.shared_records(call.names["sharer_ref"], call.names["record_kind"], **page_asked(call))
+        return json_found(found, "list that is shared")
 
     async def _turns(self, call: OpsCall) -> TurnInspection:
         from keelbolt.turns.inspection import TurnInspection, open_inspection  # noqa: PLC0415 - as above
@@ -78,19 +78,3 @@ class TurnOperations:
 
 def _item(call: OpsCall) -> tuple[str, str, str]:
     return call.names["thread_ref"], call.names["record_kind"], call.names["record_ref"]
-
-
-def _page(call: OpsCall) -> dict[str, Any]:
-    limit = call.number("pageSize", 50, low=1, high=100)
-    return {"limit": limit, "cursor": call.query.get("pageToken") or None}
-
-
-def _found(found: dict[str, Any] | None, kind: str) -> bytes:
-    if found is None:
-        raise MethodNotFoundError(f"there is no such {kind}")
-    return _json(found)
-
-
-def _json(value: Any) -> bytes:
-    """Any text that a store can hold, half a surrogate pair included."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

@@ -15,6 +15,7 @@ from keelbolt.operations.data import DataOperations
 from keelbolt.operations.dead import DeadOperations
 from keelbolt.operations.files import FileOperations
 from keelbolt.operations.gates import GateOperations
+from keelbolt.operations.inspection import InspectionOperations
 from keelbolt.operations.openapi import document
 from keelbolt.operations.state import StateOperations
 from keelbolt.operations.system import SystemOperations
@@ -53,6 +54,7 @@ class OperationsApi:
             DeadOperations(service.engine),
             WebhookOperations(service.engine, service.push),
             DataOperations(service.engine),
+            InspectionOperations(service.engine),
             FileOperations(service.engine),
             SystemOperations(service.engine, health.about, authenticates=gate.authenticates),
             StateOperations(service.engine),

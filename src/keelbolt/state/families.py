@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target, all_partitions
+from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target
 from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.state.codec import decode
-from keelbolt.state.names import digest, name, unnamed
+from keelbolt.state.names import name, tenant_partition, unnamed
 from keelbolt.state.retention.policy import StateRetention
 from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
@@ -43,16 +43,15 @@ INBOXES = "state_inboxes"  # stream = (session, task): demands of other processe
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
 
-_LONG_TENANT = 180  # the name of a partition has at most 200 bytes
 _OF_SESSION = {"session": ByField("session")}
 
 
-async def _locate(_kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
     tenant = subject.tenant or DEFAULT_TENANT
     if subject.kind == "tenant":
-        yield Target(partition_of(subject.id), EVERYTHING)
+        yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
     elif subject.kind in KINDS:
-        yield Target(partition_of(tenant), subject.kind, name(subject.id))
+        yield Target(kernel.scoped(partition_of(tenant)), subject.kind, name(subject.id))
 
 
 def _traces_of_task(record: Record) -> Iterator[Reference]:
@@ -137,11 +136,11 @@ async def _expired(kernel: Kernel) -> dict[str, int]:
     from keelbolt.state.artifacts.shelf import sweep_artifacts  # noqa: PLC0415 - it needs the names above
 
     removed, declared = 0, False
-    async for partition in all_partitions(kernel, prefix=PARTITIONS):
+    async for scope in kernel.scopes(prefix=PARTITIONS):
         if not declared:
             await kernel.declare(*FAMILIES)
             declared = True
-        removed += await sweep_artifacts(kernel.scoped(partition))
+        removed += await sweep_artifacts(scope)
     return {"artifacts": removed} if removed else {}
 
 
@@ -150,8 +149,8 @@ async def _retain(kernel: Kernel, policy: StateRetention, /, *, dry: bool) -> di
 
     removed: Counter[str] = Counter()
     await kernel.declare(*FAMILIES)
-    async for partition in all_partitions(kernel, prefix=PARTITIONS):
-        removed.update(asdict(await sweep_state(kernel.scoped(partition), policy, dry=dry)))
+    async for scope in kernel.scopes(prefix=PARTITIONS):
+        removed.update(asdict(await sweep_state(scope, policy, dry=dry)))
     return dict(+removed)
 
 
@@ -322,5 +321,4 @@ FAMILIES = tuple(FACE.collections())
 
 def partition_of(tenant: str) -> str:
     """The partition of a tenant's state. No caller of a server has a partition whose name begins so."""
-    short = name(tenant)
-    return f"{PARTITIONS}{short if len(short) <= _LONG_TENANT else digest(tenant.encode('utf-8', 'surrogatepass'))}"
+    return tenant_partition(PARTITIONS, tenant)

@@ -15,16 +15,16 @@ async def erase_task(store: TaskStore, scope: Scope, task_id: str, *, version: i
     With ``version`` only if its record is still at this version, which every change of its status changes.
     """
     await store.take_in(scope, task_id)
-    return bool(await erase_target(store.kernel, FACE, Target(scope.partition, "task", task_id), version=version))
+    return bool(await erase_target(FACE, Target(scope, "task", task_id), version=version))
 
 
-async def erase_context(store: TaskStore, scope: Scope, context_id: str) -> int:
+async def erase_context(scope: Scope, context_id: str) -> int:
     """Erase every task of the context, and what the worker kept about it; returns the number of tasks."""
-    erased = await erase_target(store.kernel, FACE, Target(scope.partition, "context", context_id))
+    erased = await erase_target(FACE, Target(scope, "context", context_id))
     return erased.records["tasks"]
 
 
-async def erase_owner(store: TaskStore, scope: Scope) -> int:
+async def erase_owner(scope: Scope) -> int:
     """Erase every task and context of one owner; returns the number of tasks."""
-    erased = await erase_target(store.kernel, FACE, Target(scope.partition, EVERYTHING))
+    erased = await erase_target(FACE, Target(scope, EVERYTHING))
     return erased.records["tasks"]

@@ -32,27 +32,27 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
     """A task or context lies in the partition of its owner; a user is a partition, a tenant several."""
     match subject.kind:
         case "task" | "context":
-            for partition in _partitions(subject.owner, subject.tenant):
-                yield Target(partition, subject.kind, subject.id)
+            for scope in _scopes(kernel, subject.owner, subject.tenant):
+                yield Target(scope, subject.kind, subject.id)
         case "user":
-            for partition in _partitions(subject.id, subject.tenant):
-                yield Target(partition, EVERYTHING)
+            for scope in _scopes(kernel, subject.id, subject.tenant):
+                yield Target(scope, EVERYTHING)
         case "tenant":
             first, last = (Principal(tenant=subject.id).partition, Principal(asked_tenant=subject.id).partition)
             async for scope in kernel.scopes():
                 name = scope.partition
                 if name.startswith(first) or name.endswith(last.removeprefix(ANONYMOUS.partition)):
-                    yield Target(name, EVERYTHING)
+                    yield Target(scope, EVERYTHING)
         case _:
             pass
 
 
-def _partitions(owner: str, tenant: str) -> list[str]:
+def _scopes(kernel: Kernel, owner: str, tenant: str) -> list[Scope]:
     """Where the tasks of this owner lie: with a tenant that an authenticator named, and one that the request named."""
     principals = [Principal(owner=owner, tenant=tenant)]
     if tenant:
         principals.append(Principal(owner=owner, asked_tenant=tenant))
-    return [principal.partition for principal in principals]
+    return [kernel.scoped(principal.partition) for principal in principals]
 
 
 def _file_blob(record: Record) -> Iterator[Detach]:

@@ -25,7 +25,15 @@ from keelbolt.turns.codec import ArtifactTypes, Codec, Resolvers
 from keelbolt.turns.context import TurnContext, TurnInput
 from keelbolt.turns.dispatch import DispatchRunner, Executor
 from keelbolt.turns.dispatch_context import DispatchContext
-from keelbolt.turns.durable import DurableGates, DurableStorage, Scope, StoredGate, durable_storage
+from keelbolt.turns.durable import (
+    DurableGates,
+    DurableStorage,
+    LeasedTurns,
+    LeftTurn,
+    Scope,
+    StoredGate,
+    durable_storage,
+)
 from keelbolt.turns.gates import GateStore, Settlement, TurnGate
 from keelbolt.turns.helpers import ExecutorHelpers
 from keelbolt.turns.hydrate import hydrate
@@ -82,6 +90,8 @@ __all__ = [
     "InMemoryMediaStore",
     "InMemorySpoolStore",
     "InstructionSet",
+    "LeasedTurns",
+    "LeftTurn",
     "ListableByteStore",
     "Media",
     "MediaReader",

@@ -88,6 +88,24 @@ def test_section_4_9_every_flag_works() -> None:
     assert server._watch is not None
 
 
+def test_settings_of_the_engine_and_of_the_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention, leases, public errors and roles for system modules; by flags, and by variables."""
+    monkeypatch.setenv("KEELBOLT_RETAIN", "completed=30d")
+    monkeypatch.setenv("KEELBOLT_DRAIN_SECONDS", "4")
+    with nothing_runs() as started:
+        flags = ["--public-errors", "--system-role", "admin", "--lease-seconds", "9", "--double-text", "reject"]
+        ran = run("serve", "--extensions-dir", "mods", *flags)
+    assert ran.exit_code == 0, ran.output
+    server, _ = started.only()
+    assert [policy.completed for policy in server._retention] == [30 * 86400]
+    settings = server.task_settings
+    assert (settings.drain_seconds, settings.lease_seconds, settings.double_text) == (4, 9, "reject")
+    assert server._worker._errors._public
+    assert server._worker.access._system_roles == {"admin"}
+    both = run("serve", "--extensions-dir", "mods", "--task-store-ttl", "60", "--storage", "sqlite:///x.db")
+    assert (both.exit_code, "give one of them" in both.output) == (1, True)
+
+
 def test_section_4_9_what_nobody_said() -> None:
     with nothing_runs() as started:
         assert run("serve", "--extensions-dir", "mods").exit_code == 0

@@ -38,7 +38,7 @@ async def test_card(url: str) -> None:
     assert "Echo 1.0.0" in shown.stdout
     assert "JSONRPC 1.0, HTTP+JSON 1.0" in shown.stdout
     assert json.loads((await keelbolt("card", url, "--json")).stdout)["name"] == "Echo"
-    assert (await keelbolt("card", url, "--extended")).exit_code == 2
+    assert (await keelbolt("card", url, "--extended")).exit_code == 3
 
 
 async def test_send_get_and_cancel(url: str) -> None:
@@ -51,7 +51,7 @@ async def test_send_get_and_cancel(url: str) -> None:
     assert json.loads((await keelbolt("get", url, made["id"], "--json")).stdout)["id"] == made["id"]
     assert "canceled" in (await keelbolt("cancel", url, made["id"])).stdout
     missing = await keelbolt("get", url, "nobody")
-    assert (missing.exit_code, missing.stdout) == (2, "")
+    assert (missing.exit_code, missing.stdout) == (3, "")
     assert missing.stderr.startswith("error: ")
 
 
@@ -186,7 +186,7 @@ async def test_a_card_that_leads_elsewhere_needs_a_trusted_origin(url: str) -> N
         interfaces = json.loads(card.stdout)["supportedInterfaces"]
         agent.answers[CARD_PATH] = agent.card(supportedInterfaces=interfaces)
         refused = await keelbolt("send", agent.url, "Hello", "--token", "t")
-        assert refused.exit_code == 2
+        assert refused.exit_code == 1
         assert url.replace("127.0.0.1", "localhost") in refused.stderr
         trusted = await keelbolt("send", agent.url, "Hello", "--token", "t", "--trusted-origin", url)
         assert (trusted.exit_code, trusted.stdout) == (0, "You said: Hello\n")

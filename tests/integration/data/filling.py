@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -29,6 +30,7 @@ from keelbolt.state.families import (
 )
 from keelbolt.state.families import FACE as STATE
 from keelbolt.storage import Append, Draft, Enqueue, Kernel, Put, Scope
+from keelbolt.storage.transfer.rows import TABLES
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings, families
 from keelbolt.tasks.texts import Texts
 from keelbolt.turns.durable import durable_storage
@@ -37,6 +39,7 @@ from tests.integration.turns.stage import Calls, Turn, one_of_each
 from tests.integration.turns.stage import message as turn_message
 
 FILE_BYTES = 300_000
+STAY_BEHIND = ("data_", "state_runs", "state_owners", "state_sweeps", "task_sweeps", "turn_formats")
 _IN_AN_HOUR = int((time.time() + 3600) * 1_000_000)
 
 
@@ -125,3 +128,28 @@ async def rows_with(kernel: Kernel, *words: str) -> list[str]:
                     f"{table} {text[:200]}" for text in map(repr, page.rows) if any(word in text for word in words)
                 ]
     return found
+
+
+async def rows_of(kernel: Kernel) -> dict[str, list[Any]]:
+    """All rows that travel; without the times of entries, which are those of the import."""
+    found: dict[str, list[Any]] = {}
+    async with kernel.transfer().reading() as source:  # type: ignore[attr-defined]
+        for table in TABLES:
+            if table in ("collection", "partition", "blob", "chunk"):
+                continue
+            rows = [row async for page in source.pages(table) for row in page.rows]
+            found[table] = sorted(repr(_comparable(table, row)) for row in rows if not _stays(row))
+    return found
+
+
+def _comparable(table: str, row: Any) -> Any:
+    if table == "entry":
+        return row._replace(at=0)
+    if table == "record":
+        fields = json.loads(row.fields) if row.fields else {}
+        return row._replace(expires_in=row.expires_in is not None, fields=sorted(fields.items()))
+    return row
+
+
+def _stays(row: Any) -> bool:
+    return str(row[1]).startswith(STAY_BEHIND)

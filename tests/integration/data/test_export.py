@@ -19,17 +19,13 @@ from keelbolt.data.families import IMPORTS
 from keelbolt.data.lines import Reader, Writer, encoded
 from keelbolt.errors import BadExport, SubjectExists, SubjectNotFound
 from keelbolt.storage import Kernel, Put, open_storage
-from keelbolt.storage.transfer.rows import TABLES
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
-from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_with
+from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_of, rows_with
 from tests.integration.frameworks.kept import fill_a2a, fill_adk, fill_langgraph, fill_openai
 from tests.integration.tasks.conftest import ENGINES, store_url
 from tests.integration.tasks.stage import message
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-
-STAY_BEHIND = ("data_", "state_runs", "state_owners", "state_sweeps", "task_sweeps", "turn_formats")
-Rows = dict[str, list[Any]]
 
 
 async def fill(kernel: Kernel, url: str) -> None:
@@ -42,31 +38,6 @@ async def fill(kernel: Kernel, url: str) -> None:
     await fill_adk(kernel, "session-1", user="ada", canary="six")
     if not url.startswith("memory"):
         await fill_a2a(url, "sdk-task", owner="ada", canary="seven")
-
-
-async def rows_of(kernel: Kernel) -> Rows:
-    """All rows that travel; without the times of entries, which are those of the import."""
-    found: Rows = {}
-    async with kernel.transfer().reading() as source:  # type: ignore[attr-defined]
-        for table in TABLES:
-            if table in ("collection", "partition", "blob", "chunk"):
-                continue
-            rows = [row async for page in source.pages(table) for row in page.rows]
-            found[table] = sorted(repr(_comparable(table, row)) for row in rows if not _stays(row))
-    return found
-
-
-def _comparable(table: str, row: Any) -> Any:
-    if table == "entry":
-        return row._replace(at=0)
-    if table == "record":
-        fields = json.loads(row.fields) if row.fields else {}
-        return row._replace(expires_in=row.expires_in is not None, fields=sorted(fields.items()))
-    return row
-
-
-def _stays(row: Any) -> bool:
-    return str(row[1]).startswith(STAY_BEHIND)
 
 
 def lines_of(data: bytes) -> list[dict[str, Any]]:

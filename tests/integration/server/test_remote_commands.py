@@ -26,6 +26,7 @@ from keelbolt.protocol.types import Message, Part, Role
 from keelbolt.protocol.versions import Version
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
+from keelbolt.state import StateStore
 from keelbolt.tasks import Sent, TaskContext
 
 
@@ -158,6 +159,31 @@ def test_a_task_is_steered_and_forked_through_the_agent(agent: Agent) -> None:
     assert "--payload is JSON" in run(agent, "tasks", "steer", task, "inject", "--payload", "{", code=2)
 
 
+def test_what_any_face_keeps_is_listed_shown_and_counted(agent: Agent) -> None:
+    """Tasks of the server and sessions of a state store in the same storage, by one command."""
+    task = agent.send("other", context="room")
+
+    async def keep() -> None:
+        async with StateStore(agent.storage) as store:
+            await store.save_planner_state("pause-1", {"reason": "await_input"})
+
+    asyncio.run(keep())
+    families = {each["family"]: each for each in both(agent, "data", "list")["families"]}
+    assert {"tasks"} <= families.keys()
+    [record] = both(agent, "data", "list", "tasks")["records"]
+    assert (record["id"], record["subject"]) == (task, {"kind": "task", "id": task})
+    assert both(agent, "data", "show", record["ref"])["id"] == task
+    assert both(agent, "data", "show", "--task", task)["found"][0]["record"]["id"] == task
+    assert both(agent, "data", "count", "tasks")["counts"][0]["count"] == 1
+    assert any(each["count"] for each in both(agent, "data", "count", "--context", "room")["counts"])
+    assert "tasks" in CliRunner().invoke(main, ["data", "count", "--storage", agent.storage]).stdout
+    for way in ("--server", "--storage"):
+        assert "there is no such record" in run(agent, "data", "show", "nothing", code=3, way=way)
+        assert "there is no session 'x'" in run(agent, "data", "show", "--session", "x", code=3, way=way)
+        assert "there is no such family; there are " in run(agent, "data", "list", "x", code=3, way=way)
+        run(agent, "data", "show", code=2, way=way)
+
+
 def test_contexts_are_erased_through_the_agent(agent: Agent) -> None:
     agent.send("one", context="room")
     agent.send("two", context="room")
@@ -213,7 +239,7 @@ def test_neither_storage_nor_server_is_a_mistake_that_says_what_to_do() -> None:
     ("url", "code", "words"),
     [
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9: connection refused. Is the agent running"),
-        ("http://no-such-host.invalid", 1, "http://no-such-host.invalid: the name is not known"),
+        ("http://no-such-host.invalid", 1, "http://no-such-host.invalid: the name of the host is not known"),
         ("localhost:9", 2, "the URL of an agent begins with"),
     ],
 )

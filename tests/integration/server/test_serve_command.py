@@ -218,7 +218,7 @@ def test_a_port_that_is_taken_is_told_in_a_line(folder: Path) -> None:
         other.listen()
         port = str(other.getsockname()[1])
         ran = refused(folder, "agent:parrot", "--port", port)
-    assert ran.returncode == 2
+    assert ran.returncode == 1
     assert ran.stderr == (
         f"error: port {port} of 127.0.0.1 can't be used: Address already in use; choose another port\n"
     )
@@ -237,7 +237,7 @@ def test_an_agent_that_can_not_start_says_why_and_ends(folder: Path, processes: 
     ran = refused(
         folder, "agent:parrot", "--port", "0", "--storage", "sqlite:///none/agent.db", "--processes", processes
     )
-    assert ran.returncode == 3
+    assert ran.returncode == 1
     assert "the agent did not start: the directory of 'agent.db' does not exist; create it first" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert ran.stdout == ""
@@ -349,7 +349,7 @@ def _card_url(agent: Serving) -> str:
 
 
 def test_logs_are_json_when_asked_for_and_tell_operations_at_level_debug(folder: Path) -> None:
-    with serving(folder, "agent:parrot", "--json", "--log-level", "debug", "--cors", "*") as agent:
+    with serving(folder, "agent:parrot", "--log-format", "json", "--log-level", "debug", "--cors", "*") as agent:
         send(agent.url, "1", "a secret of the user")
         assert _card_url(agent).startswith("http://localhost:")
         assert agent.stop() == 0
@@ -368,3 +368,20 @@ def test_options_are_heeded(folder: Path) -> None:
         assert (card["name"], card["url"]) == ("Carded", "https://agent.example/base/")
         assert "keelbolt_uptime_seconds" in httpx2.get(f"{agent.url}/metrics").text
         assert agent.stop(signal.SIGINT) == 0
+
+
+def test_variables_are_heeded(folder: Path) -> None:
+    """Those that `serve` shares with `worker`, retention among them."""
+    variables = {
+        "KEELBOLT_RETAIN": "completed=30d log=1h",
+        "KEELBOLT_CONCURRENCY": "7",
+        "KEELBOLT_LEASE_SECONDS": "9",
+        "KEELBOLT_LOG_FORMAT": "json",
+        "KEELBOLT_LOG_LEVEL": "debug",
+    }
+    with serving(folder, "agent:parrot", "--operators", "loopback", **variables) as agent:
+        system = httpx2.get(f"{agent.url}/keelbolt/v1/system").json()
+        assert agent.stop() == 0
+        assert json.loads(agent.log.splitlines()[0])["level"]
+    assert (system["retention"]["completed"], system["retention"]["log"]) == (30 * 86400, 3600)
+    assert (system["process"]["concurrency"], system["process"]["leaseSeconds"]) == (7, 9)

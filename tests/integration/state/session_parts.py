@@ -15,7 +15,7 @@ from tests.integration.state import things
 
 _numbers = itertools.count()
 BACKGROUND = TaskType.BACKGROUND
-SHORT = SessionLimits(lease_seconds=0.5)
+SHORT = SessionLimits(lease_seconds=3.0)  # a busy machine must not lose it
 
 
 async def forever(_runtime: TaskRuntime) -> None:

@@ -76,9 +76,9 @@ async def stopped(store: StateStore) -> None:
     await running.wait()
     await store.flush()
     print("ready", flush=True)
-    (end,) = await asyncio.gather(handle, return_exceptions=True)
+    await asyncio.wait([handle])
     await store.flush()
-    print(type(end).__name__, flush=True)
+    print(type(handle.exception()).__name__, flush=True)
 
 
 async def writer(store: StateStore) -> None:

@@ -186,7 +186,7 @@ async def test_tasks_of_a_dead_process_fail_while_no_caller_asks(shared_url: str
             sessions(shared_url, 2, session_id="another", limits=SHORT),
             StateStore(shared_url, types="own", exit_seconds=4.0) as store,
         ):
-            await asyncio.sleep(2 * SHORT.lease_seconds)
+            await asyncio.sleep(SHORT.lease_seconds + 0.5)
             assert [task.status for task in await store.list_tasks("s")] == [TaskStatus.RUNNING] * 2, "it is alive"
             await die(dead)
 
@@ -224,7 +224,7 @@ async def test_a_process_that_cannot_renew_its_lease_stops_its_tasks(
     async def fails(*_args: Any, **_options: Any) -> None:
         raise StorageUnreachable
 
-    limits = SessionLimits(lease_seconds=1.0)
+    limits = SHORT
     async with sessions(file_url, 1, limits=limits, recover=lambda _task: pipeline) as (session,):
         await session.spawn_task(pipeline, task_id="t")
         (handle,) = session._core.handles.values()
@@ -232,7 +232,7 @@ async def test_a_process_that_cannot_renew_its_lease_stops_its_tasks(
         failing_since = time.monotonic()
         with pytest.raises(LeaseLost):
             await handle
-        assert stopped[0] - failing_since < 1.0
+        assert stopped[0] - failing_since < SHORT.lease_seconds
         monkeypatch.undo()
 
         async def complete() -> bool:
@@ -271,7 +271,7 @@ async def test_tasks_of_a_dead_process_can_be_run_again(file_url: str) -> None:
 
 async def test_a_full_session_is_recovered_before_it_refuses(file_url: str) -> None:
     """Eight tasks of a dead process do not block a session for ever, also one that was open already."""
-    limits = SessionLimits(max_tasks_per_session=2, lease_seconds=0.5)
+    limits = SessionLimits(max_tasks_per_session=2, lease_seconds=SHORT.lease_seconds)
     async with sessions(file_url, 2, limits=limits) as (dead, alive):
         for _ in range(2):
             await dead.spawn_task(forever)

@@ -108,7 +108,7 @@ async def test_what_a_stopped_process_writes_to_an_erased_session_is_refused(sha
     """Every save of it raises StateErased, and nothing of the session is in the store afterwards."""
     async with open_storage(shared_url) as kernel, process(shared_url, "writer") as child:
         child.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(2 * SHORT.lease_seconds)
+        await asyncio.sleep(SHORT.lease_seconds + 0.5)
         await erase(kernel, Subject(kind="session", id="erased", tenant="default"))
         child.send_signal(signal.SIGCONT)
         assert await line(child) == "StateErased"

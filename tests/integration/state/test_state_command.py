@@ -67,10 +67,10 @@ async def test_it_prints_what_penguiflow_admin_prints(file_url: str) -> None:
     """Byte by byte, with the same exit codes."""
     await kept(file_url)
     for arguments in COMMANDS:
-        ours = await run(*arguments, "--url", file_url)
+        ours = await run(*arguments, "--storage", file_url)
         assert (ours.stdout_bytes, ours.exit_code) == admin(file_url, *arguments), arguments
-    wrong = await run("history", "trace", "--url", "nonsense:")
-    assert (wrong.stdout_bytes, wrong.exit_code) == admin("nonsense:", "history", "trace") == (b"", 1)
+    wrong = await run("history", "trace", "--storage", "nonsense:")
+    assert (wrong.stdout_bytes, wrong.exit_code) == (b"", 2)
     assert wrong.stderr.startswith("error: ")
 
 
@@ -78,7 +78,7 @@ async def test_it_prints_what_penguiflow_admin_prints(file_url: str) -> None:
 async def test_it_does_so_on_servers(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     url = store_url(engine, request, tmp_path)
     await kept(url)
-    ours = await run("replay", "trace", "--url", url)
+    ours = await run("replay", "trace", "--storage", url)
     assert (ours.stdout_bytes, ours.exit_code) == admin(url, "replay", "trace")
     assert ours.stdout.startswith("# replay trace=trace events=3\n")
 
@@ -90,7 +90,7 @@ async def run(*arguments: str) -> Result:
 
 async def test_whole_events(file_url: str) -> None:
     await kept(file_url)
-    lines = (await run("history", "trace", "--url", file_url, "--json", "--tail", "1")).stdout.splitlines()
+    lines = (await run("history", "trace", "--storage", file_url, "--json", "--tail", "1")).stdout.splitlines()
     assert json.loads(lines[0])["payload"] == {"event": "mine"}
 
 
@@ -104,7 +104,7 @@ async def test_follow_prints_each_event_once_as_it_comes(file_url: str) -> None:
     async with StateStore(file_url, types="own") as store:
         await store.save_event(event(1.0, n=1))
         await store.flush()
-        command = [sys.executable, "-m", "keelbolt", "state", "history", "trace", "--url", file_url, "--follow"]
+        command = [sys.executable, "-m", "keelbolt", "state", "history", "trace", "--storage", file_url, "--follow"]
         with subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE) as process:
             try:
                 lines = printed(process)
@@ -120,22 +120,22 @@ async def test_what_there_is_and_one_of_it(file_url: str) -> None:
     async with StateStore(file_url, types="own", artifact_retention=ArtifactRetentionConfig(ttl_seconds=0)) as store:
         await fill(store)
         ref = await store.artifact_store.put_text("hello", scope=ArtifactScope(session_id="session"))
-    (session,) = json.loads((await run("sessions", "--url", file_url, "--json")).stdout)["sessions"]
+    (session,) = json.loads((await run("sessions", "--storage", file_url, "--json")).stdout)["sessions"]
     assert (session["id"], session["counts"]["updates"]) == ("session", 5)
-    assert "session" in (await run("sessions", "--url", file_url)).stdout
-    traces = json.loads((await run("traces", "--url", file_url, "--json", "--limit", "1")).stdout)["traces"]
+    assert "session" in (await run("sessions", "--storage", file_url)).stdout
+    traces = json.loads((await run("traces", "--storage", file_url, "--json", "--limit", "1")).stdout)["traces"]
     assert len(traces) == 1
     for word, kind in (("session", "session"), ("trace", "trace"), ("t:u:session", "memory"), (ref.id, "artifact")):
-        assert json.loads((await run("show", word, "--url", file_url, "--json")).stdout)["kind"] == kind
-        assert word in (await run("show", word, "--url", file_url)).stdout
-    missing = await run("show", "none", "--url", file_url)
-    assert (missing.exit_code, missing.stderr.count("\n")) == (2, 1)
+        assert json.loads((await run("show", word, "--storage", file_url, "--json")).stdout)["kind"] == kind
+        assert word in (await run("show", word, "--storage", file_url)).stdout
+    missing = await run("show", "none", "--storage", file_url)
+    assert (missing.exit_code, missing.stderr.count("\n")) == (3, 1)
 
 
 async def test_views(file_url: str) -> None:
     async with StateStore(file_url) as store:
         await store.save_event(event())
-    assert (await run("views", "--url", file_url)).stdout.startswith("10 views made")
+    assert (await run("views", "--storage", file_url)).stdout.startswith("10 views made")
     shown = subprocess.run(
         ["sqlite3", file_url.removeprefix("sqlite:///"), "SELECT trace_id, kind FROM flow_events"],
         capture_output=True,
@@ -143,12 +143,12 @@ async def test_views(file_url: str) -> None:
         text=True,
     )
     assert shown.stdout == "trace|node_start\n"
-    assert (await run("views", "--url", file_url, "--drop")).stdout == "10 views dropped\n"
+    assert (await run("views", "--storage", file_url, "--drop")).stdout == "10 views dropped\n"
 
 
 async def test_a_storage_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     for command in (("sessions",), ("history", "trace"), ("views",)):
-        assert (await run(*command, "--url", f"sqlite:///{tmp_path}/none.db")).exit_code in (1, 2)
+        assert (await run(*command, "--storage", f"sqlite:///{tmp_path}/none.db")).exit_code == 3
     assert not list(tmp_path.iterdir())
 
 
@@ -159,11 +159,13 @@ def test_pauses_are_listed_shown_and_cancelled(shared_url: str) -> None:
                 await store.save_planner_state(f"token-{number}", {"reason": "await_input", "n": number})
 
     asyncio.run(fill_pauses())
-    listed = json.loads(keelbolt("pauses", "list", "--url", shared_url, "--json").output)["pauses"]
+    listed = json.loads(keelbolt("pauses", "list", "--storage", shared_url, "--json").output)["pauses"]
     assert [pause["token"] for pause in listed] == ["token-1", "token-0"]
     assert {pause["reason"] for pause in listed} == {"await_input"}
-    assert "token-1" in keelbolt("pauses", "list", "--url", shared_url, "--limit", "1").output
-    assert json.loads(keelbolt("pauses", "show", "token-0", "--url", shared_url).output)["payload"]["n"] == 0
-    assert keelbolt("pauses", "cancel", "token-0", "--url", shared_url).output == "cancelled token-0\n"
-    assert keelbolt("pauses", "cancel", "token-0", "--url", shared_url).exit_code != 0
-    assert keelbolt("pauses", "show", "token-0", "--url", shared_url).exit_code != 0
+    assert "token-1" in keelbolt("pauses", "list", "--storage", shared_url, "--limit", "1").output
+    assert (
+        json.loads(keelbolt("pauses", "show", "token-0", "--storage", shared_url, "--json").output)["payload"]["n"] == 0
+    )
+    assert keelbolt("pauses", "cancel", "token-0", "--storage", shared_url).output == "cancelled token-0\n"
+    assert keelbolt("pauses", "cancel", "token-0", "--storage", shared_url).exit_code != 0
+    assert keelbolt("pauses", "show", "token-0", "--storage", shared_url).exit_code != 0

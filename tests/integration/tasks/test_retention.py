@@ -335,9 +335,9 @@ async def test_erase_by_context_and_by_owner(engine: TaskEngine, kernel: Kernel)
     """What belongs to others stays, whatever its context is called."""
     mine = [await ended(engine, "one", context=context, owner="ada") for context in ("a", "a", "b")]
     other = await ended(engine, "one", context="a", owner="bob")
-    assert await erase_context(engine.store, engine.kernel.scoped("ada"), "a") == 2
+    assert await erase_context(engine.kernel.scoped("ada"), "a") == 2
     assert await there(engine, *mine, other) == [False, False, True, True]
-    assert await erase_owner(engine.store, engine.kernel.scoped("ada")) == 1
+    assert await erase_owner(engine.kernel.scoped("ada")) == 1
     assert await there(engine, *mine, other) == [False, False, False, True]
     assert await kernel.get("ada", CONTEXTS, "b") is None
     assert await kernel.get("bob", CONTEXTS, "a") is not None

@@ -56,7 +56,7 @@ def start(url: str, tmp_path: Path) -> Iterator[Start]:
 
     def begin(*options: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*PROGRAM, "worker", "agent:Slow", "--storage", url, "--json", *options],
+            [*PROGRAM, "worker", "agent:Slow", "--storage", url, "--log-format", "json", *options],
             cwd=tmp_path,
             env=os.environ | environment,
             stderr=subprocess.PIPE,
@@ -112,9 +112,9 @@ def stopped(process: subprocess.Popen[str]) -> int:
 
 async def test_a_killed_process_is_replaced(client: TaskEngine, start: Start) -> None:
     """kill -9 of the holder: another process ends the task after the lease, and the report names both."""
-    first = start("--lease", "2")
+    first = start("--lease-seconds", "2")
     task_id = await begun(client, "600")
-    second = start("--lease", "2")
+    second = start("--lease-seconds", "2")
     first.kill()
     killed = time.monotonic()
     task, by = await ended(client, task_id)
@@ -131,9 +131,9 @@ async def test_a_killed_process_is_replaced(client: TaskEngine, start: Start) ->
 
 async def test_sigterm_hands_over_within_a_second(client: TaskEngine, start: Start) -> None:
     """What is not done when the drain is over goes to another process at once, and costs no attempt."""
-    first = start("--drain-seconds", "0.2", "--lease", "60")
+    first = start("--drain-seconds", "0.2", "--lease-seconds", "60")
     task_id = await begun(client, "600")
-    second = start("--lease", "60", QUICK="yes")
+    second = start("--lease-seconds", "60", QUICK="yes")
     signalled = time.time()
     first.send_signal(signal.SIGTERM)
     task, by = await ended(client, task_id)
@@ -158,14 +158,14 @@ async def test_sigterm_lets_a_task_end(client: TaskEngine, start: Start) -> None
 
 async def test_a_second_signal_ends_it_at_once(client: TaskEngine, start: Start) -> None:
     """And loses nothing: the lease runs out, and another process has the task."""
-    first = start("--drain-seconds", "600", "--lease", "2")
+    first = start("--drain-seconds", "600", "--lease-seconds", "2")
     task_id = await begun(client, "600")
     first.send_signal(signal.SIGINT)
     assert first.stderr is not None
     assert "stopping" in first.stderr.readline()
     first.send_signal(signal.SIGTERM)
     assert first.wait(5) == -signal.SIGTERM
-    second = start("--lease", "2")
+    second = start("--lease-seconds", "2")
     assert (await ended(client, task_id))[1] == second.pid
 
 

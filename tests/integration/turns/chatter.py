@@ -7,7 +7,7 @@ A request has ``program``, ``url`` (the storage), ``folder`` (where payments are
 and ``step``: the step at which the process kills itself, -1 for never. A process that is begun again goes on with the
 conversation. The answer has the ``code`` of the process, what it ``found`` at its end, and its ``error`` output.
 
-readme    the agent of the README's section *Turns*, word for word, called over A2A: one purchase
+readme    the agent of the page *One program for each face*, word for word, called over A2A: one purchase
 crowd     an agent with the same tools on the task engine: three purchases at once on one thread
 
 A step is one resumption of any task of the event loop: every await of the agent, the turns, the tools, the engine and
@@ -34,7 +34,7 @@ from keelbolt.tasks import Envelope, TaskEngine, TaskSettings
 from keelbolt.testing.model import ScriptedModel, call
 from keelbolt.turns import DurableStorage, ModelRequest, chat_executor, durable_storage, tool, turn_worker
 
-README = Path(__file__).parents[3] / "README.md"
+FACES = Path(__file__).parents[3] / "docs/tutorial/faces.md"
 CROWD = 3
 RUN_SECONDS = 90
 SETTINGS = {"KEELBOLT_LEASE_SECONDS": "1.0", "KEELBOLT_HEARTBEAT_SECONDS": "0.3", "KEELBOLT_MAX_ATTEMPTS": "50"}
@@ -92,20 +92,20 @@ def script(request: ModelRequest) -> Any:
     return call("pay", item="kettle", amount=30) if "pay" not in done else "It is paid."
 
 
-# ------------------------------------------------------------------------------------------------ the README's agent
+# ------------------------------------------------------------------------------------ the agent of the documentation
 
 
 def readme_agent(url: str, bank: Bank) -> tuple[DurableStorage, A2AServer]:
-    """The program of the README, with another storage, a scripted model, and a bank that is paid."""
+    """The program of docs/tutorial/faces.md, with another storage, a scripted model, and a bank that is paid."""
     (program,) = [
-        text for text in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if "# shop.py" in text
+        text for text in re.findall(r"```python\n(.*?)```", FACES.read_text(), re.DOTALL) if "# shop.py" in text
     ]
     for old, new in (
         ('"sqlite:///shop.db"', repr(url)),
         ('OpenAIModel("gpt-5-mini")', "MODEL"),
         ('    return {"item": item, "paid"', '    BANK.pay(call_id, amount)\n    return {"item": item, "paid"'),
     ):
-        assert old in program, f"the program of the README has no {old}"
+        assert old in program, f"docs/tutorial/faces.md has no {old}"
         program = program.replace(old, new)
     names: dict[str, Any] = {"__name__": "shop", "MODEL": ScriptedModel(script), "BANK": bank}
     exec(compile(program, "shop.py", "exec"), names)

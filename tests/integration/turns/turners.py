@@ -2,6 +2,7 @@
 
 python turners.py turn URL WHERE     one turn of three iterations under the id turn-1; WHERE is where it dies: before-N,
                                      in-N, after-N of an iteration, or never. Prints a line for each iteration that runs
+python turners.py leased URL WHERE   the same turn under a lease; WHERE may be stop: then it stops itself in iteration 1
 python turners.py many URL NAME COUNT  so many turns on one thread; prints a line when ready, begins when given one
 python turners.py crowd URL NAME COUNT  the same, all of them at once, each storing a memory too
 python turners.py serve URL WHERE    an agent whose turns are those of *turn*, and wait at a gate in iteration 1
@@ -19,6 +20,7 @@ from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
+from keelbolt.errors import TurnTakenOver
 from keelbolt.tasks import TaskEngine, TaskSettings
 from keelbolt.turns import (
     DispatchContext,
@@ -34,6 +36,7 @@ from keelbolt.turns import (
 from tests.integration.turns.stage import memory, message, thought, tool_call
 
 LEASE_SECONDS = 1.0
+TURN_LEASE_SECONDS = 3.0  # a busy machine must not lose it
 
 
 def die() -> NoReturn:
@@ -57,6 +60,8 @@ def three_iterations(storage: DurableStorage, where: str, *, gate: bool = False)
         await ctx.checkpoint()  # stored, though the iteration is repeated: the same again is no error
         if where == f"in-{number}":
             die()
+        if where == "stop" and number == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
         helpers.report_message(f"m{number}", str(number), is_complete=True)
         await ctx.store_thought(thought(f"t{number}"))
         await ctx.store_memory(memory(f"f{number}"))
@@ -83,6 +88,22 @@ async def turn(url: str, where: str) -> None:
         result = await runner.run_result(given)
         assert result.ok, result.errors
         print(f"{result.status} {result.context.iterations_done}+{result.iterations}", flush=True)
+
+
+async def leased(url: str, where: str) -> None:
+    async with durable_storage(url) as storage:
+        runner = three_iterations(storage, where)
+        async with storage.leased(runner, again=lambda _left: None, lease_seconds=TURN_LEASE_SECONDS) as turns:
+            given = TurnInput(
+                system_prompt="Go.",
+                scope=Scope("acme", "thread-1"),
+                turn_id="turn-1",
+                incoming=[message("asked", "go")],
+            )
+            try:
+                print((await turns.run(given)).status, flush=True)
+            except TurnTakenOver:
+                print("taken over", flush=True)
 
 
 async def many(url: str, name: str, count: int) -> None:
@@ -140,6 +161,8 @@ if __name__ == "__main__":
     match sys.argv[1]:
         case "turn":
             asyncio.run(turn(*sys.argv[2:]))
+        case "leased":
+            asyncio.run(leased(*sys.argv[2:]))
         case "many":
             asyncio.run(many(sys.argv[2], sys.argv[3], int(sys.argv[4])))
         case "crowd":

@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from keelbolt.data.retention import Policy
 
-UNUSED_SECONDS = 3 * 3600.0  # what was noted later may be in use by a process that does not note it again yet
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRetention(Policy):
@@ -18,7 +16,8 @@ class StateRetention(Policy):
     ``artifacts`` for each session. Events that came together go together, so that some more than the number may stay.
     Of ``tasks`` those go that are over, of ``bindings`` all, of ``memory`` all but the values that tools keep
     (``ctx.kv``), of ``artifacts`` those that were not used for so long. ``sessions`` removes whole sessions
-    that were not in use for so long, with everything that is theirs but memory, whose keys are the callers'.
+    that were not in use for so long and two more hours, with everything that is theirs but memory, whose keys are the
+    callers'.
     """
 
     face: ClassVar[str] = "state"
@@ -39,9 +38,3 @@ class StateRetention(Policy):
     max_steering: int | None = None
     max_trajectories: int | None = None
     max_artifacts: int | None = None
-
-    def hint(self) -> str | None:
-        if self.sessions is None or self.sessions >= UNUSED_SECONDS:
-            return None
-        hours = f"{UNUSED_SECONDS / 3600:g} hours"
-        return f"sessions in use within the last {hours} stay: a process may still save to them"

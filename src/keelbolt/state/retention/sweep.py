@@ -35,11 +35,12 @@ from keelbolt.state.families import (
 )
 from keelbolt.state.retention.forget import forget_session, forget_trace
 from keelbolt.state.retention.logs import trim
-from keelbolt.state.retention.policy import UNUSED_SECONDS, StateRetention
+from keelbolt.state.retention.policy import StateRetention
 from keelbolt.state.types import ArtifactRetentionConfig
 from keelbolt.storage import Delete, Put, Query, Record, Scope, Trim
 
 PAGE = 100
+NOTED_SECONDS = 2 * 3600.0  # a process notes what it uses every hour; its commits may be late
 
 _OVER = ("COMPLETE", "FAILED", "CANCELLED")
 _KV = "kv:v1:"  # values that tools keep have no time
@@ -121,7 +122,7 @@ class _Sweep:
 
     async def _session(self, noted: Record) -> None:
         policy, ref = self._policy, noted.key
-        if policy.sessions is not None and _seen(noted) < self._before(policy.sessions) and self._unused(noted):
+        if policy.sessions is not None and self._unused(noted, policy.sessions):
             unused = Query(ARTIFACTS, {"session": ref}, order="rank", until=self._before(policy.sessions))
             await self._remove_artifacts(unused)
             if self._dry or await forget_session(self._scope, noted):
@@ -260,8 +261,9 @@ class _Sweep:
     def _before(self, age: float) -> int:
         return self._now - int(age * 1_000_000)
 
-    def _unused(self, noted: Record) -> bool:
-        return _seen(noted) < self._before(UNUSED_SECONDS)
+    def _unused(self, noted: Record, seconds: float = 0.0) -> bool:
+        """Whether no process has used it for so long."""
+        return _seen(noted) < self._before(seconds + NOTED_SECONDS)
 
 
 def _seen(noted: Record) -> int:

@@ -203,7 +203,7 @@ class Process:
             except CommitRefused as error:
                 raise LeaseLost from error
             fence = receipt.fence(RUNS, run.key)
-            held = replace(run, claim=Claim(scope.partition, RUNS, run.key, fence, 1, MAX_ATTEMPTS, "", 0))
+            held = replace(run, claim=Claim(scope, RUNS, run.key, fence, 1, MAX_ATTEMPTS, "", 0))
             if worker != lease.name:
                 raise LeaseLost
             self._hold(ground, _Held(held, loop, weakref.ref(member)))

@@ -23,6 +23,7 @@ from keelbolt.errors import (
     StorageReadOnly,
     StorageUnreachable,
 )
+from keelbolt.outbound.reasons import connection_reason
 from keelbolt.storage.contract import Durability
 from keelbolt.storage.keys import LONG_BYTES
 from keelbolt.storage.migrations import queries_of
@@ -222,11 +223,26 @@ def translate(error: BaseException) -> KeelboltError:
             pass
     if isinstance(error, ssl.SSLError | asyncpg.ClientConfigurationError):
         return CannotOpen(
-            "no safe connection: the server's certificate, or the TLS options in the storage URL, are wrong"
+            "no safe connection: the server's certificate, or the TLS options in the storage URL, are wrong: "
+            f"{connection_reason(error) if isinstance(error, ssl.SSLError) else error}"
         )
     if isinstance(error, LOST) or state[:2] in ("08", "57"):
         return StorageUnreachable()
     return StorageError(f"the database answered {type(error).__name__}")
+
+
+def opening_error(error: BaseException, url: str) -> KeelboltError:
+    """The same while the storage is opened: it names the server and the cause, never the user and the password."""
+    found = translate(error)
+    parts = urlsplit(url)
+    place = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
+    if isinstance(found, StorageUnreachable) and not isinstance(error, KeelboltError):
+        return StorageUnreachable(
+            f"{place}: {connection_reason(error)}. Does the server run, and is the address right?"
+        )
+    if type(found) is CannotOpen and not isinstance(error, KeelboltError):
+        return CannotOpen(f"{place}: {found}")
+    return found
 
 
 async def close_quietly(connection: Connection | None) -> None:

@@ -31,11 +31,11 @@ from keelbolt.storage.postgres.connection import (
     close_quietly,
     connect,
     is_pooled,
+    opening_error,
     plain_url,
     reader_settings,
     short,
     statements,
-    translate,
     writer_settings,
 )
 from keelbolt.storage.postgres.entries import fit, prefix_of
@@ -109,7 +109,7 @@ class PostgresKernel(Front):
         except BaseException as error:
             await close_quietly(writer)
             if isinstance(error, ERRORS):
-                raise translate(error) from error
+                raise opening_error(error, self._url) from error
             raise
         finally:
             await close_quietly(connection)

@@ -17,9 +17,9 @@ from keelbolt.storage.postgres.connection import (
     Connection,
     close_quietly,
     connect,
+    opening_error,
     plain_url,
     statements,
-    translate,
 )
 
 _APPLIED = """CREATE TABLE IF NOT EXISTS {schema}.migration (
@@ -91,7 +91,7 @@ def migrate(url: str, schema: str, *, dry_run: bool) -> list[Migration]:
             connection = await connect(plain_url(url), pooled=True, seconds=OPEN_SECONDS)
             return await (pending(connection, schema) if dry_run else prepare_schema(connection, schema))
         except ERRORS as error:
-            raise translate(error) from error
+            raise opening_error(error, url) from error
         finally:
             await close_quietly(connection)
 
@@ -111,7 +111,7 @@ def run_script(url: str, schema: str, sql: str) -> None:
                 await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
                 await connection.execute(sql.replace("{schema}", schema))
         except ERRORS as error:
-            raise translate(error) from error
+            raise opening_error(error, url) from error
         finally:
             await close_quietly(connection)
 

@@ -12,6 +12,7 @@ from redis.asyncio.connection import AbstractConnection, Connection, SSLConnecti
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
 
 from keelbolt.errors import CannotOpen
+from keelbolt.outbound.reasons import connection_reason
 from keelbolt.storage.redis.address import Address
 from keelbolt.storage.redis.failures import Disconnected
 from keelbolt.storage.redis.replies import ReplyParser
@@ -43,7 +44,7 @@ class Wire:
             await _closed(connection)
             if "DB index" in str(error):
                 raise CannotOpen(f"the server at {self.address} has no database {self.address.database}") from error
-            raise Disconnected(f"the server at {self.address} can't be reached") from error
+            raise Disconnected(f"the server at {self.address} can't be reached: {connection_reason(error)}") from error
         except BaseException:
             await _closed(connection)
             raise

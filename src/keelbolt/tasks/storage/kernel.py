@@ -247,7 +247,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
     async def delete_context(self, context_id: str) -> int:
         """Delete all tasks of a context and what is kept about it; answers how many tasks there were."""
         check_context_id(context_id)
-        return await erase_context(self._store, self.scope, context_id)
+        return await erase_context(self.scope, context_id)
 
     # ------------------------------------------------------------------------------------------------------- contexts
 

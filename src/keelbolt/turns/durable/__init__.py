@@ -6,6 +6,7 @@ from keelbolt.turns.durable.adapter import DurableStorage, durable_storage
 from keelbolt.turns.durable.families import TurnRetention
 from keelbolt.turns.durable.gate_records import StoredGate
 from keelbolt.turns.durable.gates import DurableGates
+from keelbolt.turns.durable.leased import LeasedTurns, LeftTurn
 from keelbolt.turns.durable.policies import Policy
 from keelbolt.turns.durable.progress import DurableProgress
 from keelbolt.turns.durable.readers import StoredMediaReader, StoredSpoolReader
@@ -17,6 +18,8 @@ __all__ = [
     "DurableGates",
     "DurableProgress",
     "DurableStorage",
+    "LeasedTurns",
+    "LeftTurn",
     "Policy",
     "Removed",
     "Scope",

@@ -12,6 +12,7 @@ from typing import Any, Self, Unpack, cast
 from keelbolt.errors import InvalidValue, SchemaTooNew, StorageClosed, TurnStorageSchema
 from keelbolt.outbound.download import DownloadRules
 from keelbolt.storage import Kernel, Scope, open_storage
+from keelbolt.storage.contract import LEASE_SECONDS
 from keelbolt.turns.callbacks import StorageCallbacks
 from keelbolt.turns.codec import KINDS, ArtifactTypes, Codec, Kind, Resolvers
 from keelbolt.turns.codec.kinds import PLURALS
@@ -21,6 +22,7 @@ from keelbolt.turns.durable.blobs import Blobs, Conduit, Shelf
 from keelbolt.turns.durable.families import FAMILIES
 from keelbolt.turns.durable.format import check_format, upgrade
 from keelbolt.turns.durable.gates import DurableGates
+from keelbolt.turns.durable.leased import Again, LeasedTurns
 from keelbolt.turns.durable.places import Place, Where
 from keelbolt.turns.durable.policies import Policy
 from keelbolt.turns.durable.progress import DurableProgress
@@ -28,6 +30,7 @@ from keelbolt.turns.durable.readers import EAGER_BYTES
 from keelbolt.turns.durable.records import Duplicates
 from keelbolt.turns.durable.retention import Removed
 from keelbolt.turns.durable.scope import Reach, ScopeOf, Turn, as_scope, name, scope_in_stash, tenant_scope, under
+from keelbolt.turns.durable.scope import Scope as TurnScope
 from keelbolt.turns.durable.shelves import TurnBlobs
 from keelbolt.turns.durable.store import TurnStore
 from keelbolt.turns.durable.unit import current
@@ -173,6 +176,24 @@ class DurableStorage:
         config: dict[str, Any] = {**self.callbacks(), **ours, **changes}
         return TurnRunner(executor_callback=executor_callback, **config)
 
+    def leased(
+        self, runner: TurnRunner, *, again: Again, lease_seconds: float = LEASE_SECONDS, concurrency: int = 10
+    ) -> LeasedTurns:
+        """Run turns under a lease: a turn whose process died is continued by another process that does the same.
+
+            def again(left: LeftTurn) -> TurnInput:
+                return TurnInput(system_prompt="Be kind.", scope=left.scope)
+
+            async with storage.leased(runner, again=again) as turns:
+                result = await turns.run(TurnInput(system_prompt="Be kind.", scope=scope, incoming=[message]))
+
+        ``again`` returns the input of a turn that was left behind, or None to give it up; its id is kept, and its
+        incoming messages are those that it stored. A process takes over at most ``concurrency`` turns at once.
+        """
+        if runner.progress_store is not self.progress:
+            raise InvalidValue("this runner does not keep its turns in this storage; make it with storage.runner(…)")
+        return LeasedTurns(self, runner, again, lease_seconds=lease_seconds, concurrency=concurrency)
+
     def unit_of_work(self, ctx: Turn) -> AbstractAsyncContextManager[object]:
         """Within this, what the callbacks of this turn write is one commit at the end; nothing, if it is left early.
 
@@ -229,7 +250,7 @@ class DurableStorage:
         How far turns came and what their gates asked is forgotten a day after that.
         """
         until = self._until(older_than)
-        return await self._everywhere(tenant, lambda at: retention.purge(self.kernel, at, until=until))
+        return await self._everywhere(tenant, lambda at: retention.purge(at, until=until))
 
     async def reap(self, *, older_than: float = REAP_SECONDS, tenant: str | None = None) -> Removed:
         """Let go of bytes that were written so many seconds ago and that no record took."""
@@ -243,7 +264,7 @@ class DurableStorage:
         Bytes that nobody else holds leave the disk with the next sweep of the storage.
         """
         return await retention.erase(
-            self.kernel, tenant_scope(self.kernel, tenant), None if thread is None else name("thread", thread)
+            tenant_scope(self.kernel, tenant), None if thread is None else name("thread", thread)
         )
 
     def export(self, tenant: str, *, thread: str | None = None) -> AsyncIterator[dict[str, Any]]:
@@ -266,9 +287,13 @@ class DurableStorage:
             return unit.where
         return self._store.where(as_scope(self._scope(ctx)), ctx.id, self.progress.run_of(ctx))
 
+    def scope_of(self, ctx: Turn) -> TurnScope:
+        """Whose turn this is."""
+        return as_scope(self._scope(ctx))
+
     def place(self, ctx: Turn) -> Place:
         """Where this turn lies in the kernel."""
-        where, scope = self._where(ctx), as_scope(self._scope(ctx))
+        where, scope = self._where(ctx), self.scope_of(ctx)
         owner = where.owners["message"]
         return Place(where.scope, owner, under(owner, ctx.id), where.run, scope.tenant, scope.thread)
 

@@ -20,7 +20,7 @@ from keelbolt.data.retention import Policy
 from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.turns.codec.kinds import Kind
 from keelbolt.turns.durable.readers import Bytes
-from keelbolt.turns.durable.scope import PARTITIONS, name, owner_in, partition_of, under
+from keelbolt.turns.durable.scope import PARTITIONS, name, owner_in, partition_of, tenant_scope, under
 
 COLLECTIONS: dict[Kind, str] = {
     "message": "turn_messages",
@@ -38,6 +38,7 @@ TURNS = "turn_turns"  # owner/turn → how far it is, and which run of it counts
 GATES = "turn_gates"  # owner/turn/id → what it asks, and how it was settled
 GATE_LOG = "turn_gates"  # a stream for each gate, which wakes whoever waits
 WAKES = "turn_wakes"  # a queue: gates whose tasks are to be woken, since they are settled or their time is over
+TURN_RUNS = "turn_runs"  # owner/turn → a turn that a process runs under a lease; also the queue of its work item
 TASK_TURNS = "turn_tasks"  # owner/task → which turn the task is in
 FORMATS = "turn_formats"  # in the partition FORMAT_PARTITION: in which form all this is written
 
@@ -74,14 +75,14 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
             if subject.kind == "thread" and subject.tenant:
                 tenants.append(subject.tenant)
             for tenant in tenants:
-                yield Target(partition_of(tenant), "owner", name("thread", subject.id))
+                yield Target(tenant_scope(kernel, tenant), "owner", name("thread", subject.id))
         case "user":
-            yield Target(partition_of(Principal(owner=subject.id, tenant=subject.tenant).partition), EVERYTHING)
+            who = Principal(owner=subject.id, tenant=subject.tenant)
+            yield Target(tenant_scope(kernel, who.partition), EVERYTHING)
         case "tenant":
-            yield Target(partition_of(subject.id), EVERYTHING)
-            first = partition_of(Principal(tenant=subject.id).partition)
-            async for scope in kernel.scopes(prefix=first):
-                yield Target(scope.partition, EVERYTHING)
+            yield Target(tenant_scope(kernel, subject.id), EVERYTHING)
+            async for scope in kernel.scopes(prefix=partition_of(Principal(tenant=subject.id).partition)):
+                yield Target(scope, EVERYTHING)
         case _:
             pass
 
@@ -180,6 +181,14 @@ FACE = Face(
             found_by={"owner": ByField("owner")},
             everything=tuple(Query(TURNS, {"state": state}, order="at") for state in ("running", "ended")),
             age="at",
+        ),
+        Family(
+            title="runs of turns",
+            collection=Collection(
+                TURN_RUNS, fields={"owner": str}, indexes=(Index("key"), Index("owner", equal=("owner",)))
+            ),
+            found_by={"owner": ByField("owner")},
+            queues=(TURN_RUNS,),
         ),
         Family(
             title="turns of tasks",

@@ -44,10 +44,10 @@ async def scopes(kernel: Kernel, tenant: str | None) -> list[Scope]:
     return [each async for each in kernel.scopes(prefix=PARTITIONS)]
 
 
-async def purge(kernel: Kernel, scope: Scope, *, until: int) -> Removed:
+async def purge(scope: Scope, *, until: int) -> Removed:
     """Remove what was deleted before this time, with its bytes, and what is known of turns that ended a day before."""
     removed = await _purge_deleted(scope, until=until)
-    return removed + await _forget_ended(kernel, scope, until=until - int(KEPT_SECONDS * 1_000_000))
+    return removed + await _forget_ended(scope, until=until - int(KEPT_SECONDS * 1_000_000))
 
 
 async def _purge_deleted(scope: Scope, *, until: int) -> Removed:
@@ -57,14 +57,14 @@ async def _purge_deleted(scope: Scope, *, until: int) -> Removed:
     return removed
 
 
-async def _forget_ended(kernel: Kernel, scope: Scope, *, until: int) -> Removed:
-    return await _erase_found(kernel, scope, "turn", _ended(until))
+async def _forget_ended(scope: Scope, *, until: int) -> Removed:
+    return await _erase_found(scope, "turn", _ended(until))
 
 
-async def _erase_found(kernel: Kernel, scope: Scope, kind: str, query: Query) -> Removed:
+async def _erase_found(scope: Scope, kind: str, query: Query) -> Removed:
     removed = Removed()
     async for record in scope.scan(query):
-        erased = await erase_target(kernel, FACE, Target(scope.partition, kind, record.key), version=record.version)
+        erased = await erase_target(FACE, Target(scope, kind, record.key), version=record.version)
         removed += Removed(erased.total)
     return removed
 
@@ -99,9 +99,9 @@ async def retain(kernel: Kernel, policy: TurnRetention, *, dry: bool) -> dict[st
                 for query in queries(until):
                     removed[what] += (await scope.count(query, cap=1_000_000)).value
             elif what == "threads":
-                removed[what] += (await _erase_found(kernel, scope, "owner", _unused(until))).records
+                removed[what] += (await _erase_found(scope, "owner", _unused(until))).records
             elif what == "turns":
-                removed[what] += (await _forget_ended(kernel, scope, until=until)).records
+                removed[what] += (await _forget_ended(scope, until=until)).records
             else:
                 removed[what] += (await _purge_deleted(scope, until=until)).records
     return dict(+removed)
@@ -126,10 +126,10 @@ async def reap(scope: Scope, *, until: int) -> Removed:
     return await _forget(scope, query)
 
 
-async def erase(kernel: Kernel, scope: Scope, owner: str | None) -> Removed:
+async def erase(scope: Scope, owner: str | None) -> Removed:
     """Remove everything of this owner, or of the whole tenant; deleted records included."""
-    target = Target(scope.partition, EVERYTHING) if owner is None else Target(scope.partition, "owner", owner)
-    erased = (await erase_target(kernel, FACE, target)).records
+    target = Target(scope, EVERYTHING) if owner is None else Target(scope, "owner", owner)
+    erased = (await erase_target(FACE, target)).records
     blobs = erased.pop("files", 0)
     return Removed(erased.total(), blobs)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
-from urllib.parse import quote
 
 from keelbolt.errors import TurnStorageScopeMissing
+from keelbolt.names import escaped, shortened
 from keelbolt.storage import Kernel
 from keelbolt.storage import Scope as TenantScope
 
@@ -80,7 +79,7 @@ def as_scope(found: object) -> Scope:
 
 def partition_of(tenant: str) -> str:
     """The partition of everything that this tenant has."""
-    return PARTITIONS + _short(_escaped(tenant), _PARTITION_CHARACTERS)
+    return PARTITIONS + shortened(_escaped(tenant), _PARTITION_CHARACTERS, head=_HEAD_CHARACTERS)
 
 
 def tenant_scope(kernel: Kernel, tenant: str) -> TenantScope:
@@ -103,7 +102,7 @@ def owner_in(key: str) -> str:
 
 def name(*parts: str) -> str:
     """One name for these: different ones for different parts, whatever characters they hold."""
-    return _short("/".join(map(_escaped, parts)), _NAME_CHARACTERS)
+    return shortened("/".join(map(_escaped, parts)), _NAME_CHARACTERS, head=_HEAD_CHARACTERS)
 
 
 def under(owner: str, *parts: str) -> str:
@@ -114,10 +113,4 @@ def under(owner: str, *parts: str) -> str:
 def _escaped(part: str) -> str:
     if part.isascii() and part.isprintable() and not ("/" in part or "%" in part or "~" in part):
         return part
-    return quote(part.encode("utf-8", "surrogatepass"), safe=_PLAIN).replace("~", "%7E")
-
-
-def _short(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    return f"{text[:_HEAD_CHARACTERS]}~{hashlib.sha256(text.encode()).hexdigest()}"
+    return escaped(part, _PLAIN)

@@ -19,15 +19,18 @@ import { traceView } from "./views/trace.js";
 import { artifactView, memoryView, pauseView } from "./views/kept.js";
 import { turnsView } from "./views/turns.js";
 import { threadView } from "./views/thread.js";
+import { dataView } from "./views/data.js";
+import { dataRecordView } from "./views/data_record.js";
 import { systemView } from "./views/system.js";
 
 // A view: its place in the address, its name, and `open({main, parts, query, signal, me})`.
 // An `operator` view shows what belongs to no tenant, to operators of all tenants.
-const VIEWS = [agentView, tryView, tasksView, sessionsView, turnsView, systemView];
+const VIEWS = [agentView, tryView, tasksView, sessionsView, turnsView, dataView, systemView];
 const DETAIL = {
   tasks: taskView,
   sessions: sessionView,
   turns: threadView,
+  data: dataRecordView,
   traces: traceView,
   memory: memoryView,
   pauses: pauseView,

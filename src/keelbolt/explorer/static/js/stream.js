@@ -84,6 +84,17 @@ export async function open(call, { signal, heard } = {}) {
   return events(response, heard);
 }
 
+// The result of an operation that streams its progress.
+export async function drain(call) {
+  let result;
+  for await (const { data } of await open(call)) {
+    if (typeof data?.error === "object" && data.error) throw failure(0, data);
+    if (data?.result) result = data.result;
+  }
+  if (!result) throw new ApiError("The operation ended without a result; look whether it was done.");
+  return result;
+}
+
 // -------------------------------------------------------------------------------------------------------- following
 
 // Follows a stream until `signal` or until `over()` says that nothing more will come. `call(after)` makes the request.

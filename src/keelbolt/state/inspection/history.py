@@ -1,0 +1,48 @@
+"""The events of a trace as PenguiFlow's own command prints them: a line of JSON each, by time, repeats left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any
+
+from keelbolt.state.events import PRINTED, by_time
+from keelbolt.state.families import EVENTS
+from keelbolt.state.inspection.shown import reference
+from keelbolt.state.streams import items_of, once, read_all
+from keelbolt.storage import Scope
+
+Event = dict[str, Any]
+
+
+async def history(
+    scope: Scope, trace: str, *, last: int | None = None, whole: bool = False, follow: bool = False
+) -> AsyncGenerator[str, None]:
+    """The lines of all events until now, or of the ``last``; with ``follow`` then those of new ones, as they come.
+
+    A line has the event's payload, and its fields where the payload has none of the same name; a ``whole`` one has the
+    payload apart from the fields.
+    """
+    stream, seen = reference(trace), set[bytes]()
+    entries = await read_all(scope, EVENTS, stream)
+    after = entries[-1].seq if entries else (await scope.log_state(EVENTS, stream)).head
+
+    def new(items: Iterable[Event]) -> list[Event]:
+        return once(items, *PRINTED, seen=seen)
+
+    events = sorted(new(item for entry in entries for item in items_of(entry)), key=by_time)
+    if last is not None:
+        events = events[-last:] if last > 0 else []
+    for event in events:
+        yield _line(event, whole=whole)
+    if follow:
+        async for entry in scope.tail(EVENTS, stream, after=after):
+            for event in new(items_of(entry)):
+                yield _line(event, whole=whole)
+
+
+def _line(event: Event, *, whole: bool) -> str:
+    if not whole:
+        fields = {name: event[name] for name in ("trace_id", "node_name", "node_id", "ts")}
+        event = {"event": event["kind"], **fields, **event["payload"]}
+    return json.dumps(event, sort_keys=True, default=str)

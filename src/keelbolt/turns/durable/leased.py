@@ -1,0 +1,219 @@
+"""Turns that are run without an agent server, each under a lease: a turn whose process died is run again elsewhere.
+
+A turn under way is a work item. Its process holds it under a `Lease`, and stops the turn when it can't renew the lease.
+Another process with the same runner then claims the item and continues the turn after its last stored iteration. What
+the first process writes after that is refused with TurnTakenOver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.errors import CommitRefused, KeelboltError, TurnTakenOver
+from keelbolt.leases import Lease, cancelled, give_back
+from keelbolt.storage import Claim, Delete, Enqueue, Put, QueueTopic, new_id
+from keelbolt.turns.context import TurnInput
+from keelbolt.turns.durable.families import TURN_RUNS
+from keelbolt.turns.durable.scope import Scope, as_scope
+from keelbolt.turns.registry import Registry
+from keelbolt.turns.runner import TurnResult, TurnRunner
+
+if TYPE_CHECKING:
+    from keelbolt.turns.durable.adapter import DurableStorage
+
+MAX_ATTEMPTS = 5
+BEATS_PER_LEASE = 3
+POLL_SECONDS = 0.5  # the end of a lease gives no notification
+
+logger = logging.getLogger("keelbolt.turns")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftTurn:
+    """A turn that a dead process left behind. ``attempt`` counts its runs, this one included."""
+
+    scope: Scope
+    turn_id: str
+    attempt: int
+
+
+Again = Callable[[LeftTurn], TurnInput | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A turn as storage sees it, before it runs."""
+
+    id: str
+    stash: Registry
+
+
+class LeasedTurns:
+    """Made by `DurableStorage.leased`; used as an async context manager."""
+
+    def __init__(
+        self, storage: DurableStorage, runner: TurnRunner, again: Again, *, lease_seconds: float, concurrency: int
+    ) -> None:
+        self._storage = storage
+        self._runner = runner
+        self._again = again
+        self._seconds = lease_seconds
+        self._concurrency = concurrency
+        self._running: dict[Claim, asyncio.Task[TurnResult]] = {}
+        self._taken: set[asyncio.Task[None]] = set()
+        self._unfinished: list[Claim] = []  # the turn is over, but its work item could not be removed yet
+        self._lost_claims: set[Claim] = set()
+        self._claiming: asyncio.Task[None] | None = None
+        beats = lease_seconds / BEATS_PER_LEASE
+        self._lease = Lease(storage.kernel, seconds=lease_seconds, heartbeat=beats, lost=self._lost)
+
+    async def __aenter__(self) -> Self:
+        await self._lease.start()
+        self._claiming = asyncio.create_task(self._claims(), name="turn-takeover")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        """Leave the turns that still run to other processes."""
+        assert self._claiming is not None
+        await cancelled(self._claiming)
+        self._lost()
+        if self._taken:
+            await asyncio.wait(self._taken)
+        await self._finish()
+        await self._lease.stop()
+
+    async def run(self, turn_input: TurnInput) -> TurnResult:
+        """Run a turn, as `TurnRunner.run_result` does. Its incoming messages are stored first.
+
+        Raises TurnTakenOver when another process runs the turn, or when the lease could not be renewed.
+        """
+        turn_input = replace(turn_input, turn_id=turn_input.turn_id or new_id())
+        named = self._named(turn_input)
+        store = self._storage.callbacks()["store_message_callback"]
+        for message in turn_input.incoming:
+            await store(named, message)  # type: ignore[arg-type]  # it needs the id and the stash alone
+        return await self._run(turn_input, await self._hold(named))
+
+    def _named(self, turn_input: TurnInput) -> _Named:
+        assert turn_input.turn_id is not None
+        scope = {} if turn_input.scope is None else {"scope": turn_input.scope}
+        return _Named(turn_input.turn_id, Registry({**(turn_input.stash or {}), **scope}))
+
+    async def _hold(self, named: _Named) -> Claim:
+        place = self._storage.place(named)
+        body = to_json({"scope": asdict(self._storage.scope_of(named)), "turn_id": named.id})
+        worker = self._lease.name
+        try:
+            receipt = await place.scope.commit(
+                Put(TURN_RUNS, place.turn, body, {"owner": place.owner}),
+                Enqueue(TURN_RUNS, place.turn, max_attempts=MAX_ATTEMPTS, worker=worker),
+            )
+        except CommitRefused as refusal:
+            raise TurnTakenOver("another process runs this turn") from refusal
+        fence = receipt.fence(TURN_RUNS, place.turn)
+        claim = Claim(place.scope, TURN_RUNS, place.turn, fence, 1, MAX_ATTEMPTS, "", 0)
+        if worker != self._lease.name:
+            raise TurnTakenOver("the lease of this process could not be renewed")
+        return claim
+
+    async def _run(self, turn_input: TurnInput, claim: Claim) -> TurnResult:
+        running = self._running[claim] = asyncio.ensure_future(self._runner.run_result(turn_input))
+        try:
+            return await running
+        except asyncio.CancelledError:
+            if claim in self._lost_claims:
+                raise TurnTakenOver("the lease of this process could not be renewed") from None
+            raise
+        finally:
+            del self._running[claim]
+            if claim in self._lost_claims:
+                self._lost_claims.discard(claim)
+            else:
+                self._unfinished.append(claim)
+                await self._finish()
+
+    async def _finish(self) -> None:
+        """Remove the work items of turns that are over; what fails is tried again at the next poll."""
+        claims, self._unfinished = self._unfinished, []
+        for claim in claims:
+            try:
+                await claim.scope.commit(claim.complete(), Delete(TURN_RUNS, claim.key))
+            except CommitRefused:  # another process has it, or it was erased
+                continue
+            except KeelboltError as error:
+                logger.warning("the end of turn %s could not be stored yet: %s", claim.key, error)
+                self._unfinished.append(claim)
+
+    def _lost(self) -> None:
+        """Stop all turns: other processes may take them over."""
+        for claim, running in self._running.items():
+            self._lost_claims.add(claim)
+            running.cancel()
+
+    # ---------------------------------------------------------------------------------------------------- takeover
+
+    async def _claims(self) -> None:
+        kernel, poll = self._storage.kernel, min(POLL_SECONDS, self._seconds / 4)
+        with kernel.watch(QueueTopic(TURN_RUNS)) as watch:
+            while True:
+                await self._finish()
+                free, worker = self._concurrency - len(self._taken), self._lease.name
+                claims: tuple[Claim, ...] = ()
+                try:
+                    if free > 0:
+                        found = await kernel.claim(TURN_RUNS, worker, limit=free, lease_seconds=self._seconds)
+                        claims = tuple(found)
+                except KeelboltError as error:
+                    logger.warning("no turn can be taken over until the storage answers: %s", error)
+                for claim in claims:
+                    lost = worker != self._lease.name  # meanwhile: the new lease does not hold these
+                    work = give_back(claim, every=poll) if lost else self._take(claim)
+                    task = asyncio.create_task(work, name=f"turn {claim.key}")
+                    self._taken.add(task)
+                    task.add_done_callback(self._taken.discard)
+                if not claims:
+                    await watch.wait(poll)
+
+    async def _take(self, claim: Claim) -> None:
+        try:
+            await self._take_over(claim)
+        except (TurnTakenOver, asyncio.CancelledError):
+            pass  # the lease was lost, or this process stops: another one goes on
+        except KeelboltError as error:
+            logger.warning("turn %s could not be continued, and is tried again: %s", claim.key, error)
+            await give_back(claim, every=POLL_SECONDS)
+        except Exception:
+            logger.exception("turn %s could not be continued, and is given up", claim.key)
+            self._unfinished.append(claim)
+
+    async def _take_over(self, claim: Claim) -> None:
+        record = await claim.scope.get(TURN_RUNS, claim.key)
+        if record is None:
+            self._unfinished.append(claim)
+            return
+        if claim.exhausted:
+            logger.error("turn %s is given up: its process died %d times", claim.key, MAX_ATTEMPTS)
+            await claim.scope.commit(claim.bury("its process died too often"))
+            return
+        stored = from_json(record.body)
+        left = LeftTurn(as_scope(stored["scope"]), stored["turn_id"], claim.attempt)
+        turn_input = self._again(left)
+        if turn_input is None:
+            self._unfinished.append(claim)
+            return
+        turn_input = replace(turn_input, turn_id=left.turn_id)
+        if not turn_input.incoming:
+            messages = await self._storage.messages_of(self._named(turn_input))
+            turn_input = replace(turn_input, incoming=[each for each in messages if each.role == "user"])
+        logger.warning("turn %s of a process that died continues here, attempt %d", left.turn_id, claim.attempt)
+        result = await self._run(turn_input, claim)
+        logger.info("turn %s ended: %s", left.turn_id, result.status)
