@@ -43,6 +43,7 @@ tasks.add_command(fork)
 @whose_or_all
 @click.option("--state", type=click.Choice(STATES), help="Only tasks in this state.")
 @click.option("--context", metavar="ID", help="Only tasks of this context.")
+@click.option("--search", metavar="WORDS", help="Only tasks with these words in what was asked or answered.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many.")
 @click.option("--page", metavar="TOKEN", help="The next page: the token that the last one ended with.")
 @as_json
@@ -52,6 +53,7 @@ def list_(
     whose: dict[str, Any],
     state: str | None,
     context: str | None,
+    search: str | None,
     limit: int,
     page: str | None,
     json_output: bool,
@@ -62,7 +64,7 @@ def list_(
     Example:
       keelbolt tasks list --storage sqlite:///agent.db --all --state failed
     """
-    found = api.get("tasks", **whose, state=state, context=context, pageSize=limit, pageToken=page)
+    found = api.get("tasks", **whose, state=state, context=context, q=search, pageSize=limit, pageToken=page)
     if json_output:
         print_json(found)
         return

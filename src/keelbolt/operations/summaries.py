@@ -3,43 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import LogTrimmed
-from keelbolt.observability.masking import MASK, SECRET_NAME
 from keelbolt.protocol.types import timestamp
-from keelbolt.storage import Scope
+from keelbolt.storage import Count, Record, Scope
 from keelbolt.tasks.families import EVENTS
-from keelbolt.tasks.listing import RecordPage, list_records, record_json
+from keelbolt.tasks.listing import COUNT_CAP, RecordPage, find_records, kernel_query, list_records, record_json
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import REQUEST_METADATA, TaskRecord
 from keelbolt.tasks.store import TaskKey, TaskStore
+from keelbolt.tasks.texts import Texts, folded, without_secrets
 
 SAID_CHARACTERS = 200
 OPENING_ENTRIES = 10  # the user's first message is among the first; a fork may begin with what the agent said
 KNOWN = 4096  # beginnings that are remembered: they never change
 READS = 16  # logs that are read at once: what a task began with may be as large as a request
-LOOKS = 20  # pages that one search reads; it is continued like any list
+CHUNK = 500  # tasks that a search looks at together
+LOOKED = 10_000  # tasks that one call of a search looks at; it is continued like any list
+LOOK_SECONDS = 3.0
+ID_CHARACTERS = 6  # shorter words are in too many ids by chance
 
 
-@dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is looked for beyond what A2A lists: words, the skill that was asked for, and until when."""
+    """What is looked for beyond what A2A lists: words, the skill that was asked for, and until when.
 
-    text: str = ""
-    skill: str = ""
-    until: str | None = None
+    A task matches when it contains all words, in any order: in what was asked or answered, or (a word of
+    at least ID_CHARACTERS) in an id.
+    """
 
-    def found(self, record: TaskRecord, said: str) -> bool:
-        if self.skill and skill_of(record) != self.skill:
+    def __init__(self, words: str = "", skill: str = "", until: str | None = None) -> None:
+        self.words = folded(words).split()
+        self.skill = skill
+        self.until = until
+
+    def found(self, record: Record, text: str) -> bool:
+        if self.skill and skill_of(TaskRecord.of(record)) != self.skill:
             return False
-        words = self.text.casefold()
-        status = record.status.decode(errors="replace")
-        return not words or any(words in each.casefold() for each in (record.task_id, record.context_id, said, status))
+        ids = f"{record.key} {record.fields['context']}".lower()
+        return all(word in text or (len(word) >= ID_CHARACTERS and word in ids) for word in self.words)
 
 
 class Summaries:
@@ -47,6 +53,7 @@ class Summaries:
 
     def __init__(self, store: TaskStore) -> None:
         self._store = store
+        self._texts = Texts(store)
         self._known: dict[TaskKey, str] = {}
         self._reading = asyncio.Semaphore(READS)
 
@@ -62,21 +69,32 @@ class Summaries:
         return record_json(record)[:-1] + b"," + to_json(about)[1:]
 
     async def search(self, scope: Scope, query: ListTasksQuery, wanted: Wanted) -> RecordPage:
-        """A page of those that match. It looks at so many and no more: then it may be short, and still go on."""
-        if not wanted.text and not wanted.skill:
+        """A page of the tasks that match.
+
+        It looks at LOOKED tasks at most, for LOOK_SECONDS or little more. Then it may be short; its token continues.
+        """
+        if not wanted.words and not wanted.skill:
             return await list_records(scope, query, until=wanted.until)
+        asked = kernel_query(query, wanted.until)
+        if asked is None:
+            return RecordPage((), "", query.page_size, Count(0, exact=True))
+        total = await scope.count(asked, cap=COUNT_CAP)
         found: list[TaskRecord] = []
-        token, total = query.page_token, None
-        for _ in range(LOOKS):
-            rest = {"page_size": query.page_size - len(found), "page_token": token}
-            page = await list_records(scope, query.model_copy(update=rest), until=wanted.until)
-            total = total or page.total
-            said = await asyncio.gather(*(self._said(scope, record.task_id) for record in page.records))
-            found += [record for record, words in zip(page.records, said, strict=True) if wanted.found(record, words)]
-            token = page.next_page_token
-            if not token or len(found) == query.page_size:
+        token, looked, until = query.page_token or None, 0, time.monotonic() + LOOK_SECONDS
+        while looked < LOOKED and (time.monotonic() < until or not looked):
+            page = await find_records(scope, asked, limit=CHUNK, token=token)
+            texts = await self._texts.of(scope, page.records) if wanted.words else [""] * len(page.records)
+            for place, (record, text) in enumerate(zip(page.records, texts, strict=True), 1):
+                if wanted.found(record, text):
+                    found.append(TaskRecord.of(record))
+                    if len(found) == query.page_size and place < len(page.records):
+                        page = await find_records(
+                            scope, asked, limit=place, token=token
+                        )  # its cursor is after this one
+                        break
+            token, looked = page.cursor, looked + CHUNK
+            if token is None or len(found) == query.page_size:
                 break
-        assert total is not None
         return RecordPage(tuple(found), token or "", query.page_size, total)
 
     async def _said(self, scope: Scope, task_id: str) -> str:
@@ -121,14 +139,5 @@ def _words(message: Mapping[str, Any]) -> str:
 
 def _part(part: Mapping[str, Any]) -> str:
     if "data" in part:
-        return to_json(_masked(part["data"])).decode()[:SAID_CHARACTERS]
+        return to_json(without_secrets(part["data"])).decode()[:SAID_CHARACTERS]
     return str(part.get("filename") or part.get("url") or part.get("mediaType") or "a file")
-
-
-def _masked(value: Any, name: str = "") -> Any:
-    """The value without what its names call a secret: a list is looked at by many."""
-    if isinstance(value, dict):
-        return {key: _masked(each, key) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_masked(each, name) for each in value]
-    return MASK if isinstance(value, str) and SECRET_NAME.search(name) else value

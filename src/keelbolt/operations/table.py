@@ -27,7 +27,7 @@ ROUTES: tuple[OpsRoute, ...] = (
             ("state", "for example working"),
             ("context", "a context id"),
             ("skill", "the skill that was asked for (metadata.skillId)"),
-            ("text", "words in how it began, in its last status, or in an id"),
+            ("q", "words in what was asked or answered, or parts of ids of at least six characters; all must occur"),
             ("since", "a timestamp"),
             ("until", "a timestamp"),
             _ALL,

@@ -59,7 +59,7 @@ class TaskOperations:
             status=_state(state) if state else None,
             status_timestamp_after=call.query.get("since"),
         )
-        wanted = Wanted(call.query.get("text", ""), call.query.get("skill", ""), call.query.get("until"))
+        wanted = Wanted(call.query.get("q", ""), call.query.get("skill", ""), call.query.get("until"))
         totals: dict[str, Any] = {}
 
         async def read(scope: Scope, limit: int, cursor: str | None) -> tuple[list[tuple[Scope, TaskRecord]], str]:

@@ -12,6 +12,7 @@ from keelbolt.tasks.retention import RetentionPolicy
 
 TASKS = "tasks"  # task id → where it stands: narrow, rewritten when its status changes
 SNAPSHOTS = "task_snapshots"  # task id → what its log amounts to, up to some seq
+TEXTS = "task_texts"  # task id → its words, for searching: see texts.py
 SEGMENTS = "task_segments"  # task id/spool/number → a stretch of an artifact or of the history, written once
 SENDS = "task_sends"  # key of a repeated send → the task it made or reached, and a digest of its body: see sends.py
 CONTEXTS = "task_contexts"  # context id → what the worker keeps about the conversation
@@ -114,11 +115,12 @@ FACE = Face(
             subject="task",
             found_by={"context": ByField("context")},
             age="updated",
-            beside=(SNAPSHOTS,),
+            beside=(SNAPSHOTS, TEXTS),
             logs=(EVENTS, INBOX),
             queues=(QUEUE,),
         ),
         Family(title="snapshots", collection=Collection(SNAPSHOTS)),
+        Family(title="words", collection=Collection(TEXTS)),
         Family(
             title="segments",
             collection=Collection(SEGMENTS, fields={"task": str}, indexes=_TASK_INDEX),

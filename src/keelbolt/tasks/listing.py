@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from keelbolt.errors import BadCursor, InvalidTaskRequest
 from keelbolt.protocol.requests import TaskPage
-from keelbolt.storage import Count, Query, Scope
+from keelbolt.storage import Count, Page, Query, Scope
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.queries import MAX_PAGE_SIZE, ListTasksQuery, moment
 from keelbolt.tasks.record import TaskRecord
@@ -46,23 +46,28 @@ async def list_records(scope: Scope, query: ListTasksQuery, *, until: str | None
     """
     if not 1 <= query.page_size <= MAX_PAGE_SIZE:
         raise InvalidTaskRequest(f"a page has 1 to {MAX_PAGE_SIZE} tasks, not {query.page_size}")
-    wanted = _query(query, until)
+    wanted = kernel_query(query, until)
     if wanted is None:
         return RecordPage((), "", query.page_size, Count(0, exact=True))
-    try:
-        page, total = await asyncio.gather(
-            scope.find(wanted, limit=query.page_size, cursor=query.page_token or None),
-            scope.count(wanted, cap=COUNT_CAP),
-        )
-    except BadCursor:
-        raise InvalidTaskRequest("this page token belongs to another list of tasks, or is none at all") from None
+    page, total = await asyncio.gather(
+        find_records(scope, wanted, limit=query.page_size, token=query.page_token),
+        scope.count(wanted, cap=COUNT_CAP),
+    )
     records = tuple([TaskRecord.of(record) for record in page.records])
     return RecordPage(records, page.cursor or "", query.page_size, total)
 
 
+async def find_records(scope: Scope, query: Query, *, limit: int, token: str | None) -> Page:
+    """A page of the kernel. Raises InvalidTaskRequest for a token of another list."""
+    try:
+        return await scope.find(query, limit=limit, cursor=token or None)
+    except BadCursor:
+        raise InvalidTaskRequest("this page token belongs to another list of tasks, or is none at all") from None
+
+
 async def newest_record(scope: Scope, query: ListTasksQuery) -> TaskRecord | None:
     """The first of them alone, without a total."""
-    wanted = _query(query)
+    wanted = kernel_query(query)
     if wanted is None:
         return None
     found = (await scope.find(wanted, limit=1)).records
@@ -92,7 +97,7 @@ async def list_tasks(store: TaskStore, scope: Scope, query: ListTasksQuery) -> T
 
 
 async def _next_record(scope: Scope, query: ListTasksQuery, token: str, total: Count) -> RecordPage:
-    wanted = _query(query)
+    wanted = kernel_query(query)
     assert wanted is not None
     page = await scope.find(wanted, limit=1, cursor=token)
     return RecordPage(tuple([TaskRecord.of(record) for record in page.records]), page.cursor or "", 1, total)
@@ -116,7 +121,7 @@ async def _task_json(store: TaskStore, scope: Scope, record: TaskRecord, query: 
     return await store.task_json(task, history_length=query.history_length, include_artifacts=query.include_artifacts)
 
 
-def _query(query: ListTasksQuery, until: str | None = None) -> Query | None:
+def kernel_query(query: ListTasksQuery, until: str | None = None) -> Query | None:
     """The same in the words of the kernel; None: nothing can match."""
     equal: dict[str, str] = {}
     if query.context_id is not None:

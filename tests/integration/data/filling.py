@@ -29,9 +29,10 @@ from keelbolt.state.families import (
     partition_of,
 )
 from keelbolt.state.families import FACE as STATE
-from keelbolt.storage import Append, Draft, Enqueue, Kernel, Put
+from keelbolt.storage import Append, Draft, Enqueue, Kernel, Put, Scope
 from keelbolt.storage.transfer.rows import TABLES
-from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
+from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings, families
+from keelbolt.tasks.texts import Texts
 from keelbolt.turns.durable import durable_storage
 from tests.integration.tasks.stage import message
 from tests.integration.turns.stage import Calls, Turn, one_of_each
@@ -43,7 +44,7 @@ _IN_AN_HOUR = int((time.time() + 3600) * 1_000_000)
 
 
 async def fill_tasks(kernel: Kernel, owner: str, *, tenant: str = "", canary: str, context: str = "talk") -> str:
-    """A task with a file, segments, a message key and a context value. Returns its id."""
+    """A task with a file, segments, a message key, a context value and kept words. Returns its id."""
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.keep_file(canary.encode() * (FILE_BYTES // len(canary)), filename="canary.txt")
@@ -56,7 +57,21 @@ async def fill_tasks(kernel: Kernel, owner: str, *, tenant: str = "", canary: st
     async with TaskEngine(kernel, worker, settings=TaskSettings(drain_seconds=0.0)) as engine:
         envelope = Envelope(Principal(owner=owner, tenant=tenant), key=f"key {canary}")
         sent = await engine.tasks.send(message(canary, context_id=context), envelope)
-        return (await engine.tasks.settled(sent)).task_id
+        task_id = (await engine.tasks.settled(sent)).task_id
+        await _search(engine, engine.tasks.scope(envelope.principal), task_id, canary)
+        return task_id
+
+
+async def _search(engine: TaskEngine, scope: Scope, task_id: str, canary: str) -> None:
+    """Look at the words of the task, which keeps them."""
+    record = await scope.get(families.TASKS, task_id)
+    assert record is not None
+    (words,) = await Texts(engine.store).of(scope, [record])
+    assert canary in words
+    await engine.kernel.flush()
+    kept = await scope.get(families.TEXTS, task_id)
+    assert kept is not None
+    assert canary.encode() in kept.body
 
 
 async def fill_turns(kernel: Kernel, tenant: str, thread: str, *, canary: str) -> None:

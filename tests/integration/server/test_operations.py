@@ -675,8 +675,8 @@ async def test_lists_tell_how_a_task_began_and_are_searched() -> None:
         )
         listed = (await get(client, "/tasks"))["tasks"]
         assert {task["said"] for task in listed} == {"say blue", "say red", '{"n":1,"apiKey":"•••"}'}
-        assert [task["id"] for task in (await get(client, "/tasks", text="BLUE"))["tasks"]] == [blue["id"]]
-        assert [task["id"] for task in (await get(client, "/tasks", text=blue["id"]))["tasks"]] == [blue["id"]]
+        assert [task["id"] for task in (await get(client, "/tasks", q="BLUE"))["tasks"]] == [blue["id"]]
+        assert [task["id"] for task in (await get(client, "/tasks", q=blue["id"]))["tasks"]] == [blue["id"]]
         painted = (await get(client, "/tasks", skill="paint"))["tasks"]
         assert [(task["id"], task["skill"]) for task in painted] == [(skilled.json()["task"]["id"], "paint")]
         assert (await get(client, "/tasks", until=blue["status"]["timestamp"]))["tasks"] == []
@@ -685,16 +685,17 @@ async def test_lists_tell_how_a_task_began_and_are_searched() -> None:
 
 async def test_a_search_goes_on_like_any_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks at so many at once; what it finds then is on exactly one of its pages."""
-    monkeypatch.setattr("keelbolt.operations.summaries.LOOKS", 2)
+    monkeypatch.setattr("keelbolt.operations.summaries.CHUNK", 3)
+    monkeypatch.setattr("keelbolt.operations.summaries.LOOKED", 5)
     async with talking(agent()) as client:
         for number in range(12):
             await send(client, f"say {'even' if number % 2 == 0 else 'odd'} {number}")
         found: list[str] = []
-        page = await get(client, "/tasks", text="even", pageSize=2)
+        page = await get(client, "/tasks", q="even", pageSize=2)
         pages = 1
         while page["nextPageToken"]:
             found += [task["said"] for task in page["tasks"]]
-            page = await get(client, "/tasks", text="even", pageSize=2, pageToken=page["nextPageToken"])
+            page = await get(client, "/tasks", q="even", pageSize=2, pageToken=page["nextPageToken"])
             pages += 1
         found += [task["said"] for task in page["tasks"]]
         assert found == [f"say even {number}" for number in range(10, -1, -2)]

@@ -47,6 +47,7 @@ async function open({ main, query, signal, me }) {
         ...(within() ? [["since", new Date(Date.now() - within() * 1000).toISOString()]] : []),
       ].filter(([, value]) => value),
     );
+  const asked = ({ text: q, ...rest } = filters()) => (q ? { ...rest, q } : rest);
   const whose = () =>
     Object.fromEntries(
       ["tenant", "owner", "askedTenant"]
@@ -117,7 +118,7 @@ async function open({ main, query, signal, me }) {
   }
 
   const page = (pageToken, size, wanted) =>
-    send(ops("GET", "/tasks", { query: { ...filters(), pageSize: size, pageToken } }), {
+    send(ops("GET", "/tasks", { query: { ...asked(), pageSize: size, pageToken } }), {
       signal: wanted ? AbortSignal.any([signal, wanted]) : signal,
     });
 
@@ -348,7 +349,7 @@ async function open({ main, query, signal, me }) {
   // A task that is not in the list may have been counted in another state before.
   const recount = later(async () => {
     if (signal.aborted) return;
-    const counted = await send(ops("GET", "/tasks", { query: { ...filters(), pageSize: 1 } }), {
+    const counted = await send(ops("GET", "/tasks", { query: { ...asked(), pageSize: 1 } }), {
       signal,
       quiet: true,
     }).catch(() => null);
