@@ -162,9 +162,9 @@ async def test_nothing_in_a_state_store_does(tmp_path: Path) -> None:
     async with StateStore(url) as store:
         await store.save_memory_state(f"key {EVIL}", {"value": EVIL, f"name {EVIL}": 1})
     for command in (
-        ("state", "show", f"key {EVIL}", "--url", url),
-        ("state", "show", f"nobody {EVIL}", "--url", url),
-        ("state", "sessions", "--url", url),
+        ("state", "show", f"key {EVIL}", "--storage", url),
+        ("state", "show", f"nobody {EVIL}", "--storage", url),
+        ("state", "sessions", "--storage", url),
         ("export", "--all", "--storage", url, "--output", "-"),
     ):
         clean(await asyncio.to_thread(on_a_terminal, *command))
