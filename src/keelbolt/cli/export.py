@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -93,7 +93,9 @@ def _written(output: Path) -> Iterator[BinaryIO]:
 async def _export(url: str, subject: Subject | None, file: BinaryIO) -> Exported:
     from keelbolt.data import export
 
-    with work_progress("exporting", "records") as tell:
+    # On a terminal, a bar would be drawn between the lines of an export to standard output.
+    quiet = file is sys.stdout.buffer
+    with nullcontext(lambda _done: None) if quiet else work_progress("exporting", "records") as tell:
         async with await opened(url) as kernel:
             return await export(kernel, subject, file, tell=lambda step: tell(step.records))
 
