@@ -161,6 +161,8 @@ def as_page(reports: list[dict[str, Any]]) -> str:
             f"Seed {report['seed']}, {report['seconds'] / 60:.0f} minutes: {kills:,} kill -9, {others:,} other faults,",
             f"{answers:,} answered requests, {len(report['promises'])} promises, {broken} violations.",
             "The machine has {processors} processors; its load average was {load}.".format(**report["machine"]),
+            *report.get("notes", ()),
+            *(f"\n- **{promise.replace('_', ' ')}**: {found[0]}" for promise, found in report["violations"].items()),
             "",
             "| fault | count |",
             "|---|---|",
