@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import random
 from collections import deque
 from pathlib import Path
@@ -44,7 +43,7 @@ class ChaosClient:
         self._sent: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
         self._number = 0
         self._turns = 0
-        self._name = f"{owner}-{os.getpid()}"
+        self._name = f"{owner}-{history.id}"
 
     async def run(self) -> None:
         """Work until the process ends."""

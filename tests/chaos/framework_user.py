@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import operator
-import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -108,7 +107,7 @@ class FrameworkUser:
 
     def _next(self) -> str:
         self._number += 1
-        return f"{os.getpid()}-{self._number}"
+        return f"{self._history.id}-{self._number}"
 
     # ---------------------------------------------------------------------------------------------------- LangGraph
 

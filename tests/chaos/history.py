@@ -30,10 +30,11 @@ class History:
         self._progress = os.open(folder / PROGRESS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._numbers = itertools.count()
         self._name = f"{name}-{os.getpid()}"
+        self.id = f"{os.getpid()}t{int(time.monotonic() * 1000)}"  # the system gives the number of a dead process again
 
     def ask(self, what: str, **about: Any) -> str:
         """Note a request before it is sent; return the id under which its answer is noted."""
-        key = f"{self._name}-{next(self._numbers)}"
+        key = f"{self.id}-{next(self._numbers)}"
         self._write("ask", what, about, key)
         return key
 

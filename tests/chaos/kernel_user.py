@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ class KernelUser:
             await asyncio.sleep(PACE * self._dice.uniform(0, 2 * PAUSE_SECONDS))
 
     def _next(self) -> str:
-        return f"{os.getpid()}-{next(_numbers)}"
+        return f"{self._history.id}-{next(_numbers)}"
 
     async def pair(self) -> None:
         """A record and an entry in one commit: version n of the record goes with entry n."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "recovery_seconds": {fault: summary(times) for fault, times in sorted(result.recoveries.items())},
         "violations": {promise: [sentence for sentence, _ in found] for promise, found in result.violated.items()},
         "promises": list(result.violations),
+        "machine": {"processors": os.cpu_count(), "load": round(os.getloadavg()[2], 1)},
         "answers_per_second": result.answered,
         "samples": result.samples,
     }
@@ -158,6 +160,9 @@ def as_page(reports: list[dict[str, Any]]) -> str:
             "",
             f"Seed {report['seed']}, {report['seconds'] / 60:.0f} minutes: {kills:,} kill -9, {others:,} other faults,",
             f"{answers:,} answered requests, {len(report['promises'])} promises, {broken} violations.",
+            "The machine has {processors} processors; its load average was {load}.".format(**report["machine"]),
+            *report.get("notes", ()),
+            *(f"\n- **{promise.replace('_', ' ')}**: {found[0]}" for promise, found in report["violations"].items()),
             "",
             "| fault | count |",
             "|---|---|",

@@ -55,7 +55,7 @@ class StateUser:
 
     def _next(self) -> str:
         self._number += 1
-        return f"{os.getpid()}-{self._number}"
+        return f"{self._history.id}-{self._number}"
 
     async def event(self) -> None:
         """An event of a trace that all users write."""
