@@ -4,6 +4,7 @@ import { announce, h, later, replace, soon } from "../dom.js";
 import { ops, send } from "../api.js";
 import { agentCard } from "../agent_card.js";
 import { STATES, number, plural, stateLabel, stateName } from "../format.js";
+import { plainText } from "../parts.js";
 import { empty, problem } from "../pieces.js";
 import { here, link, setQuery } from "../router.js";
 import { follow } from "../stream.js";
@@ -331,7 +332,7 @@ async function open({ main, query, signal, me }) {
       (!context || context === task.contextId) &&
       (!skill || skill === task.skill) &&
       !filters().until &&
-      (!text || [task.said, task.id, task.contextId].some((each) => each?.toLowerCase().includes(text.toLowerCase())));
+      (!text || text.toLowerCase().split(/\s+/).every((word) => wordsOf(task).includes(word)));
     if (fits) {
       if (!before) {
         answer.total += 1;
@@ -385,6 +386,10 @@ async function open({ main, query, signal, me }) {
     signal,
   });
 }
+
+// What the search of the server looks through, as far as a list has it.
+const wordsOf = ({ said, id, contextId, status }) =>
+  [said, id, contextId, plainText(status.message)].join(" ").toLowerCase();
 
 // j and k, or the arrows, go through the rows; / goes to the search.
 function keys(main, signal, rows) {
