@@ -74,6 +74,12 @@ class Hands(Worker, Dependency):
         run = ctx._run
         fence = run.journal.claim.fence
         self._history.note("run", task=ctx.task_id, fence=fence, worker=run.runner.name)
+        try:
+            await self._do(ctx, fence)
+        finally:
+            self._history.note("left", task=ctx.task_id)
+
+    async def _do(self, ctx: TaskContext, fence: int) -> None:
         match ctx.user_text.split()[0]:
             case "work":
                 await self._work(ctx, fence)

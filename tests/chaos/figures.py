@@ -30,17 +30,19 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def takeovers(read: Histories) -> list[float]:
-    """Seconds from the kill of a process to the next run of each task that it ran, sorted."""
+    """Seconds from the kill of a process to the next run of each task that it was running, sorted."""
     killed = {note["pid"]: note["at"] for note in read.notes["fault"] if note["fault"] == "kill"}
-    last: dict[str, dict[str, Any]] = {}
+    running: dict[str, dict[str, Any]] = {}
     found = []
-    for note in read.notes["run"]:
-        before = last.get(note["task"])
+    for note in sorted((*read.notes["run"], *read.notes["left"]), key=lambda note: note["at"]):
+        before = running.pop(note["task"], None)
+        if note["what"] == "left":
+            continue
         if before is not None:
             pid = int(before["by"].rpartition("-")[2])
             if pid in killed and before["at"] <= killed[pid] <= note["at"]:
                 found.append(note["at"] - killed[pid])
-        last[note["task"]] = note
+        running[note["task"]] = note
     return sorted(found)
 
 

@@ -65,7 +65,8 @@ class Processes:
         for name in list(self.pids):
             self.kill(name)
         if self._zygote is not None:
-            self._zygote.kill()
+            with contextlib.suppress(ProcessLookupError):
+                self._zygote.kill()
             await self._zygote.wait()
 
     async def fork(self, name: str, *more: str) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from keelbolt.auth.principal import Principal
@@ -76,8 +77,22 @@ async def threads_of_turns_are_ordered(histories: Histories, store: Store) -> li
             texts = [str(each.content) for each in await fetch(_Reader("reader", Registry({"scope": scope})))]
             gone = {asked.asked["message"] for asked in sends if asked.answer and asked.answer["task"] in store.erased}
             kept = [asked for asked in sends if asked.asked["message"] not in gone]
-            wanted = list(dict.fromkeys(f"turn {asked.asked['message']}" for asked in kept))
-            asked_here = [text for text in texts if text in wanted]
-            if asked_here != wanted:
-                found.append((f"the thread {thread} has {asked_here}, and {wanted} were sent", []))
+            firsts = {f"turn {asked.asked['message']}": asked for asked in reversed(kept)}
+            wanted = sorted(firsts, key=lambda text: firsts[text].began)
+            if Counter(text for text in texts if text in firsts) != Counter(wanted):
+                found.append((f"the thread {thread} has {texts}, and {wanted} were sent", []))
+                continue
+            found += [
+                (
+                    f"in the thread {thread}, {later!r} is before {earlier!r}",
+                    [*both(firsts[earlier]), *both(firsts[later])],
+                )
+                for earlier, later in pairwise(wanted)
+                if _has_run(firsts[earlier]) and texts.index(later) < texts.index(earlier)
+            ]
     return found
+
+
+def _has_run(asked: Asked) -> bool:
+    """Whether the answer says that the turn has begun. A server that ends answers before that."""
+    return asked.answer is not None and asked.answer["state"] not in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")

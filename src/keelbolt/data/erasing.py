@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -33,10 +34,11 @@ from keelbolt.data.families import (
 )
 from keelbolt.errors import CommitRefused, InvalidValue, StorageBusy, SubjectInUse, SubjectNotFound
 from keelbolt.leases import incarnation
-from keelbolt.storage import Delete, Enqueue, Kernel, Operation, Put, Query, Record, Remove, Scope, new_id
+from keelbolt.storage import Delete, Enqueue, Kernel, Operation, Put, Query, Record, Remove, Scope, Wiped, new_id
 
 BATCH = 200  # operations in a commit
 TOGETHER = 32  # subjects that are erased at the same time, so that their commits share one transaction
+STEP_SECONDS = 0.01  # that a step of a whole partition may take
 PASSES = 100
 RESUME_SECONDS = 60.0  # another process continues an erasure that takes longer; both may work on it
 LEASE_SECONDS = 60.0
@@ -229,6 +231,7 @@ class _Eraser:
             await self._scope.commit(Delete(TOMBSTONES, tombstone.key))
         for _ in range(PASSES):
             before = self.erased.total
+            await self._wipe()
             for family in self._face.families:
                 for query in (*family.hidden, *family.queries()):
                     found = self._scope.scan(query, page=BATCH)
@@ -242,6 +245,27 @@ class _Eraser:
                     await self._scope.commit(Delete(IMPORTS, mark.key))
                 return
         raise StorageBusy("other processes write to this partition all the time; stop them, then erase it again")
+
+    async def _wipe(self) -> None:
+        """Let the engine remove all records of the partition, if it can. The subjects go first: no reader finds them.
+
+        Other writers wait for one step at most, so that steps grow and shrink with the time that they take.
+        """
+        limit = BATCH
+        beside = {name for family in self._face.families for name in family.beside}  # counted with those
+        for family in sorted(self._face.families, key=lambda family: family.subject is None):
+            wiped = Wiped(family.name, family.logs, family.queues, family.blobs)
+            while True:
+                began = time.perf_counter()
+                count = await self._scope.wipe(wiped, limit=limit)
+                if count is None:
+                    return
+                if not count:
+                    break
+                took = time.perf_counter() - began
+                self._counted(Counter() if family.name in beside else Counter({family.title: count}))
+                if count == limit:
+                    limit = max(BATCH // 4, 1, min(limit * 2 if took < STEP_SECONDS else limit // 2, BATCH * 5))
 
     async def _roots(self, family: Family, found: AsyncIterator[Record]) -> None:
         """Erase these subjects, of a whole partition: their records in one commit, then what belongs to them."""
@@ -381,10 +405,13 @@ class _Eraser:
             await self._scope.commit(*operations)
         except CommitRefused:
             return False
+        self._counted(counts)
+        return True
+
+    def _counted(self, counts: Counter[str]) -> None:
         self.erased.records += counts
         if self._tell is not None:
             self._tell(self.erased.total)
-        return True
 
     # -------------------------------------------------------------------------------------------------------- look
 

@@ -181,12 +181,14 @@ class Desk:
         raise (StateNotSaved if changes else StateNotLoaded)(method, error) from error
 
     async def _asked(self, read: Callable[[Scope], Awaitable[T]], unclaimed: Callable[[T], None] | None) -> T:
-        def call(kernel: Kernel) -> Awaitable[T]:
-            return read(kernel.scoped(self.partition))
-
+        call = self.scoped(read)
         if unclaimed is None:
             return await self.host.ask(call)
         return await claimed(self.host, call, unclaimed, seconds=PATIENCE * self.timeout_seconds)
+
+    def scoped(self, work: Callable[[Scope], Awaitable[T]]) -> Callable[[Kernel], Awaitable[T]]:
+        """The work as the host calls it: in the scope of this tenant, on the kernel that is open then."""
+        return lambda kernel: work(kernel.scoped(self.partition))
 
     def session(self, session_id: str) -> Life:
         """The session as this process uses it."""

@@ -16,27 +16,27 @@ from keelbolt.storage import Absent, Scope, Version
 class Life:
     """A session or trace as this process uses it, between two erasures.
 
-    ``noted`` is when this process last wrote its note (monotonic time in seconds). Used by the threads of callers and
-    of the kernel.
+    ``check`` is what each write carries. ``noted`` is when this process last wrote its note (monotonic time in
+    seconds). Used by the threads of callers and of the kernel.
     """
 
-    __slots__ = ("_key", "_used", "_version", "noted")
+    __slots__ = ("_key", "_used", "_version", "check", "noted")
 
     def __init__(self, collection: str, key: str) -> None:
         self._key = tombstone_key(collection, key)
-        self._version = 0  # there is no tombstone
         self._used = False
         self.noted = -math.inf
+        self._expect(0)
 
-    @property
-    def check(self) -> Absent | Version:
-        """The check that each write carries."""
-        return Version(TOMBSTONES, self._key, self._version) if self._version else Absent(TOMBSTONES, self._key)
+    def _expect(self, version: int) -> None:
+        """``version`` is that of the tombstone; 0: there is none."""
+        self._version = version
+        self.check = Version(TOMBSTONES, self._key, version) if version else Absent(TOMBSTONES, self._key)
 
     async def begin(self, scope: Scope) -> None:
         """Go on from here, also after an erasure: this process loads what is stored now."""
         tombstone = await scope.get(TOMBSTONES, self._key)
-        self._version = 0 if tombstone is None else tombstone.version
+        self._expect(0 if tombstone is None else tombstone.version)
         self._used = True
 
     def written(self) -> None:
@@ -50,7 +50,7 @@ class Life:
         assert isinstance(refusal.found, int)
         if refusal.found > self._version and self._used:
             return False
-        self._version = refusal.found  # less than before: the tombstone has expired
+        self._expect(refusal.found)  # less than before: the tombstone has expired
         return True
 
 

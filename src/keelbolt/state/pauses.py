@@ -26,7 +26,6 @@ from keelbolt.storage import (
     Delete,
     FieldIn,
     Insert,
-    Kernel,
     Operation,
     Put,
     Query,
@@ -192,12 +191,12 @@ class Pauses:
         if body is None:
             return
 
-        async def write(kernel: Kernel) -> None:
+        async def write(scope: Scope) -> None:
             with contextlib.suppress(CommitRefused):  # it was saved anew
-                await kernel.commit(self._desk.partition, Insert(PAUSES, key, body, self._times(), self._seconds))
+                await scope.commit(Insert(PAUSES, key, body, self._times(), self._seconds))
 
         try:
-            self._desk.host.begin(write, seconds=self._desk.timeout_seconds)
+            self._desk.host.begin(self._desk.scoped(write), seconds=self._desk.timeout_seconds)
         except StorageClosed:
             logger.critical("a pause was taken when nobody waited for it any more, and is lost: the store is closed")
 

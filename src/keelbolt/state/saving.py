@@ -10,32 +10,21 @@ import asyncio
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec
 
+from keelbolt.eager import Done
 from keelbolt.errors import KeelboltError
 
 P = ParamSpec("P")
 
 
-class Saved(Coroutine[Any, Any, None]):
-    """Already done: awaiting it does not suspend."""
+class Saved(Done):
+    """The result of a save that is acknowledged already."""
 
     __slots__ = ()
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return iter(())  # type: ignore[return-value]  # an empty iterator is the cheapest thing to await
-
-    def send(self, _value: Any) -> Any:
-        raise StopIteration
-
-    def throw(self, kind: Any, value: BaseException | object = None, at: TracebackType | None = None) -> Any:  # noqa: ARG002
-        raise value if isinstance(value, BaseException) else kind
-
-    def close(self) -> None:
-        pass
 
 
 class Saving(Saved):

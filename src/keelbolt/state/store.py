@@ -191,7 +191,7 @@ class StateStore:
 
     async def sweep(self, retention: StateRetention) -> StateSwept:
         """Remove what this policy lets go, and what has expired; answers what went."""
-        return await self._desk.host.ask(lambda kernel: sweep_state(kernel.scoped(self.partition), retention))
+        return await self._desk.host.ask(self._desk.scoped(lambda scope: sweep_state(scope, retention)))
 
     async def close(self) -> None:
         """Finish everything, and let go of the storage."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from keelbolt.storage.blobs import Attach, Blob, BlobReader, Detach
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Durability, Health, Kernel, Problem, Stats, Swept, WorkCounts
+from keelbolt.storage.contract import Durability, Health, Kernel, Problem, Stats, Swept, Wiped, WorkCounts
 from keelbolt.storage.hints import LogTopic, QueueTopic, Topic, Watch
 from keelbolt.storage.ids import new_id
 from keelbolt.storage.logs import Append, Draft, Drop, Entry, Head, LogPage, LogState, Start, Trim
@@ -106,6 +106,7 @@ __all__ = [
     "Trim",
     "Version",
     "Watch",
+    "Wiped",
     "WorkCounts",
     "WorkItem",
     "WorkPage",

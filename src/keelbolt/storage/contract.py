@@ -44,7 +44,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self
 
-from keelbolt.storage.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource
+from keelbolt.storage.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource, Detach
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.hints import Topic, Watch
 from keelbolt.storage.logs import PAGE_BYTES, Entry, LogPage, LogState
@@ -115,6 +115,19 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
+class Wiped:
+    """What a wipe removes: records of a collection, and log streams, work items and holdings that belong to them.
+
+    ``logs`` and ``queues`` use the keys of the records; ``blobs`` returns what a record lets go of.
+    """
+
+    collection: str
+    logs: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    blobs: Callable[[Record], Iterable[Detach]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Something that is not as it was written: where, and what."""
 
@@ -175,6 +188,14 @@ class Kernel(ABC):
     @abstractmethod
     async def sweep(self, *, limit: int = 500) -> Swept:
         """Remove up to ``limit`` of each: expired records, blobs without a holder, workers long gone."""
+
+    async def wipe(self, partition: str, family: Wiped, *, limit: int = 500) -> int | None:
+        """Remove up to ``limit`` records of a collection in this partition at once, and return how many it were.
+
+        None: this engine has no faster way than commits; delete the records by those.
+        """
+        del partition, family, limit
+        return None
 
     async def scrub(self) -> None:
         """Overwrite what was deleted, where the engine owns the files. A server that keeps them has its own ways."""

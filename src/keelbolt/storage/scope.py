@@ -15,7 +15,7 @@ from keelbolt.storage.records import Count, Page, Query, Record
 from keelbolt.storage.work import WorkItem, WorkPage, WorkState
 
 if TYPE_CHECKING:
-    from keelbolt.storage.contract import Kernel
+    from keelbolt.storage.contract import Kernel, Wiped
 
 
 class Scope(Struct, frozen=True):
@@ -32,6 +32,9 @@ class Scope(Struct, frozen=True):
 
     def commit(self, *operations: Operation) -> Awaitable[Receipt]:
         return self._kernel.commit(self.partition, *operations)
+
+    def wipe(self, family: Wiped, *, limit: int = 500) -> Coroutine[Any, Any, int | None]:
+        return self._kernel.wipe(self.partition, family, limit=limit)
 
     def get(self, collection: str, key: str) -> Coroutine[Any, Any, Record | None]:
         return self._kernel.get(self.partition, collection, key)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target
-from keelbolt.storage import Collection, Detach, Index, Kernel, Record, Scope
+from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.tasks.retention import RetentionPolicy
 
 TASKS = "tasks"  # task id → where it stands: narrow, rewritten when its status changes
@@ -74,6 +74,21 @@ async def _retain(kernel: Kernel, policy: RetentionPolicy, /, *, dry: bool) -> d
     return {what: count for what, count in removed.items() if count}
 
 
+_UNNAMED = Query(SEGMENTS, {"task": None})  # segments of versions that did not write the field
+
+
+@dataclass(frozen=True, slots=True)
+class _Segments:
+    """The segments of a task: by their field, and those without it by their key, which begins with the task's id."""
+
+    async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
+        async for record in ByField("task")(scope, collection, ref):
+            yield record
+        async for record in scope.scan(_UNNAMED):
+            if record.key.startswith(f"{ref}/"):
+                yield record
+
+
 _OF_TASK = {"task": ByField("task")}
 _TASK_INDEX = (Index("task", equal=("task",)),)
 
@@ -109,7 +124,9 @@ FACE = Face(
         Family(
             title="segments",
             collection=Collection(SEGMENTS, fields={"task": str}, indexes=_TASK_INDEX),
-            found_by=_OF_TASK,
+            found_by={"task": _Segments()},
+            apart=_OF_TASK,
+            hidden=(_UNNAMED,),
         ),
         Family(
             title="idempotency keys",

@@ -119,7 +119,7 @@ class TaskStore:
         """The values of a spool, as stretches of JSON with commas between them; with ``last`` only those that hold
         the last so many values. Raises LookupError when the spool was replaced meanwhile.
         """
-        keys = spool.keys(task.task_id)
+        keys = spool.keys(task.record.task_id)
         if last is not None:
             wanted = last - len(spool.tail)
             number = len(keys)

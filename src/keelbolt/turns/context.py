@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from keelbolt.eager import Started
 from keelbolt.errors import InvalidInitialRegistryValue, InvalidTurnContext, TurnError
 from keelbolt.storage.ids import new_id
 from keelbolt.turns.abort import AbortController, AbortSignal
 from keelbolt.turns.buses import Emitter
-from keelbolt.turns.eager import Started
 from keelbolt.turns.events import Kind, Op
 from keelbolt.turns.gates import GateStore, TurnGate, pass_gate, question
 from keelbolt.turns.holdings import Holdings, Write

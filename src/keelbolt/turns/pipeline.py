@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from keelbolt.eager import Started
 from keelbolt.turns.abort import AbortSignal, ends_task, is_abort
-from keelbolt.turns.eager import Started
 
 
 class Abortable(Protocol):

@@ -15,9 +15,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from keelbolt.eager import Done, Started
 from keelbolt.errors import DispatchFlushError, InvalidLlmExecutionContext
 from keelbolt.turns.abort import ends_task
-from keelbolt.turns.eager import Done, Started
 from keelbolt.turns.events import Kind
 from keelbolt.turns.holdings import Write
 

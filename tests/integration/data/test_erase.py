@@ -13,7 +13,7 @@ from keelbolt.data.erasing import declare
 from keelbolt.data.families import face as face_named
 from keelbolt.errors import InvalidValue, SubjectInUse, SubjectNotFound
 from keelbolt.state.families import SESSIONS, partition_of
-from keelbolt.storage import Enqueue, Kernel, Operation, Receipt
+from keelbolt.storage import Enqueue, Kernel, Operation, Put, Receipt, Wiped
 from keelbolt.tasks.families import QUEUE, TASKS
 from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_with, run_session
 
@@ -115,17 +115,26 @@ async def test_an_interrupted_erasure_is_finished_by_another_process(
     gone = await fill(kernel, "gone", GONE)
     await fill(kernel, "stays", STAYS)
     kept = len(await rows_with(kernel, STAYS))
-    commit, left = kernel.commit, commits
+    commit, wipe, left = kernel.commit, kernel.wipe, commits
 
-    def dying(partition: str, *operations: Operation) -> Awaitable[Receipt]:
+    def die() -> None:
         nonlocal left
         left -= 1
         if left < 0:
             raise SystemError("killed")
+
+    def dying(partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        die()
         return commit(partition, *operations)
+
+    async def dying_wipe(partition: str, family: Wiped, *, limit: int) -> int | None:
+        if (count := await wipe(partition, family, limit=limit)) is not None:
+            die()
+        return count
 
     with monkeypatch.context() as patched:
         patched.setattr(kernel, "commit", dying)
+        patched.setattr(kernel, "wipe", dying_wipe)
         with pytest.raises((SystemError, ExceptionGroup)):
             await erase(kernel, Subject(kind="tenant", id="gone"))
     await asyncio.sleep(0.05)
@@ -158,6 +167,21 @@ async def test_writers_beside_an_erasure(kernel: Kernel) -> None:
     ]
     assert len(found) == written
     assert await rows_with(kernel, GONE) == []
+
+
+async def test_segments_of_older_versions(kernel: Kernel) -> None:
+    """They have no field that names their task; their keys do."""
+    from keelbolt.tasks.families import SEGMENTS
+
+    gone = await fill_tasks(kernel, "ada", canary=GONE)
+    await kernel.commit("ada", Put(SEGMENTS, f"{gone}/a/1", b"old"), Put(SEGMENTS, f"{gone}0/a/1", STAYS.encode()))
+    counted = await erase(kernel, Subject(kind="task", id=gone, owner="ada"), dry_run=True)
+    erased = await erase(kernel, Subject(kind="task", id=gone, owner="ada"))
+    assert erased.records == counted.records
+    assert await rows_with(kernel, f"{gone}/") == []
+    assert len(await rows_with(kernel, STAYS)) == 1
+    await erase(kernel, Subject(kind="user", id="ada"))
+    assert await rows_with(kernel, STAYS) == []
 
 
 async def test_every_face_declares_every_collection_once(kernel: Kernel) -> None:

@@ -372,14 +372,17 @@ def test_options_are_heeded(folder: Path) -> None:
 
 def test_variables_are_heeded(folder: Path) -> None:
     """Those that `serve` shares with `worker`, retention among them."""
-    variables = {
-        "KEELBOLT_RETAIN": "completed=30d log=1h",
-        "KEELBOLT_CONCURRENCY": "7",
-        "KEELBOLT_LEASE_SECONDS": "9",
-        "KEELBOLT_LOG_FORMAT": "json",
-        "KEELBOLT_LOG_LEVEL": "debug",
-    }
-    with serving(folder, "agent:parrot", "--operators", "loopback", **variables) as agent:
+    with serving(
+        folder,
+        "agent:parrot",
+        "--operators",
+        "loopback",
+        KEELBOLT_RETAIN="completed=30d log=1h",
+        KEELBOLT_CONCURRENCY="7",
+        KEELBOLT_LEASE_SECONDS="9",
+        KEELBOLT_LOG_FORMAT="json",
+        KEELBOLT_LOG_LEVEL="debug",
+    ) as agent:
         system = httpx2.get(f"{agent.url}/keelbolt/v1/system").json()
         assert agent.stop() == 0
         assert json.loads(agent.log.splitlines()[0])["level"]

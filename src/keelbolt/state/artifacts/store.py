@@ -32,7 +32,6 @@ from keelbolt.storage.scope import Scope
 
 if TYPE_CHECKING:
     from keelbolt.state.desk import Desk
-    from keelbolt.storage.contract import Kernel
 
 T = TypeVar("T")
 
@@ -142,14 +141,14 @@ class ArtifactStore:
     ) -> Any:
         named = {"mime_type": mime_type, "filename": filename, "namespace": namespace, "scope": scope}
 
-        async def put(kernel: Kernel) -> Kept:
-            return await self._on(kernel.scoped(self._desk.partition)).put(source, **named, meta=dict(meta or {}))
+        async def put(room: Scope) -> Kept:
+            return await self._on(room).put(source, **named, meta=dict(meta or {}))
 
         seconds = self._desk.timeout_seconds + len(source) / SLOWEST if isinstance(source, bytes) else None
         try:
             # The time-out of a put begins when it is admitted: many at once wait for each other.
             async with self._admitted() if seconds is not None else nullcontext(), _limited(seconds):
-                return self._ref(await self._desk.host.ask(put))
+                return self._ref(await self._desk.host.ask(self._desk.scoped(put)))
         except (StorageError, StateTimeout) as error:
             tell_save_failed("put_artifact", None, error)
             raise StateNotSaved("put_artifact", error) from error

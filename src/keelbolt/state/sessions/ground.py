@@ -15,7 +15,7 @@ from keelbolt.state.lives import Life
 from keelbolt.state.policy import tell_load_failed, tell_save_failed
 from keelbolt.state.saving import Saved
 from keelbolt.state.store import StateStore
-from keelbolt.storage import Entry, Kernel, Operation, Scope
+from keelbolt.storage import Entry, Operation, Scope
 
 T = TypeVar("T")
 Work = Callable[[Scope], Awaitable[T]]
@@ -58,7 +58,6 @@ class Ground:
 
     def __init__(self, store: StateStore) -> None:
         self._desk = store.desk
-        self.partition = store.partition
         self.tenant = store.tenant
         self.types = store.types
         self.resilient = store.policy == "resilient"
@@ -82,7 +81,7 @@ class Ground:
 
     def begin(self, work: Work[T], method: str) -> Begun[T]:
         """Start this now; it is finished before the store is closed. ``method`` names it where it fails."""
-        begun = Begun(self._desk.host.begin(self._scoped(work)), strict=not self.resilient)
+        begun = Begun(self._desk.host.begin(self._desk.scoped(work)), strict=not self.resilient)
         begun.then(lambda error: None if error is None else tell_save_failed(method, None, error))
         return begun
 
@@ -116,10 +115,7 @@ class Ground:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _ask(self, work: Work[T]) -> T:
-        return await self._desk.host.ask(self._scoped(work))
-
-    def _scoped(self, work: Work[T]) -> Callable[[Kernel], Awaitable[T]]:
-        return lambda kernel: work(kernel.scoped(self.partition))
+        return await self._desk.host.ask(self._desk.scoped(work))
 
 
 def _error(done: Future[T]) -> KeelboltError | None:

@@ -243,7 +243,8 @@ class Process:
         if runs is None:
             none: Sequence[Run] = ()
             runs = await ground.attempt(lambda scope: list_runs(scope, session_id), none, "list_runs")
-        if all(self._runs((ground.partition, run.key)) for run in runs):
+        held = {(each.run.tenant, each.run.key) for each in self._held.values() if not each.loop.is_closed()}
+        if all((ground.tenant, run.key) in held for run in runs):
             return
 
         async def claim(_scope: Scope) -> None:
@@ -254,10 +255,6 @@ class Process:
         mine = (ground.tenant, session_id)
         taking = [future for future, run in self._taking.items() if (run.tenant, run.session_id) == mine]
         await asyncio.gather(*map(asyncio.wrap_future, taking), return_exceptions=True)
-
-    def _runs(self, place: tuple[str, str]) -> bool:
-        held = self._held.get(place)
-        return held is not None and not held.loop.is_closed()
 
     def _hold(self, ground: Ground, held: _Held) -> None:
         """On the kernel's loop."""

@@ -18,7 +18,7 @@ from keelbolt.storage.blobs import STAGED_SECONDS, Blob
 from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Durability, Problem, Stats, Swept, WorkCounts
+from keelbolt.storage.contract import Durability, Problem, Stats, Swept, Wiped, WorkCounts
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
 from keelbolt.storage.judge import MICROSECONDS
@@ -270,6 +270,15 @@ class SQLiteKernel(Front):
         if isinstance(swept, StorageError):
             raise swept
         return swept
+
+    async def wipe(self, partition: str, family: Wiped, *, limit: int = 500) -> int:
+        self._guard()
+        count: int | StorageError = await self._writer.run(
+            lambda turn: _refusal(turn) or queues.wipe(turn, partition, family, limit), relief=True
+        )
+        if isinstance(count, StorageError):
+            raise count
+        return count
 
     async def scrub(self) -> None:
         await self.flush()

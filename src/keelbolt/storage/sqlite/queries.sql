@@ -302,6 +302,12 @@ SELECT id, partition, digest FROM blob WHERE expires_at <= ? ORDER BY expires_at
 -- expired_records
 SELECT partition, collection, key FROM record WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
 
+-- first_records
+SELECT key, id, version, fields, NULL FROM record WHERE partition = ? AND collection = ? LIMIT ?
+
+-- first_records_with_bodies
+SELECT key, id, version, fields, body FROM record WHERE partition = ? AND collection = ? LIMIT ?
+
 -- idle_workers
 SELECT id FROM worker WHERE lease_until <= ? AND NOT EXISTS (
     SELECT 1 FROM work WHERE work.holder = worker.id AND work.state = 'held') LIMIT ?

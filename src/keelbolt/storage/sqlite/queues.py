@@ -7,15 +7,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from keelbolt.storage.contract import Swept
+from keelbolt.storage.catalog import IndexChanges
+from keelbolt.storage.commits import Operation
+from keelbolt.storage.contract import Swept, Wiped
+from keelbolt.storage.declared import load_fields
 from keelbolt.storage.hints import QueueTopic
-from keelbolt.storage.judge import MICROSECONDS, RENEWED
+from keelbolt.storage.judge import MICROSECONDS, RENEWED, judge
 from keelbolt.storage.ledger import Key, WorkRow
+from keelbolt.storage.logs import Drop
+from keelbolt.storage.records import Record
 from keelbolt.storage.served import Served
 from keelbolt.storage.sqlite.book import work_row, work_values
 from keelbolt.storage.sqlite.connection import SQL
 from keelbolt.storage.sqlite.worker_locks import Dead
 from keelbolt.storage.sqlite.writer import Turn
+from keelbolt.storage.work import Remove
 
 PROMOTED = 1000  # items that leave the waiting room in one claim
 
@@ -111,6 +117,31 @@ def retire(turn: Turn, worker: str) -> int:
         ledger.put_work(key, freed)
         turn.topics.add(QueueTopic(key[1]))
     turn.connection.execute(SQL["delete_worker"], (worker,))
+    return len(rows)
+
+
+def wipe(turn: Turn, partition: str, family: Wiped, limit: int) -> int:
+    """Remove the first records of a collection in this partition, with everything that `Wiped` names."""
+    book, connection = turn.book, turn.connection
+    query = "first_records" if family.blobs is None else "first_records_with_bodies"
+    rows = connection.execute(SQL[query], (partition, family.collection, limit)).fetchall()
+    place = book.catalog.shapes[family.collection]
+    changes = IndexChanges[int]()
+    operations: list[Operation] = []
+    for key, _, version, text, body in rows:
+        fields = load_fields(text)
+        changes.remove(place, partition, key, fields)
+        book.ledger.records.pop((partition, family.collection, key), None)
+        operations.extend(Drop(log, key) for log in family.logs)
+        operations.extend(Remove(queue, key) for queue in family.queues)
+        if family.blobs is not None:
+            operations += family.blobs(Record(family.collection, key, version, body, fields))
+    connection.executemany(SQL["delete_record"], [(number,) for _, number, *_ in rows])
+    connection.executemany(SQL["delete_index"], changes.removed)
+    connection.executemany(SQL["add_to_counter"], changes.counted())
+    if operations:
+        book.load([(partition, operations)])
+        judge(book.ledger, partition, tuple(operations), now=turn.now, at=turn.now)
     return len(rows)
 
 

@@ -44,7 +44,9 @@ export function inputSchema(card, skillId) {
 
 // The examples of a skill: what to send, and how to call it. Agents of apcore modules give titles in their extension.
 export function examplesOf(card, skill) {
-  const told = (card.capabilities?.extensions ?? []).flatMap(({ params }) => params?.skills?.[skill.id]?.examples ?? []);
+  const told = (card.capabilities?.extensions ?? []).flatMap(
+    ({ params }) => params?.skills?.[skill.id]?.examples ?? [],
+  );
   return (skill.examples ?? []).map((text, index) => ({
     text,
     label: typeof told[index]?.title === "string" && told[index].title ? told[index].title : text,

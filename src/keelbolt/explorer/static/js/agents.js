@@ -5,7 +5,11 @@ root.hash = root.search = "";
 export const HOME = root.href.replace(/\/$/, "");
 
 // A base, from the address of an agent or of its card.
-export const baseOf = (url) => url.trim().replace(/\/\.well-known\/agent(-card)?\.json$/, "").replace(/\/+$/, "");
+export const baseOf = (url) =>
+  url
+    .trim()
+    .replace(/\/\.well-known\/agent(-card)?\.json$/, "")
+    .replace(/\/+$/, "");
 
 // The others that the server names; the policy of the page lets it connect to their origins alone.
 export const OTHERS = JSON.parse(document.querySelector("meta[name=keelbolt-agents]").content).map(baseOf);
@@ -43,7 +47,8 @@ export function endpoint() {
 export function useCard(card) {
   if (!FOREIGN) return;
   const found = (card.supportedInterfaces ?? []).find(
-    (each) => each?.protocolBinding === "JSONRPC" && /^1\./.test(each.protocolVersion ?? "") && typeof each.url === "string",
+    (each) =>
+      each?.protocolBinding === "JSONRPC" && /^1\./.test(each.protocolVersion ?? "") && typeof each.url === "string",
   );
   if (found) rpcUrl = found.url;
   reason = found ? refusal(found.url) : "The card names no JSON-RPC interface of A2A 1.0, which this page needs.";

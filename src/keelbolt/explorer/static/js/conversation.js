@@ -24,7 +24,14 @@ function fromLog(entries) {
         found.push(item);
       }
     } else if (data?.status?.message && told(data.status.state)) {
-      found.push({ seq, kind: "message", message: data.status.message, state: stateName(data.status.state), at, size: 0 });
+      found.push({
+        seq,
+        kind: "message",
+        message: data.status.message,
+        state: stateName(data.status.state),
+        at,
+        size: 0,
+      });
     }
   }
   return found;

@@ -10,7 +10,18 @@ import { answerForm } from "./schema.js";
 
 // `choices` are answers at the press of a button, `schema` makes fields, `words` is the label of a free text.
 // `onAnswer(given)` gets {choice}, or {value, text}; what it throws is shown. `refusals` are further buttons.
-export function decision({ title, tone = "ask", content, choices = [], schema, words, onAnswer, refusals, call, closed }) {
+export function decision({
+  title,
+  tone = "ask",
+  content,
+  choices = [],
+  schema,
+  words,
+  onAnswer,
+  refusals,
+  call,
+  closed,
+}) {
   const wrong = h("div", {});
   const form = schema ? answerForm(schema) : null;
   const text = words ? h("textarea", { rows: "2" }) : null;
@@ -99,10 +110,11 @@ export function questionOf(message, state, { onAnswer, call, closed }) {
 const partsOf = ({ choice, value, text }) =>
   choice ? choice.parts : [...(text ? [{ text }] : []), ...(value === undefined ? [] : [{ data: value }])];
 
-const dataOf = (message) => (message?.parts ?? []).map((part) => part?.data).find((each) => each && typeof each === "object");
+const dataOf = (message) =>
+  (message?.parts ?? []).map((part) => part?.data).find((each) => each && typeof each === "object");
 
 // Data that the buttons and fields already show is kept under Details.
-const SHOWN = ["answers", "choices", "options", "schema", "inputSchema", "requestedSchema", "approval", "inDoubt"];
+const SHOWN = ["answers", "choices", "options", "schema", "inputSchema", "requestedSchema", "approval", "inDoubt", "gate"];
 
 // The message of a question without what its buttons and fields show.
 export function asked(message) {

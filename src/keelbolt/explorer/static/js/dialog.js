@@ -8,7 +8,17 @@ import { answerForm } from "./schema.js";
 
 // fields: [{name, label, hint, value, type: text|number|area|json|select, options, required, extra}]; an `extra` one is
 // folded away. With a `schema`, its fields come first, and `values.form` is what was filled in.
-export function ask({ title, text, fields = [], schema, submit = "Do it", danger = false, call, perform = send, done }) {
+export function ask({
+  title,
+  text,
+  fields = [],
+  schema,
+  submit = "Do it",
+  danger = false,
+  call,
+  perform = send,
+  done,
+}) {
   const form = schema ? answerForm(schema) : null;
   const controls = fields.map((each) => ({ ...each, control: control(each) }));
   const wrong = h("div", {});

@@ -37,8 +37,7 @@ const DETAIL = {
   artifacts: artifactView,
 };
 const PLAIN = [agentView, tryView]; // what every A2A agent answers; the others need the operations API of Keelbolt
-const offered = () =>
-  me?.plain ? PLAIN : VIEWS.filter(({ operator }) => !operator || me?.allTenants);
+const offered = () => (me?.plain ? PLAIN : VIEWS.filter(({ operator }) => !operator || me?.allTenants));
 
 let leaving = new AbortController();
 let me = null;
@@ -86,7 +85,9 @@ async function show() {
   leaving.abort();
   leaving = new AbortController();
   quietConnection();
-  const view = (parts.length > 1 && !me?.plain && DETAIL[parts[0]]) || (me?.plain ? PLAIN : VIEWS).find(({ id }) => id === parts[0]);
+  const view =
+    (parts.length > 1 && !me?.plain && DETAIL[parts[0]]) ||
+    (me?.plain ? PLAIN : VIEWS).find(({ id }) => id === parts[0]);
   const main = document.getElementById("main");
   main.replaceChildren();
   nav(view?.id);

@@ -34,7 +34,11 @@ function blocks(lines, depth) {
     else if (fence) at = code(lines, at, fence, found);
     else if (heading) {
       found.push(
-        h("p", { class: `md-heading md-${heading[1].length}` }, inline(line.slice(heading[0].length).trim().replace(/ #+$/, ""))),
+        h(
+          "p",
+          { class: `md-heading md-${heading[1].length}` },
+          inline(line.slice(heading[0].length).trim().replace(/ #+$/, "")),
+        ),
       );
       at += 1;
     } else if (RULE.test(line)) {
@@ -286,7 +290,8 @@ class Inline {
   }
 
   address(character) {
-    const pattern = character === "<" ? /<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/iy : /https?:\/\/[^\s<>"'`]{1,2000}/iy;
+    const pattern =
+      character === "<" ? /<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/iy : /https?:\/\/[^\s<>"'`]{1,2000}/iy;
     if (character !== "<" && /\w/.test(this.text[this.at - 1] ?? "")) return false;
     pattern.lastIndex = this.at;
     const match = pattern.exec(this.text);

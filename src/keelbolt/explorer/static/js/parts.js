@@ -50,7 +50,8 @@ export function textPart(value, mediaType = "") {
   const draw = () => {
     const shown = value.slice(0, length);
     const json = source || length < value.length ? undefined : jsonIn(value);
-    const body = source || shown.length > MARKDOWN_CHARACTERS ? h("div", { class: "text" }, shown) : (json ?? markdown(shown));
+    const body =
+      source || shown.length > MARKDOWN_CHARACTERS ? h("div", { class: "text" }, shown) : (json ?? markdown(shown));
     const differs = source || json || body.querySelector?.(MARKED);
     replace(
       box,
@@ -59,7 +60,9 @@ export function textPart(value, mediaType = "") {
         "div",
         { class: "row tight part-tools" },
         length < value.length && quiet(`… show all ${bytes(value.length)}`, () => (length = value.length)),
-        differs && !/^text\/plain\b/.test(mediaType) && quiet(source ? "Formatted" : "Source", () => (source = !source)),
+        differs &&
+          !/^text\/plain\b/.test(mediaType) &&
+          quiet(source ? "Formatted" : "Source", () => (source = !source)),
       ),
     );
   };

@@ -110,8 +110,14 @@ export function schemaForm(schema, onChange, value = {}) {
 export function answerForm(schema, onChange = () => {}, value = undefined) {
   const real = resolve(schema, schema);
   const whole = typeOf(real) === "object" && real.properties;
-  const shaped = whole ? schema : { ...schema, properties: { answer: { title: "Answer", ...real } }, required: ["answer"] };
-  const form = schemaForm(whole ? schema : { ...shaped, type: "object", enum: undefined }, onChange, whole ? value : { answer: value });
+  const shaped = whole
+    ? schema
+    : { ...schema, properties: { answer: { title: "Answer", ...real } }, required: ["answer"] };
+  const form = schemaForm(
+    whole ? schema : { ...shaped, type: "object", enum: undefined },
+    onChange,
+    whole ? value : { answer: value },
+  );
   const read = () => (whole ? form.read() : form.read().answer);
   const problems = () =>
     whole || read() !== undefined

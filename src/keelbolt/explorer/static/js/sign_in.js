@@ -9,10 +9,15 @@ import { field } from "./pieces.js";
 export function waysIn(card) {
   const ways = Object.values(card.securitySchemes ?? {}).map((scheme) => {
     const key = scheme.apiKeySecurityScheme ?? (scheme.type === "apiKey" ? { ...scheme, location: scheme.in } : null);
-    if (key) return (key.location ?? "header") === "header" ? { label: `Key, sent as ${key.name}`, header: key.name } : null;
+    if (key)
+      return (key.location ?? "header") === "header" ? { label: `Key, sent as ${key.name}`, header: key.name } : null;
     const http = scheme.httpAuthSecurityScheme ?? (scheme.type === "http" ? scheme : null);
     if (http && !/^bearer$/i.test(http.scheme ?? ""))
-      return { label: `Credentials, sent as Authorization: ${http.scheme}`, header: "Authorization", prefix: http.scheme };
+      return {
+        label: `Credentials, sent as Authorization: ${http.scheme}`,
+        header: "Authorization",
+        prefix: http.scheme,
+      };
     return { label: "Bearer token", header: "Authorization", prefix: "Bearer" };
   });
   const found = ways.filter((way, index) => way && ways.findIndex((each) => each?.label === way.label) === index);
@@ -37,7 +42,10 @@ export function signInForm(card, ...more) {
   );
   const chosen = () => ways[Number(way.value || 0)];
   function draw() {
-    replace(place, field(chosen().label, token, `It is kept in this tab until you close it, and sent to ${BASE} alone.`));
+    replace(
+      place,
+      field(chosen().label, token, `It is kept in this tab until you close it, and sent to ${BASE} alone.`),
+    );
   }
   draw();
   return h(

@@ -58,7 +58,11 @@ export function actions({ id, state, whose, head, dead, again, own = [], choose 
               schema: each.schema && typeof each.schema === "object" ? each.schema : undefined,
               fields: [REASON],
               call: ({ reason, form }) =>
-                call("POST", "/steer", clean({ kind: each.kind, reason, payload: form ? { ...each.payload, ...form } : each.payload })),
+                call(
+                  "POST",
+                  "/steer",
+                  clean({ kind: each.kind, reason, payload: form ? { ...each.payload, ...form } : each.payload }),
+                ),
               done: () => {
                 if (each.tab) choose(each.tab);
                 again();

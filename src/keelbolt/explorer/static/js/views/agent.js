@@ -271,11 +271,12 @@ function signing(card, me) {
       replace(result, problem(error));
     }
   }
-  const state = me?.failed && !me.plain
-    ? me.failed.message
-    : me?.owner
-      ? `You are ${me.owner}${me.tenant ? ` of ${me.tenant}` : ""}${me.operator ? ", an operator" : ""}.`
-      : "You are not signed in.";
+  const state =
+    me?.failed && !me.plain
+      ? me.failed.message
+      : me?.owner
+        ? `You are ${me.owner}${me.tenant ? ` of ${me.tenant}` : ""}${me.operator ? ", an operator" : ""}.`
+        : "You are not signed in.";
   return box(
     "Who you are",
     h("p", {}, state),

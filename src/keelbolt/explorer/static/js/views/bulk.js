@@ -125,7 +125,11 @@ export function bulkBar({ chosen, whose, clear, done, all }) {
       replace(
         result,
         h("p", {}, `${good} done, ${failed.length} failed:`),
-        h("ul", {}, failed.slice(0, SHOWN).map((each) => h("li", {}, each))),
+        h(
+          "ul",
+          {},
+          failed.slice(0, SHOWN).map((each) => h("li", {}, each)),
+        ),
         failed.length > SHOWN && h("p", {}, `and ${failed.length - SHOWN} more`),
       );
     }

@@ -35,7 +35,11 @@ async function open({ main, parts: [, ref], query, signal }) {
           title: title[0].toUpperCase() + title.slice(1),
           count: `${number(count)}${exact ? "" : "+"}`,
         })),
-      ...record.logs.map(({ log, head, floor }) => ({ id: `log ${log}`, title: "Events", count: number(head - floor) })),
+      ...record.logs.map(({ log, head, floor }) => ({
+        id: `log ${log}`,
+        title: "Events",
+        count: number(head - floor),
+      })),
       { id: "raw", title: "Raw" },
     ],
     query.tab ?? firstTab(record, members),
@@ -55,7 +59,11 @@ async function open({ main, parts: [, ref], query, signal }) {
       h(
         "nav",
         { class: "crumbs", "aria-label": "Where" },
-        h("a", { href: link(["data"], { face: record.face, family: record.family }) }, `${faceName(record.face)} ${record.title}`),
+        h(
+          "a",
+          { href: link(["data"], { face: record.face, family: record.family }) },
+          `${faceName(record.face)} ${record.title}`,
+        ),
       ),
       h("div", { class: "row" }, h("h1", { class: "break" }, plainId(record.id)), tag(record.title)),
       facts([
@@ -79,14 +87,21 @@ const firstTab = (record, members) =>
 const tenant = (partition) => decodeURIComponent(partition.replace(/^~\w+\//, "").split("/")[0]);
 
 function content({ value, beside, work }) {
-  const state = value && typeof value === "object" && value.state && typeof value.state === "object" ? value.state : null;
+  const state =
+    value && typeof value === "object" && value.state && typeof value.state === "object" ? value.state : null;
   const { state: _, ...rest } = state ? value : {};
   return h(
     "div",
     { class: state ? "columns" : "stack" },
     state && h("section", { class: "card" }, h("h2", {}, "State at this checkpoint"), tree(state, { open: 2 })),
-    h("section", { class: "card" }, h("h2", {}, state ? "Checkpoint" : "Content"), tree(state ? rest : value, { open: 2 })),
-    Object.keys(beside ?? {}).length > 0 && h("section", { class: "card" }, h("h2", {}, "Kept with it"), tree(beside, { open: 2 })),
+    h(
+      "section",
+      { class: "card" },
+      h("h2", {}, state ? "Checkpoint" : "Content"),
+      tree(state ? rest : value, { open: 2 }),
+    ),
+    Object.keys(beside ?? {}).length > 0 &&
+      h("section", { class: "card" }, h("h2", {}, "Kept with it"), tree(beside, { open: 2 })),
     work?.length > 0 && h("section", { class: "card" }, h("h2", {}, "Work"), tree(work, { open: 2 })),
   );
 }

@@ -85,7 +85,11 @@ export function gate(each, again) {
     },
     call: (given) => settle({ value: valueOf(given) }),
     refusals: [
-      { label: "Reject", danger: true, onclick: refuse("reject", "Reject", "The turn gets the refusal and its reason.") },
+      {
+        label: "Reject",
+        danger: true,
+        onclick: refuse("reject", "Reject", "The turn gets the refusal and its reason."),
+      },
       { label: "Abort", onclick: refuse("abort", "Abort", "The turn stops waiting.") },
     ],
   });

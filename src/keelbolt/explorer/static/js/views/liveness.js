@@ -19,6 +19,7 @@ export function liveness({ log, look, signal }) {
   let silent = false; // a renewal of the lease was due, and it was not renewed
   let lost = null; // {holder, since}: the process that fell silent
   let taken = null; // {at, text}
+  let heard = 0; // when the process last wrote something
 
   // A fresh look at the task: the lease as the server has it now.
   function know(about) {
@@ -40,13 +41,21 @@ export function liveness({ log, look, signal }) {
   }
 
   function takenOver(holder) {
-    const after = duration(performance.now() - lost.since);
-    taken = { at: performance.now(), text: `${named(holder)} took over, ${after} after ${processName(lost.holder)} fell silent.` };
+    const after = duration(performance.now() - Math.max(lost.since, heard));
+    taken = {
+      at: performance.now(),
+      text: `${named(holder)} took over, ${after} after ${processName(lost.holder)} fell silent.`,
+    };
     announce(taken.text);
     lost = null;
   }
 
-  // A new attempt in the log: another process has the task.
+  // An entry of the log: of the process that runs the task, or the first one of the next process.
+  function entry({ kind, data }) {
+    if (kind === "attempt") attempt(data.worker);
+    else if (!["steer", "message"].includes(kind)) heard = performance.now();
+  }
+
   function attempt(worker) {
     if (lost && worker !== lost.holder) takenOver(worker);
     else if (lease && worker !== lease.holder) {
@@ -70,7 +79,7 @@ export function liveness({ log, look, signal }) {
     }
     if (taken && now - taken.at > TAKEN_MS) taken = null;
     connectionNote(silent ? "Process silent" : "");
-    if (silent) replace(element, countdown(lease, silence(), now));
+    if (silent) replace(element, countdown(lease, Math.min(silence(), now - heard), now));
     else replace(element, taken && !log.ended && h("p", { class: "notice busy" }, h("span", {}, taken.text)));
   }
 
@@ -90,7 +99,7 @@ export function liveness({ log, look, signal }) {
     clearInterval(ticking);
     connectionNote("");
   });
-  return { element, know, attempt };
+  return { element, know, entry };
 }
 
 function countdown(lease, silence, now) {
@@ -102,9 +111,15 @@ function countdown(lease, silence, now) {
       "p",
       {},
       h("strong", {}, `${named(lease.holder)} has been silent for ${tenths(silence)}. `),
-      left > 0 ? `Another process takes over in ${tenths(left)}.` : "Its lease has ended; the next free process takes over.",
+      left > 0
+        ? `Another process takes over in ${tenths(left)}.`
+        : "Its lease has ended; the next free process takes over.",
     ),
-    h("progress", { max: String(lease.whole), value: Math.max(0, left), "aria-label": "Until another process takes over" }),
+    h("progress", {
+      max: String(lease.whole),
+      value: Math.max(0, left),
+      "aria-label": "Until another process takes over",
+    }),
   );
 }
 

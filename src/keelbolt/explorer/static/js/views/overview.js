@@ -27,7 +27,11 @@ export function overview({ log, question, side }) {
     const state = stateName(about.task.status.state);
     const items = conversation(log, about);
     const open = PAUSED.includes(state) && items.findLast(({ kind }) => kind === "message")?.state === state;
-    if (open) items.splice(items.findLastIndex(({ kind }) => kind === "message"), 1); // the question is asked below
+    if (open)
+      items.splice(
+        items.findLastIndex(({ kind }) => kind === "message"),
+        1,
+      ); // the question is asked below
     items.forEach((item, index) => {
       const before = known.get(item.seq);
       const node = before?.size === item.size ? before.node : itemNode(item);
@@ -154,7 +158,11 @@ function steps(log, about) {
       { class: "step" },
       h("span", { class: `step-mark ${toneOf(step.state)}`, "aria-hidden": "true" }, markOf(step.state)),
       h("span", { class: "grow-text" }, stepName(name)),
-      h("span", { class: "dim small" }, step.state === "done" ? (step.to ? duration(step.to - step.from) : "done") : step.state),
+      h(
+        "span",
+        { class: "dim small" },
+        step.state === "done" ? (step.to ? duration(step.to - step.from) : "done") : step.state,
+      ),
     );
   const early = list.slice(0, -STEPS);
   return [

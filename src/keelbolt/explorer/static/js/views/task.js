@@ -205,7 +205,7 @@ async function open({ main, parts: [, id], query, signal, me }) {
   pages.start();
   const grow = soon(() => current?.grow?.());
   await log.follow(signal, ([entry]) => {
-    if (entry.kind === "attempt") alive.attempt(entry.data.worker);
+    alive.entry(entry);
     if (entry.kind !== "artifact") {
       refresh();
       if (entry.data?.status) announce(`The task is ${stateLabel(entry.data.status.state).toLowerCase()}`);

@@ -72,12 +72,7 @@ function row(task, { fresh, href, chosen, onChoose, owner }) {
       }),
     ),
     h("td", {}, badge(task.status.state)),
-    h(
-      "td",
-      { class: "said" },
-      h("a", { href, title: task.id }, name),
-      said && h("span", { class: "dim small" }, said),
-    ),
+    h("td", { class: "said" }, h("a", { href, title: task.id }, name), said && h("span", { class: "dim small" }, said)),
     h("td", { class: "wide" }, task.skill && tag(task.skill)),
     owner && h("td", { class: "wide" }, ownerOf(task)),
     h("td", { class: "dim wide" }, duration(took(task))),

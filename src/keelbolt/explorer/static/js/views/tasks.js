@@ -91,7 +91,8 @@ async function open({ main, query, signal, me }) {
     all: () =>
       token && chosen.size >= shown.size
         ? {
-            label: answer.total === undefined ? "Choose all that match" : `Choose all ${number(answer.total)} that match`,
+            label:
+              answer.total === undefined ? "Choose all that match" : `Choose all ${number(answer.total)} that match`,
             choose: () => chooseAll(),
           }
         : null,
@@ -221,7 +222,8 @@ async function open({ main, query, signal, me }) {
               type: "button",
               class: "sort",
               onclick: () => {
-                const next = name === by ? (down ? name : `-${name}`) : name === "took" || name === "changed" ? `-${name}` : name;
+                const next =
+                  name === by ? (down ? name : `-${name}`) : name === "took" || name === "changed" ? `-${name}` : name;
                 setQuery({ sort: next === "-changed" ? "" : next });
                 draw();
               },
@@ -272,9 +274,10 @@ async function open({ main, query, signal, me }) {
     );
     const searched = Boolean(filters().text || filters().skill);
     const sorted = here().query.sort && token ? `, sorted among the ${number(shown.size)} that are loaded` : "";
-    note.textContent = searched || !states
-      ? `${plural(shown.size, "task")} found so far${token ? "" : ", all looked through"}${sorted}`
-      : `${plural(answer.total, "task")}${answer.exact ? "" : " or more"}${sorted}`;
+    note.textContent =
+      searched || !states
+        ? `${plural(shown.size, "task")} found so far${token ? "" : ", all looked through"}${sorted}`
+        : `${plural(answer.total, "task")}${answer.exact ? "" : " or more"}${sorted}`;
     more.hidden = !token;
     more.textContent = searched ? "Look further" : "More";
     for (const id of chosen.keys()) if (shown.has(id)) chosen.set(id, shown.get(id));
