@@ -100,4 +100,4 @@ def test_the_commands_of_compose_load_the_agent(name: str, tmp_path: Path) -> No
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode != 0
-    assert "The storage server does not answer" in done.stderr, done.stderr
+    assert "127.0.0.1:1/agents: connection refused" in done.stderr, done.stderr
