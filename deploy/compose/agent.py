@@ -1,4 +1,5 @@
 """The agent of compose.yaml: files forms, one durable step each."""
+
 from __future__ import annotations
 
 import asyncio

@@ -127,6 +127,8 @@ def read(text: str) -> tuple[tuple[int, int], dict[str, Box], list[Arrow]]:
                 arrows.append(Arrow(one, other, points, "".join(words)))
             case [mark, *_] if not mark.startswith("#"):
                 raise ValueError(line)
+            case _:  # an empty line or a comment
+                pass
     return size, boxes, arrows
 
 
