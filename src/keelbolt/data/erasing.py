@@ -38,7 +38,7 @@ from keelbolt.storage import Delete, Enqueue, Kernel, Operation, Put, Query, Rec
 
 BATCH = 200  # operations in a commit
 TOGETHER = 32  # subjects that are erased at the same time, so that their commits share one transaction
-STEP_SECONDS = 0.01  # that a step of a whole partition may take
+STEP_SECONDS = 0.008  # that a step of a whole partition may take
 PASSES = 100
 RESUME_SECONDS = 60.0  # another process continues an erasure that takes longer; both may work on it
 LEASE_SECONDS = 60.0
@@ -265,7 +265,7 @@ class _Eraser:
                 took = time.perf_counter() - began
                 self._counted(Counter() if family.name in beside else Counter({family.title: count}))
                 if count == limit:
-                    limit = max(BATCH // 4, 1, min(limit * 2 if took < STEP_SECONDS else limit // 2, BATCH * 5))
+                    limit = max(BATCH // 4, 1, min(limit * 2 if took < STEP_SECONDS else limit // 2, BATCH * 2))
 
     async def _roots(self, family: Family, found: AsyncIterator[Record]) -> None:
         """Erase these subjects, of a whole partition: their records in one commit, then what belongs to them."""
