@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from keelbolt.storage import open_storage
+from keelbolt.storage import Collection, Insert, open_storage
+from keelbolt.storage.redis import store as redis_store
+from keelbolt.storage.redis.engine import RedisKernel
 from keelbolt.testing.valkey import OwnValkey, own_valkey
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children
@@ -67,3 +70,21 @@ async def test_callers_wait_for_a_server_that_comes_back(
     figures(f"Redis: {fault}", times=many if full else few, seen=seen, s_slowest=slowest, **verdict.numbers())
     verdict.assert_clean()
     assert verdict.acknowledged > 0
+
+
+async def test_a_list_of_keys_is_whole_though_the_server_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cursor of SCAN means nothing to the next server. A new index that missed records would hide them."""
+    monkeypatch.setattr(redis_store, "SCAN_COUNT", b"50")
+    wanted = {f"key {number}" for number in range(2000)}
+    with own_valkey() as server:
+        async with open_storage(server.url, declare=[Collection("c")]) as kernel:
+            assert isinstance(kernel, RedisKernel)
+            for first in range(0, 2000, 500):
+                await kernel.commit("p", *[Insert("c", f"key {number}", b"") for number in range(first, first + 500)])
+            found: set[str] = set()
+            layout = kernel._store.layout
+            async for key in kernel._store.keys(layout.records("c", "p")):
+                if not found:
+                    await asyncio.to_thread(server.restart)
+                found.add(key.rpartition(b"/")[2].decode())
+    assert found == wanted

@@ -303,15 +303,21 @@ class Store:
             after = names[-1]
 
     async def keys(self, pattern: bytes) -> AsyncIterator[bytes]:
-        """Every key that is there throughout, on every server; one may come twice."""
+        """Every key that is there throughout, on every server; one may come twice.
+
+        A cursor of SCAN has a meaning for one server process only. After a restart or a failover the scan starts again.
+        """
         for node in self._router.nodes():
-            cursor = b"0"
-            while True:
-                cursor, keys = await node.reader.call([b"SCAN", cursor, b"MATCH", pattern, b"COUNT", SCAN_COUNT], _same)
-                for key in keys:
-                    yield key
-                if cursor == b"0":
-                    break
+            server, scanned = b"", None
+            while server != scanned:
+                server = await node.reader.call([b"INFO", b"server"], _run_id)
+                cursor = None
+                while cursor != b"0":
+                    words = [b"SCAN", cursor or b"0", b"MATCH", pattern, b"COUNT", SCAN_COUNT]
+                    cursor, keys = await node.reader.call(words, _same)
+                    for key in keys:
+                        yield key
+                scanned = await node.reader.call([b"INFO", b"server"], _run_id)
 
     async def memory_bytes(self) -> int:
         infos = [await node.reader.call([b"INFO", b"memory"], _same) for node in self._router.nodes()]
@@ -348,6 +354,12 @@ def _syncs_always(reply: Reply) -> bool:
 
 def _same(reply: Reply) -> Any:
     return reply
+
+
+def _run_id(info: bytes) -> bytes:
+    """Return what tells one run of a server from the next."""
+    found = re.search(rb"run_id:(\w+)", info)
+    return found[1] if found is not None else b""
 
 
 def _dirty(info: bytes) -> bytes:
