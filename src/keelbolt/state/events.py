@@ -26,6 +26,7 @@ from keelbolt.storage.contract import MAX_COMMIT_BYTES, MAX_VALUE_BYTES
 from keelbolt.storage.requests import MAX_OPERATIONS
 
 EVENT_BYTES = MAX_VALUE_BYTES - 2  # an entry with several events is a list of them
+BULK_TRACES = MAX_OPERATIONS // 2  # in one commit: each has an append, and a check that it was not erased
 BULK_BYTES = MAX_COMMIT_BYTES - 1024 * 1024  # of one call: it is one commit
 
 READ_BYTES = 1024 * 1024  # of one read of a history in pages; an entry may be larger
@@ -70,9 +71,9 @@ class Events:
             streams.setdefault(stream, []).append(draft)
             traces[event.trace_id or GLOBAL] = None
             size += len(draft.data)
-        if size > BULK_BYTES or len(streams) > MAX_OPERATIONS:
+        if size > BULK_BYTES or len(streams) > BULK_TRACES:
             raise InvalidState(
-                f"one call saves events of at most {MAX_OPERATIONS} traces and {BULK_BYTES} bytes; these are of "
+                f"one call saves events of at most {BULK_TRACES} traces and {BULK_BYTES} bytes; these are of "
                 f"{len(streams)} traces and {size} bytes, and none of them was saved: make several calls"
             )
         if not streams:
@@ -84,7 +85,6 @@ class Events:
         if len(appends) + len(lives) + len(notes) > MAX_OPERATIONS:  # a note only lists a trace: it has its own commit
             self._desk.save("save_events", tuple(notes), 0, behind=True)
             notes = []
-        lives = lives[: MAX_OPERATIONS - len(appends)]  # with more than 500 traces some are not checked
         return self._desk.save("save_events", (*appends, *notes), size, behind=True, lives=lives)
 
     async def load(self, trace_id: str) -> list[Any]:

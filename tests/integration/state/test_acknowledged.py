@@ -117,9 +117,9 @@ async def test_several_events_are_saved_whole_or_not_at_all(file_url: str) -> No
         del events[420]
         await store.save_events_bulk(events)
         assert len(await store.load_history("trace")) == 449
-        traces = [event(1.0, trace=f"trace-{number}") for number in range(700)]
+        traces = [event(1.0, trace=f"trace-{number}") for number in range(450)]
         await store.save_events_bulk(traces)
-        assert len(await store.list_all_traces(1000)) == 701
-        with pytest.raises(InvalidState, match="at most 1000 traces"):
-            await store.save_events_bulk([event(1.0, trace=f"more-{number}") for number in range(1001)])
+        assert len(await store.list_all_traces(1000)) == 451
+        with pytest.raises(InvalidState, match="at most 500 traces"):
+            await store.save_events_bulk([event(1.0, trace=f"more-{number}") for number in range(501)])
         await store.save_events_bulk([])
