@@ -22,12 +22,13 @@ START_SECONDS = 30.0
 
 
 def assert_discreet(error: BaseException, url: str) -> None:
-    """The message says nothing that a stranger may not know: no SQL, no path, no password, no address."""
+    """The message says nothing that a stranger may not know: no SQL, no path, no user, no password."""
     message = str(error)
-    password = urlsplit(url).password
-    assert password is None or password not in message
+    parts = urlsplit(url)
+    assert parts.password is None or parts.password not in message
+    assert "@" not in message, message
     assert not [word for word in SQL_WORDS if word in message], message
-    assert not [place for place in ("/tmp", "/usr", "/var", "/work", "postgresql://", "127.0.0.1") if place in message]
+    assert not [place for place in ("/tmp", "/usr", "/var", "/work") if place in message]
     assert len(message) > 20, "it says what to do"
     assert "Error" not in message, message
 

@@ -203,7 +203,7 @@ async def test_other_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_commands(tmp_path: Path, postgres: str, redis_url: str) -> None:
-    """copy, backup and restore from a shell: counts as JSON, a line of words for people, exit code 2 for a refusal."""
+    """copy, backup and restore from a shell: counts as JSON, a line of words for people, exit code 3 for a refusal."""
 
     async def make() -> None:
         async with open_storage(f"sqlite:///{tmp_path}/a.db") as one:
@@ -220,7 +220,7 @@ def test_the_commands(tmp_path: Path, postgres: str, redis_url: str) -> None:
     assert answer["families"]["records of note"] == 24
     assert "restored and verified" in run("restore", "a.backup", postgres)
     assert "is marked as moved" in run("copy", postgres, "sqlite:///b.db")
-    assert "error: This storage was moved" in run("copy", postgres, "sqlite:///never.db", code=2)
+    assert "error: This storage was moved" in run("copy", postgres, "sqlite:///never.db", code=3)
     assert "written and checked" in run("backup", "sqlite:///b.db", "b.backup")
     assert "takes writes again" in run("copy", "sqlite:///b.db", "sqlite:///c.db", "--keep-source")
     assert "copied and verified" in run("copy", "sqlite:///b.db", "sqlite:///d.db")
@@ -230,7 +230,7 @@ def test_the_commands(tmp_path: Path, postgres: str, redis_url: str) -> None:
     assert "written and checked" in run("backup", redis_url, "redis.backup")
     assert "restored and verified" in run("restore", "redis.backup", "sqlite:///g.db")
     assert json.loads(run("stats", "sqlite:///g.db", "--json"))["records"]["note"] == 24
-    assert "error: The destination holds data" in run("copy", "sqlite:///c.db", "sqlite:///d.db", code=2)
-    assert "error: 'b.backup' exists already" in run("backup", "sqlite:///c.db", "b.backup", code=2)
-    assert "nothing is stored at this URL" in run("copy", "sqlite:///none.db", "sqlite:///e.db", code=2)
+    assert "error: The destination holds data" in run("copy", "sqlite:///c.db", "sqlite:///d.db", code=3)
+    assert "error: 'b.backup' exists already" in run("backup", "sqlite:///c.db", "b.backup", code=3)
+    assert "nothing is stored at this URL" in run("copy", "sqlite:///none.db", "sqlite:///e.db", code=3)
     assert "in memory" in run("copy", "sqlite:///c.db", "memory:", code=2)

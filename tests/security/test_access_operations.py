@@ -36,6 +36,8 @@ PLAIN = {
     "since",
     "until",
     "text",
+    "q",
+    "hours",
     "skill",
     "pageSize",
     "after",

@@ -503,7 +503,7 @@ def test_a_receipt_finds_outcomes_by_name() -> None:
     assert receipt.fence("jobs", "b") == 0
     with pytest.raises(KeyError, match="no Append of events/b"):
         receipt.seqs("events", "b")
-    with pytest.raises(KeyError, match="no Insert or Put or Replace or Patch or Delete of note/b"):
+    with pytest.raises(KeyError, match="no Insert or Restore or Put or Replace or Patch or Delete of note/b"):
         receipt.version("note", "b")
     retry = (Retry("jobs", "a", 1, "no"),)
     assert Receipt(retry, decide(ledger, *retry)).dead("jobs", "a") is False

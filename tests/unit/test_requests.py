@@ -19,7 +19,7 @@ from keelbolt.storage.contract import (
     MAX_VALUE_BYTES,
 )
 from keelbolt.storage.declared import Declared, Shape
-from keelbolt.storage.logs import Append, Draft, Drop, Head, Trim
+from keelbolt.storage.logs import Append, Draft, Drop, Head, Start, Trim
 from keelbolt.storage.records import (
     NO_FIELDS,
     Absent,
@@ -33,6 +33,7 @@ from keelbolt.storage.records import (
     Present,
     Put,
     Replace,
+    Restore,
     Take,
     Version,
 )
@@ -55,6 +56,7 @@ GOOD: list[Any] = [
     FieldIn("note", "a", "state", ("open", None)),
     FieldNotIn("note", "a", "state", ()),
     Insert("note", "a", b"", {"state": "open"}),
+    Restore("note", "a", 3, b"", {"state": "open"}),
     Put("brief", "a", b"", expires_in=1),
     Replace("note", "a", 1, b"", {"rank": 1}),
     Patch("note", "a", {"state": None}, 1),
@@ -62,6 +64,7 @@ GOOD: list[Any] = [
     Take("note", "a"),
     Head("events", "a", 0),
     Append("events", "a", (ENTRY, Draft("made", b"", "once"))),
+    Start("events", "a", 1),
     Trim("events", "a", 0),
     Drop("events", "a"),
     Fence("jobs", "a", 1),
@@ -97,6 +100,7 @@ WRONG: dict[str, tuple[type[InvalidRequest], list[Any]]] = {
     "fence": (InvalidValue, VERSIONS),
     "seq": (InvalidValue, COUNTS),
     "through": (InvalidValue, COUNTS),
+    "floor": (InvalidValue, COUNTS),
     "ready_in": (InvalidValue, SECONDS),
     "expires_in": (InvalidValue, [bad for bad in SECONDS if bad is not None]),
     "body": (InvalidValue, BODIES),

@@ -17,12 +17,14 @@ FAILED, WRONG_USAGE, REFUSED = 1, 2, 3
 
 _REFUSED = (
     errors.AuthenticationFailed,
+    errors.DestinationInUse,
     errors.ExtendedCardNotConfiguredError,
     errors.MethodNotFoundError,
     errors.PushNotificationNotSupportedError,
     errors.SkillNotFoundError,
     errors.StateNotFound,
     errors.StorageMissing,
+    errors.StorageMoved,
     errors.SubjectExists,
     errors.SubjectInUse,
     errors.SubjectNotFound,

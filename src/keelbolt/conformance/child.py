@@ -15,9 +15,10 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
-from keelbolt.conformance.expect import broken
+from keelbolt.conformance.expect import broken, woken
 from keelbolt.conformance.families import FAMILIES
 from keelbolt.conformance.subject import Place
 from keelbolt.errors import CommitRefused, SchemaMismatch
@@ -156,10 +157,16 @@ async def tail(kernel: Kernel, *, after: int, count: int) -> None:
 
 
 async def watch(kernel: Kernel, *, topic: str, name: str) -> None:
-    """Wait for one hint of a queue or a stream; answer whether it came."""
+    """Wait until a hint of a queue or a stream comes after which the commit is visible; answer whether it came."""
     with kernel.watch(QueueTopic(name) if topic == "queue" else LogTopic(P, "log", name)) as waiting:
         say("ready")
-        say(await waiting.wait(CHILD_SECONDS / 2))
+        say(await woken(waiting, partial(_committed, kernel, topic, name), CHILD_SECONDS / 2))
+
+
+async def _committed(kernel: Kernel, topic: str, name: str) -> bool:
+    if topic == "queue":
+        return await kernel.work(P, name, topic) is not None
+    return (await kernel.log_state(P, "log", name)).head > 0
 
 
 async def enqueue(kernel: Kernel, *, keys: list[str]) -> None:

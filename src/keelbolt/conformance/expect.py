@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Generic, NoReturn, TypeVar
 from keelbolt.errors import CommitRefused, Reason
 from keelbolt.storage.commits import Operation
 from keelbolt.storage.contract import Kernel
+from keelbolt.storage.hints import Watch
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
@@ -126,3 +128,12 @@ async def eventually(condition: Callable[[], Awaitable[object]], message: str, *
         if asyncio.get_running_loop().time() > deadline:
             broken(f"{message} (waited {seconds} s)")
         await asyncio.sleep(0.02)
+
+
+async def woken(watch: Watch, seen: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+    """Whether a wake comes in time after which ``seen`` returns True. A watch may also be woken without a cause."""
+    deadline = time.monotonic() + seconds
+    while await watch.wait(max(0.0, deadline - time.monotonic())):
+        if await seen():
+            return True
+    return False

@@ -195,11 +195,8 @@ def test_section_13_4_a_flag_then_ours_then_the_plain_name(
 ) -> None:
     here = () if name == "EXTENSIONS_DIR" else ("--extensions-dir", "one")
     plain, ours, typed = values
-    for variable, value, arguments in (
-        (name, plain, ()),
-        (f"KEELBOLT_{name}", ours, ()),
-        (f"KEELBOLT_{name}", ours, (flag, typed)),
-    ):
+    prefixed = "KEELBOLT_DRAIN_SECONDS" if name == "SHUTDOWN_TIMEOUT" else f"KEELBOLT_{name}"
+    for variable, value, arguments in ((name, plain, ()), (prefixed, ours, ()), (prefixed, ours, (flag, typed))):
         monkeypatch.setenv(variable, value)
         with nothing_runs() as started:
             ran = keelbolt("serve", *here, *arguments)
@@ -262,7 +259,8 @@ def test_section_13_4_with_a_storage_the_ttl_is_how_long_ended_tasks_are_kept(
         assert keelbolt("serve", "--extensions-dir", "one", "--storage", "sqlite:///a.db").exit_code == 0
     server, _ = started.only()
     assert server.kept == "sqlite:///a.db"
-    assert set(dict(server._retention.ages()).values()) == {60.0}
+    [policy] = server._retention
+    assert set(dict(policy.ages()).values()) == {60.0}
     assert "is for tasks in memory" in caplog.text
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from keelbolt.conformance import child
 from keelbolt.conformance.child import Child, Job, start
-from keelbolt.conformance.expect import collect, equal, expect, following
+from keelbolt.conformance.expect import collect, equal, expect, following, woken
 from keelbolt.conformance.families import FAMILIES
 from keelbolt.conformance.law import place_law
 from keelbolt.conformance.subject import Place
@@ -140,15 +140,22 @@ async def a_watch_is_woken_by_another_process(place: Place) -> None:
             async with start(place, child.watch, topic=topic, name=name) as waiting:
                 await waiting.ready()
                 await asyncio.sleep(0.1)
-                await kernel.commit(P, Append("log", "s", (Draft("note", b""),)), Enqueue("runs", "a"))
+                await kernel.commit(P, Append("log", "s", (Draft("note", b""),)), Enqueue("runs", topic))
                 equal(await waiting.answer(), True, f"whether the watch of {topic} was woken")
         queue, stream = kernel.watch(QueueTopic("runs")), kernel.watch(LogTopic(P, "log", "done"))
+
+        async def enqueued() -> bool:
+            return await kernel.work(P, "runs", "x") is not None
+
+        async def done() -> bool:
+            return (await kernel.log_state(P, "log", "done")).head > 0
+
         with queue, stream:
             async with together(place, child.enqueue, {"keys": ["x"]}) as children:
-                equal(await queue.wait(20.0), True, "whether the queue's watch was woken")
+                equal(await woken(queue, enqueued, 20.0), True, "whether the queue's watch was woken")
                 await children[0].answer()
             async with together(place, child.claim, {"worker": "w", "limit": 9}) as children:
-                equal(await stream.wait(20.0), True, "whether the stream's watch was woken")
+                equal(await woken(stream, done, 20.0), True, "whether the stream's watch was woken")
                 await children[0].answer()
 
 
