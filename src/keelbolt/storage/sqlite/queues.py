@@ -123,8 +123,9 @@ def retire(turn: Turn, worker: str) -> int:
 def wipe(turn: Turn, partition: str, family: Wiped, limit: int) -> int:
     """Remove the first records of a collection in this partition, with everything that `Wiped` names."""
     book, connection = turn.book, turn.connection
-    query = "first_records" if family.blobs is None else "first_records_with_bodies"
-    rows = connection.execute(SQL[query], (partition, family.collection, limit)).fetchall()
+    bodies = family.blobs is not None
+    query = SQL["first_records_with_bodies" if bodies else "first_records"]
+    rows = connection.execute(query, (partition, family.collection, limit)).fetchall()
     place = book.catalog.shapes[family.collection]
     changes = IndexChanges[int]()
     operations: list[Operation] = []
