@@ -53,7 +53,7 @@ class Outage:
 
 
 class Lease:
-    """``name`` identifies the worker in claims. ``lost`` is called when others may take over: it stops all work.
+    """``name`` identifies the worker in claims. ``lost`` is called when others may take over; it must stop the work.
 
     Afterwards the lease continues under a new name.
     """
@@ -121,7 +121,7 @@ class Lease:
 
 
 async def give_back(claim: Claim, *, every: float, unless: Callable[[], bool] = lambda: False) -> None:
-    """Release a claim once the store responds again; until then the heartbeat would keep it without use."""
+    """Release a claim, with retries while the store is away; otherwise the heartbeat would keep it without use."""
     while not unless():
         await asyncio.sleep(every)
         try:

@@ -61,7 +61,7 @@ class Book:
     def forget(self) -> None:
         """Discard all loaded state after a rollback, including the catalog.
 
-        Its version was never committed, so another process may use the same version for another catalog.
+        The catalog's version may not be committed; another process may then use it for a different catalog.
         """
         self._forget_keys()
         self.catalog = Catalog()

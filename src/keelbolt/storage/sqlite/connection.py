@@ -22,7 +22,7 @@ from keelbolt.storage.private_files import ensure_private
 SQL = queries_of("keelbolt.storage.sqlite")
 
 BUSY_SECONDS = 10.0
-WAL_PAGES = 1000  # pages of 4 KiB after which the writer runs a checkpoint, after it answered the commits
+WAL_PAGES = 1000  # pages of 4 KiB after which the writer runs a checkpoint, outside of the commits
 WAL_BYTES = 8 * 1024 * 1024  # size to which the log is truncated after a checkpoint
 
 
@@ -33,7 +33,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """The part of a connection that the engine uses. Tests substitute file systems that fail on command."""
+    """The part of a connection that the engine uses. Tests substitute ones whose file system fails on command."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Cursor: ...
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Cursor: ...

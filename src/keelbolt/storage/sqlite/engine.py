@@ -45,7 +45,7 @@ from keelbolt.storage.work import Claim, WorkItem, WorkState
 
 logger = logging.getLogger("keelbolt.storage")
 
-EXIT_SECONDS = 60.0  # limit for writing queued commits at exit; the rest is lost
+EXIT_SECONDS = 60.0  # as long as a supervisor usually waits; commits not written by then are lost
 
 _writers: weakref.WeakSet[Writer] = weakref.WeakSet()
 
@@ -198,7 +198,7 @@ class SQLiteKernel(Front):
         await asyncio.to_thread(self._readers.close)
         _writers.discard(self._writer)
         self._datagrams.close(asyncio.get_running_loop())
-        if not ended:  # closing now could let the waiting thread use a reused file descriptor
+        if not ended:  # a closed descriptor could be another file when the waiting thread wakes
             logger.warning("closed while another process keeps the write lock: it may have been stopped")
             return
         # The last connection to a file runs a checkpoint when it closes; SQLite blocks all others meanwhile.

@@ -157,7 +157,7 @@ def blob_chunks(connection: Connection, *, after: int) -> tuple[list[Problem], i
 
 
 def references(connection: Connection) -> list[Problem]:
-    """Return the violated references between tables."""
+    """Return a problem for each broken reference between tables."""
     queries = (
         SQL["check_partitions"],
         SQL["check_holders"],
@@ -175,7 +175,7 @@ def work(connection: Connection) -> list[Problem]:
 
 
 def index_totals(connection: Connection, *, shape: Shape, base: int) -> list[Problem]:
-    """Return the indexes that do not have an entry for every record of the collection."""
+    """Return a problem for each index whose number of entries is not the number of records."""
     (count,) = connection.execute("SELECT count(*) FROM record WHERE collection = ?", (shape.name,)).fetchone()
     problems = []
     for number, index in enumerate(shape.indexes):
@@ -189,7 +189,7 @@ def index_totals(connection: Connection, *, shape: Shape, base: int) -> list[Pro
 
 
 def counter_totals(connection: Connection, *, shape: Shape, base: int) -> list[Problem]:
-    """Return the counters whose totals differ from the records."""
+    """Return a problem for each counter whose totals differ from the records."""
     if not shape.counters:
         return []
     counted: list[Counter[bytes]] = [Counter() for _ in shape.counters]
@@ -210,7 +210,7 @@ def counter_totals(connection: Connection, *, shape: Shape, base: int) -> list[P
 
 
 def misplaced(connection: Connection, *, shape: Shape, base: int, after: int) -> tuple[list[Problem], int | None]:
-    """Return the records of one page whose index entries do not match their fields, and where to continue."""
+    """Return a problem for each record of a page with a wrong index entry, and where to continue."""
     rows = connection.execute(
         f"SELECT id, {_HEAD} FROM record WHERE collection = ? AND id > ? ORDER BY id LIMIT ?",
         (shape.name, after, PAGE_ROWS),

@@ -125,7 +125,7 @@ class WriteLock:
             os.pwrite(self._door, _WRITING, 0)
 
     def release(self, *, sound: bool = True) -> None:
-        """Release the lock. ``sound`` is False if a write failed before its end was known."""
+        """Release the lock. ``sound`` is False if a commit failed midway."""
         if sound:
             with contextlib.suppress(OSError):
                 os.pwrite(self._door, _IDLE, 0)

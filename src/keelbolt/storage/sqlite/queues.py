@@ -36,7 +36,7 @@ def renew(turn: Turn, worker: str, lease_seconds: float) -> None:
 def claim(
     turn: Turn, served: Served, queue: str, worker: str, limit: int, lease_seconds: float
 ) -> tuple[list[tuple[Key, WorkRow]], Dead]:
-    """Claim expired leases first, so that a backlog never starves an orphan; then fairness keys and partitions in turn.
+    """Claim orphans first, so that a backlog never starves them; then fairness keys in turn, and their partitions.
 
     Also return the dead workers whose leases this ended; the caller removes their lock files after the commit.
     """

@@ -116,7 +116,7 @@ class Writer:
         self._rows_due = WAL_PAGES
         self._locked = False  # whether this thread holds the lock
         self._untidy = True  # the file may have free pages
-        self._cut = False  # pages were freed since the last checkpoint
+        self._cut = False  # free pages were removed since the last checkpoint
         self._mutex = threading.Lock()
         self._waiting: tuple[float, list[Commit | Job]] | None = None  # start of the wait for the lock, and batch
         self.full = False
@@ -247,7 +247,7 @@ class Writer:
             logger.critical("the storage is broken: %s", translated)
 
     def _tidy(self) -> None:
-        """Free some pages at the end of the file. A checkpoint at the end makes the file smaller."""
+        """Remove some free pages from the file. After the last ones, a checkpoint makes the file smaller."""
         connection = self._book.connection
         try:
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
