@@ -1,4 +1,4 @@
-"""The results of calls that do their work when they are called; callers may await the result, or leave it."""
+"""Results of calls that do their work when they are called. Awaiting the result is optional."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Done(Coroutine[Any, Any, None]):
-    """The result of a call that is done: awaiting it does not suspend."""
+    """The result of a finished call: awaiting it does not suspend."""
 
     __slots__ = ()
 
@@ -28,11 +28,11 @@ class Done(Coroutine[Any, Any, None]):
         pass
 
     def __await__(self) -> Generator[Any, Any, None]:
-        return iter(())  # type: ignore[return-value]  # an empty iterator is the cheapest thing to await
+        return iter(())  # type: ignore[return-value]  # an empty iterator is the cheapest awaitable
 
 
 class Started(Coroutine[Any, Any, Any]):
-    """The result of a call whose rest is waited for when it is awaited."""
+    """The result of a call whose remaining work runs when it is awaited."""
 
     __slots__ = ("_finish", "_running")
 

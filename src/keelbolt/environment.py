@@ -1,4 +1,4 @@
-"""The names of all ``KEELBOLT_*`` variables, and the check that finds a misspelled one at start."""
+"""The names of all ``KEELBOLT_*`` variables, and the check that finds misspelled ones at start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keelbolt.errors import InvalidValue
 PREFIX = "KEELBOLT_"
 TRUE = ("1", "true", "yes", "on")
 FALSE = ("0", "false", "no", "off", "")
-ALIKE = 0.8  # how much a name must resemble a known one to be taken for a misspelling of it
+ALIKE = 0.8  # minimum similarity to a known name to count as a misspelling
 
 KNOWN = frozenset(
     """
@@ -43,7 +43,7 @@ def check_names(environment: Mapping[str, str]) -> None:
 
 
 def read_flag(name: str, text: str) -> bool:
-    """Return what a variable of yes or no says. Raises InvalidValue."""
+    """Return the value of a boolean variable. Raise InvalidValue if it is neither true nor false."""
     if text.lower() in TRUE + FALSE:
         return text.lower() in TRUE
     raise InvalidValue(f"{name} must be true or false, not {text!r}")

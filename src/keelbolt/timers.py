@@ -1,8 +1,8 @@
-"""Timers that are nearly always cancelled: many of one length share one timer of the event loop.
+"""Timers that are nearly always cancelled: timers of the same length share one timer of the event loop.
 
 A request sets a few time limits and reaches none of them. `loop.call_later` pushes each onto the loop's heap and leaves
-it there after its cancel; here a timer costs a dict entry. In return a timer may ring late, by up to a 32nd of its
-length: those that are due about the same time ring together, so that thousands of heartbeats wake the loop seldom.
+it there after its cancel; here a timer costs a dict entry. In return, a timer may fire late, by up to 1/32 of its
+length: timers that are due at about the same time fire together, so that thousands of heartbeats rarely wake the loop.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Callable
 from types import TracebackType
 
-LATE = 1 / 32  # of the length: how late a timer may ring
+LATE = 1 / 32  # maximum delay, as a share of the length
 
-_queues: dict[float, _Queue] = {}  # by length, of the loop that used it last
+_queues: dict[float, _Queue] = {}  # by length; each belongs to the loop that used it last
 
 
 class Timer:
-    """One call that is due; `cancel` withdraws it."""
+    """A scheduled call; `cancel` removes it."""
 
     __slots__ = ("at", "call", "queue")
 
@@ -52,16 +52,16 @@ class _Queue:
                 break
             due.append(timer)
         for timer in due:
-            if timer in self.timers:  # else an earlier one has cancelled it
+            if timer in self.timers:  # otherwise an earlier call has cancelled it
                 del self.timers[timer]
                 timer.call()
 
 
 def call_later(seconds: float, call: Callable[[], object]) -> Timer:
-    """Call ``call`` after so many seconds, in the running loop."""
+    """Call ``call`` after this many seconds, in the running loop."""
     loop = asyncio.get_running_loop()
     queue = _queues.get(seconds)
-    if queue is None or queue.loop is not loop:  # timers of another loop's queue are kept by that loop
+    if queue is None or queue.loop is not loop:  # the timers of another loop's queue are kept by that loop
         queue = _queues[seconds] = _Queue(loop, seconds)
     at = loop.time() + seconds
     timer = Timer(queue, at, call)
@@ -73,7 +73,7 @@ def call_later(seconds: float, call: Callable[[], object]) -> Timer:
 
 
 class within:  # noqa: N801 - used like asyncio.timeout
-    """A block that raises TimeoutError when it takes longer than so many seconds, as `asyncio.timeout` does."""
+    """A block that raises TimeoutError if it takes longer than ``seconds``, as `asyncio.timeout` does."""
 
     __slots__ = ("_before", "_expired", "_seconds", "_task", "_timer")
 

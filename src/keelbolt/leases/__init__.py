@@ -18,7 +18,7 @@ from keelbolt.storage import Claim, new_id
 
 logger = logging.getLogger("keelbolt.leases")
 
-RETIRE_SECONDS = 2.0  # a store that does not answer must not keep a process from stopping
+RETIRE_SECONDS = 2.0  # a store that does not respond must not keep a process from stopping
 
 
 class Heartbeats(Protocol):
@@ -30,10 +30,10 @@ class Heartbeats(Protocol):
 
 
 class Outage:
-    """Logs the first of several failures of one kind of call in a row, and the success that ends them."""
+    """Logs the first of several consecutive failures of one kind of call, and the success that ends them."""
 
     def __init__(self, what: str, logger: logging.Logger) -> None:
-        """``what`` does not work during an outage."""
+        """``what`` describes the failure in log lines."""
         self._what = what
         self._logger = logger
         self._since: float | None = None
@@ -53,7 +53,10 @@ class Outage:
 
 
 class Lease:
-    """``name`` is what claims are made with. ``lost`` is called when others may take over: stop, then go on anew."""
+    """``name`` identifies the worker in claims. ``lost`` is called when others may take over; it must stop the work.
+
+    Afterwards the lease continues under a new name.
+    """
 
     def __init__(self, kernel: Heartbeats, *, seconds: float, heartbeat: float, lost: Callable[[], None]) -> None:
         self._kernel = kernel
@@ -61,17 +64,17 @@ class Lease:
         self._heartbeat = heartbeat
         self._lost = lost
         self._outage = Outage("the lease can't be renewed", logger)
-        self._renewed = 0.0  # when the last heartbeat that succeeded was sent
+        self._renewed = 0.0  # when the last successful heartbeat was sent
         self._beating: asyncio.Task[None] | None = None
         self.name = incarnation()
 
     async def start(self) -> None:
-        """Take the lease, and keep it."""
+        """Take the lease and start the heartbeats."""
         await self._renew()
         self._beating = asyncio.create_task(self._beat(), name="heartbeats")
 
     async def stop(self) -> None:
-        """Give it up: whatever is still held is free for others at once."""
+        """End the lease. Items that are still held become free for others at once."""
         if self._beating is not None:
             await cancelled(self._beating)
             self._beating = None
@@ -80,7 +83,7 @@ class Lease:
                     await self._kernel.retire(self.name)
 
     def abandon(self) -> None:
-        """Renew the lease no more, and leave it to its end."""
+        """Stop renewing the lease and let it expire."""
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None
@@ -94,7 +97,7 @@ class Lease:
             try:
                 async with asyncio.timeout(max(0.1, self._left())):
                     await self._renew()
-            except Exception as error:  # noqa: BLE001 - without a heartbeat nobody would notice that the lease ends
+            except Exception as error:  # noqa: BLE001 - without heartbeats, the end of the lease would go unnoticed
                 self._outage.failed(error)
                 await asyncio.sleep(min(0.2, self._heartbeat))
             if self._left() <= 0 and loop.time() > self._renewed:
@@ -107,7 +110,7 @@ class Lease:
         self._outage.ended()
 
     def _left(self) -> float:
-        """How long this process may still believe in its lease."""
+        """Return the seconds for which this process may rely on its lease, after a safety margin."""
         margin = min(2.0, self._seconds / 5)
         return self._renewed + self._seconds - margin - asyncio.get_running_loop().time()
 
@@ -118,7 +121,7 @@ class Lease:
 
 
 async def give_back(claim: Claim, *, every: float, unless: Callable[[], bool] = lambda: False) -> None:
-    """Give a claim back once the store answers again; until then the heartbeat would keep it for nobody."""
+    """Release a claim, with retries while the store is away; otherwise the heartbeat would keep it without use."""
     while not unless():
         await asyncio.sleep(every)
         try:
@@ -131,12 +134,12 @@ async def give_back(claim: Claim, *, every: float, unless: Callable[[], bool] = 
 
 
 def incarnation() -> str:
-    """A new name for a worker incarnation: it tells people the host and the process."""
+    """Return a new name for a worker incarnation; it contains the host and the process id."""
     return f"{socket.gethostname()[:60]}:{os.getpid()}:{new_id()}"
 
 
 async def cancelled(task: asyncio.Task[None]) -> None:
-    """Cancel a task, and wait until it is gone."""
+    """Cancel a task and wait until it has ended."""
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

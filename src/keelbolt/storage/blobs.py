@@ -1,8 +1,8 @@
-"""Blobs: content-addressed bytes in chunks. A blob is *staged* when written, *committed* while somebody holds it.
+"""Blobs: content-addressed bytes in chunks. A blob is *staged* when written and *committed* while it has a holder.
 
     staged ──Attach──▶ committed ──last Detach──▶ staged ──grace over──▶ reaped
 
-Writing and reading go chunk by chunk, so that memory stays flat whatever the size.
+Blobs are written and read chunk by chunk, so memory use does not depend on their size.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ BlobSource = bytes | bytearray | memoryview | str | PathLike[str] | BinaryIO | A
 
 
 class Blob(Struct, frozen=True, gc=False):
-    """The name of some bytes: their SHA-256 in hexadecimal, and how many they are."""
+    """A reference to a blob: its SHA-256 in hexadecimal, and its size in bytes."""
 
     digest: str
     size: int
 
 
 class Attach(Struct, frozen=True, gc=False):
-    """Hold the blob under this name; it stays until its last holder lets go. Refused when there is no such blob."""
+    """Add a holder; the blob stays stored until its last holder detaches. Refused if there is no such blob."""
 
     digest: str
     holder: str
 
 
 class Detach(Struct, frozen=True, gc=False):
-    """Let go of the blob; no error when this holder did not hold it. After the last one it stays for STAGED_SECONDS."""
+    """Remove a holder, if it holds the blob. After the last detach the blob stays for STAGED_SECONDS."""
 
     digest: str
     holder: str
 
 
 class BlobReader(ABC):
-    """Reads one blob. Every chunk is checked against its own hash, a whole read against the digest as well."""
+    """Reads one blob. Every chunk is checked against its own hash; a whole read is also checked against the digest."""
 
     def __init__(self, blob: Blob) -> None:
         self.blob = blob
@@ -56,10 +56,10 @@ class BlobReader(ABC):
 
     @abstractmethod
     async def chunk(self, number: int) -> bytes:
-        """The chunk with this number, from 0, checked; raises StorageCorrupt or BlobNotFound."""
+        """Return the chunk with this number, from 0. Raise StorageCorrupt if its hash differs, or BlobNotFound."""
 
     async def chunks(self, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """The bytes from ``start`` (included) to ``end`` (not included), a chunk at a time."""
+        """Yield the bytes from ``start`` (included) to ``end`` (excluded), one chunk at a time."""
         end = self.size if end is None else min(end, self.size)
         start = max(start, 0)
         while start < end:
@@ -71,19 +71,19 @@ class BlobReader(ABC):
             start += len(data)
 
     async def read(self) -> bytes:
-        """The whole blob, checked against its digest."""
+        """Return the whole blob. Raise StorageCorrupt if it does not match its digest."""
         data = b"".join([data async for data in self.chunks()])
         if hashlib.sha256(data).hexdigest() != self.blob.digest:
             raise StorageCorrupt
         return data
 
     async def range(self, start: int, end: int) -> bytes:
-        """The bytes from ``start`` (included) to ``end`` (not included); shorter where the blob ends."""
+        """Return the bytes from ``start`` (included) to ``end`` (excluded), or fewer if the blob ends earlier."""
         return b"".join([data async for data in self.chunks(start, end)])
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The lines, without their line feeds; a last line that has none is a line too."""
-        held: list[bytes] = []  # the line that goes on, in pieces: joined once, however long it is
+        """Yield the lines without their line feeds, including a last line that has none."""
+        held: list[bytes] = []  # pieces of the unfinished line, joined once so that long lines stay cheap
         async for data in self.chunks():
             first, *more = data.split(b"\n")
             held.append(first)

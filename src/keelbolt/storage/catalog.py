@@ -1,4 +1,4 @@
-"""What is declared in a database. It holds for all processes: one that declared otherwise follows it."""
+"""The collections declared in a database. All processes use the stored declaration, even if they declared another."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from keelbolt.errors import SchemaMismatch
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.records import Fields
 
-Name = TypeVar("Name", int, str)  # what an engine's index entries point at: the id or the name of a record
+Name = TypeVar("Name", int, str)  # type of the record reference in an engine's index entries: its id or name
 
-SLOTS = 8  # numbers kept for the indexes, and for the counters, of each collection
+SLOTS = 8  # numbers reserved for the indexes, and for the counters, of each collection
 REBUILD_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The declared collections, and the number of the first index and counter of each."""
+    """The declared collections, each with the number of its first index and counter."""
 
     version: int = -1
     shapes: dict[str, tuple[Shape, int]] = field(default_factory=dict)
 
     def index(self, shape: Shape, number: int) -> int:
-        """The number in the database of an index that this process declared."""
+        """Return the number in the database of an index that this process declared."""
         wanted = shape.indexes[number]
         stored, base = self.shapes[shape.name]
         for place, index in enumerate(stored.indexes):
@@ -48,12 +48,12 @@ class Catalog:
 
 
 Encoded = tuple[Shape, list[bytes], list[bytes]]
-"""The entries and groups of one record, in the order of the indexes and counters of this shape."""
+"""The index entries and counter groups of one record, in the order of the shape's indexes and counters."""
 
 
 @dataclass(slots=True)
 class IndexChanges(Generic[Name]):
-    """The index entries and counters that change with some records.
+    """Changes of index entries and counters that result from record writes.
 
     ``entries`` and ``groups`` encode them for the engine, in the order of the shape's indexes and counters.
     """
@@ -67,9 +67,10 @@ class IndexChanges(Generic[Name]):
     def remove(
         self, place: tuple[Shape, int], partition: str, key: str, fields: Fields, known: Encoded | None = None
     ) -> None:
-        """The record is gone, or has other fields now. ``place`` is its collection's in the catalog.
+        """Remove the entries of a record that was deleted or whose fields changed.
 
-        ``known`` is what `add` returned for these fields; it holds as long as the collection is not declared anew.
+        ``place`` is the catalog's value for the record's collection. ``known`` is the value that `add` returned for
+        these fields; it is ignored after the collection was declared again.
         """
         shape, base = place
         if known is None or known[0] is not shape:
@@ -80,7 +81,7 @@ class IndexChanges(Generic[Name]):
             self.totals[counter] -= 1
 
     def add(self, place: tuple[Shape, int], name: Name, partition: str, key: str, fields: Fields) -> Encoded:
-        """The record is new, or has these fields now. Returns its entries and groups."""
+        """Add the entries of a record that is new or whose fields changed. Return its entries and groups."""
         shape, base = place
         entries, groups = self.entries(shape, partition, key, fields), self.groups(shape, partition, fields)
         self.added += [(number, entry, name) for number, entry in enumerate(entries, base)]
@@ -89,5 +90,5 @@ class IndexChanges(Generic[Name]):
         return shape, entries, groups
 
     def counted(self) -> list[tuple[int, bytes, int]]:
-        """The counters that change, each with its group and by how much, in their order."""
+        """Return (counter, group, change) for each changed counter, sorted."""
         return sorted((number, group, total) for (number, group), total in self.totals.items() if total)

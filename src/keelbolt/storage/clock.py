@@ -1,4 +1,4 @@
-"""Time, passed in, so that tests own it."""
+"""Clocks. They are passed in, so that tests can control time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 class Clock:
     """The clocks of this machine.
 
-    ``wall`` is for people and may jump. ``steady`` never jumps, goes on while the machine sleeps and is the same for
-    all its processes, but starts anew at every boot; ``boot`` names the boot it belongs to.
+    ``wall`` is for display and may jump. ``steady`` never jumps, continues while the machine sleeps and is the same for
+    all processes, but starts again at every boot; ``boot`` identifies that boot.
     """
 
     def wall(self) -> int:
-        """Microseconds since 1970."""
+        """Return microseconds since 1970."""
         return time.time_ns() // 1000
 
     def steady(self) -> int:
-        """Microseconds since some moment of this boot."""
+        """Return microseconds since a fixed moment of this boot."""
         return time.clock_gettime_ns(_STEADY) // 1000
 
     def boot(self) -> str:

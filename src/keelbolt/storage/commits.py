@@ -1,4 +1,4 @@
-"""What a commit is made of, and what it answers."""
+"""The operations of a commit, and its receipt."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ WorkWrite = Enqueue | Complete | Release | Retry | Bury | Remove
 BlobWrite = Attach | Detach
 Operation = Check | RecordWrite | LogWrite | WorkWrite | BlobWrite
 
-RELIEF_BYTES = 4096  # what a commit may add to a full store, if it gives something back
+RELIEF_BYTES = 4096  # bytes that a commit may add to a full store if it also frees space
 _RELIEF = frozenset((Delete, Take, Trim, Drop, Complete, Release, Retry, Bury, Remove, Detach))
 
 Outcome = int | tuple[int, ...] | Record | None
 
 
 class Receipt(Struct, frozen=True, gc=False):
-    """What a commit did. A key is written at most once in a commit, so its name finds its outcome."""
+    """The result of a commit. A key is written at most once in a commit, so the key identifies its outcome."""
 
     operations: tuple[Operation, ...]
     outcomes: tuple[Outcome, ...]
 
     def version(self, collection: str, key: str) -> int:
-        """The version that this commit gave the record (0: it was deleted)."""
+        """Return the version that this commit gave the record (0: it was deleted)."""
         outcome = self._of((Insert, Restore, Put, Replace, Patch, Delete), collection, key)
         assert isinstance(outcome, int)
         return outcome
 
     def taken(self, collection: str, key: str) -> Record:
-        """The record that this commit took."""
+        """Return the record that this commit took."""
         outcome = self._of((Take,), collection, key)
         assert isinstance(outcome, Record)
         return outcome
 
     def seqs(self, log: str, stream: str) -> tuple[int, ...]:
-        """The seq of each appended entry, in order; of a repeated entry the first one's."""
+        """Return the seq of each appended entry, in order; for a duplicate, the seq of the first entry."""
         for operation, outcome in zip(self.operations, self.outcomes, strict=True):
             if type(operation) is Append and operation.stream == stream and operation.log == log:
                 assert isinstance(outcome, tuple)
@@ -64,7 +64,7 @@ class Receipt(Struct, frozen=True, gc=False):
         raise KeyError(f"this commit has no Append of {log}/{stream}")
 
     def fence(self, queue: str, key: str) -> int:
-        """The fence under which this commit's Enqueue claimed the item for its worker (0: it claimed nothing)."""
+        """Return the fence with which this commit's Enqueue claimed the item for its worker (0: not claimed)."""
         for operation, outcome in zip(self.operations, self.outcomes, strict=True):
             if type(operation) is Enqueue and operation.key == key and operation.queue == queue:
                 assert isinstance(outcome, int)
@@ -72,7 +72,7 @@ class Receipt(Struct, frozen=True, gc=False):
         raise KeyError(f"this commit has no Enqueue of {queue}/{key}")
 
     def dead(self, queue: str, key: str) -> bool:
-        """Whether this commit's Retry was the last one, so that the item is dead now."""
+        """Return whether this commit's Retry was the last attempt, so that the item is now dead."""
         return self._of((Retry,), queue, key) == 1
 
     def _of(self, kinds: tuple[type[Operation], ...], family: str, name: str) -> Outcome:
@@ -83,7 +83,7 @@ class Receipt(Struct, frozen=True, gc=False):
 
 
 def address(operation: Operation) -> tuple[str, str]:
-    """(collection, key), (log, stream) or (queue, key) of an operation; (digest, holder) of a blob's."""
+    """Return (collection, key), (log, stream) or (queue, key) of an operation; for a blob (digest, holder)."""
     match operation:
         case Append() | Start() | Trim() | Drop() | Head():
             return operation.log, operation.stream
@@ -96,7 +96,7 @@ def address(operation: Operation) -> tuple[str, str]:
 
 
 def relieves(operations: tuple[Operation, ...]) -> bool:
-    """Whether a commit passes while the store is full: it gives something back, and adds next to nothing."""
+    """Return whether a commit is allowed while the store is full: it frees space and adds at most RELIEF_BYTES."""
     if not any(type(operation) in _RELIEF for operation in operations):
         return False
     added = 0

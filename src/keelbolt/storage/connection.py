@@ -1,8 +1,9 @@
-"""A kernel for callers in any thread and any event loop: what the adapters of other frameworks use.
+"""A kernel for callers in any thread and any event loop, used by the adapters of other frameworks.
 
-Frameworks create their stores in synchronous code, call them from several event loops and from threads. A kernel
-belongs to one loop. So a connection by URL runs its kernel in a thread with a loop of its own, which all connections of
-this process to the same URL share; it opens at the first call. A connection to an open kernel uses that kernel's loop.
+Frameworks create their stores in synchronous code and call them from several event loops and threads. A kernel belongs
+to one loop. So a connection by URL runs its kernel in a thread with its own event loop, which all connections of this
+process to the same URL share; the kernel opens at the first call. A connection to an open kernel uses that kernel's
+loop.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ logger = logging.getLogger("keelbolt.storage")
 
 
 class Connection:
-    """Calls functions with a kernel, in the loop of that kernel. ``families`` are declared before the first call."""
+    """Calls functions with a kernel, in that kernel's loop. ``families`` are declared before the first call."""
 
     def __init__(self, storage: str | Kernel | Connection, families: Sequence[Collection]) -> None:
-        """``storage`` is a URL, an open kernel, or another connection, whose kernel is used too."""
+        """``storage`` is a URL, an open kernel, or another connection whose kernel is shared."""
         self._families = tuple(families)
         self._closed = False
         self._shared: _Thread | _Loop
@@ -49,14 +50,14 @@ class Connection:
             self._shared = _Loop(storage) if isinstance(storage, Kernel) else _Thread.of(storage)
 
     async def call(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
-        """Return what the function returns when it is called with the kernel."""
+        """Call the function with the kernel and return its result."""
         loop = self._loop()
         if loop is asyncio.get_running_loop():
             return await self._call(function)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._call(function), loop))
 
     def call_sync(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
-        """`call`, for synchronous callers. Raises InvalidRequest in the kernel's own loop, which it would block."""
+        """`call`, for synchronous callers. Raise InvalidRequest in the kernel's loop, which it would block."""
         loop = self._loop()
         with contextlib.suppress(RuntimeError):  # no loop runs in this thread
             if asyncio.get_running_loop() is loop:
@@ -90,7 +91,7 @@ class Connection:
 
 
 class Connected:
-    """An object with a connection of its own: closed by ``with``, ``async with``, `close` or `aclose`."""
+    """An object that owns a connection. Close it with ``with``, ``async with``, `close` or `aclose`."""
 
     _connection: Connection
 
@@ -118,7 +119,7 @@ class Connected:
 
 
 class AsyncConnected:
-    """An object with a connection of its own, for asynchronous callers alone."""
+    """An object that owns a connection, for asynchronous callers only."""
 
     _connection: Connection
 
@@ -158,17 +159,17 @@ class _Loop:
         return self._kernel
 
     async def drop(self) -> None:
-        """The owner of the kernel opens another one."""
+        """Do nothing: the kernel's owner opens another one."""
 
     def retain(self) -> None:
-        """The owner of the kernel closes it."""
+        """Do nothing: the kernel's owner closes it."""
 
     def release(self) -> None:
-        """The owner of the kernel closes it."""
+        """Do nothing: the kernel's owner closes it."""
 
 
 class _Thread:
-    """A thread with an event loop, in which the kernel of one URL is open."""
+    """A thread with an event loop in which the kernel of one URL is open."""
 
     def __init__(self, url: str, key: str | None) -> None:
         self._url = url
@@ -187,8 +188,8 @@ class _Thread:
 
     @classmethod
     def of(cls, url: str) -> _Thread:
-        """The thread of this URL, for one more connection. Each connection to ``memory:`` gets its own."""
-        open_storage(url)  # raises if the URL is wrong: where it was written, and not at the first call
+        """Return the thread of this URL and count one more connection. Each connection to ``memory:`` gets its own."""
+        open_storage(url)  # raises here if the URL is wrong, instead of at the first call
         key = None if url.partition(":")[0] == "memory" else url
         with _lock:
             found = _threads.get(key) if key is not None else None
@@ -199,7 +200,7 @@ class _Thread:
             return found
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        if self._pid != os.getpid():  # a child process after fork(): the thread is the parent's
+        if self._pid != os.getpid():  # in a child process after fork(), the thread belongs to the parent
             _left_to_the_parent.append((self._running, self._thread, self._kernel))
             self._reset()
         running = self._running
@@ -230,7 +231,7 @@ class _Thread:
             return self._kernel
 
     async def drop(self) -> None:
-        """Close a kernel that can't be used any more; the next call opens another one."""
+        """Close a kernel that can no longer be used; the next call opens another one."""
         kernel, self._kernel = self._kernel, None
         if kernel is not None:
             with contextlib.suppress(Exception):
@@ -276,11 +277,11 @@ def _names(families: Sequence[Collection]) -> list[str]:
 
 _threads: dict[str, _Thread] = {}
 _lock = threading.Lock()
-_left_to_the_parent: list[object] = []  # destroying its connections in a child would disturb the parent
+_left_to_the_parent: list[object] = []  # kept alive: destroying these connections in a child would disturb the parent
 
 
 def _forked() -> None:
-    global _lock  # noqa: PLW0603  (its holder may be a thread that the child does not have)
+    global _lock  # noqa: PLW0603  (its holder may be a thread that does not exist in the child)
     _lock = threading.Lock()
 
 
@@ -291,9 +292,9 @@ def _close_at_exit() -> None:
     for thread in list(_threads.values()):
         try:
             thread.stop(EXIT_SECONDS)
-        except Exception as error:  # noqa: BLE001  (whatever a driver raises: the program ends all the same)
+        except Exception as error:  # noqa: BLE001  (a driver may raise any error; the program ends regardless)
             logger.warning("the program ends before its storage was closed: %s", error)
 
 
-# Before the executors of the interpreter refuse new work, since closing an engine needs them.
+# Run before the interpreter's executors refuse new work, since closing an engine needs them.
 getattr(threading, "_register_atexit", atexit.register)(_close_at_exit)

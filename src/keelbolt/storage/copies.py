@@ -48,14 +48,14 @@ async def copy_storage(
     restart: bool = False,
     tell: Tell = say_nothing,
 ) -> Copied:
-    """Move everything, with its versions, seqs and fences, compare both sides, and mark the source as moved.
+    """Copy everything, with versions, seqs and fences, compare both sides, and mark the source as moved.
 
-    Writing to the source is refused meanwhile (StoragePaused) and afterwards (StorageMoved). With ``keep_source`` it
-    takes writes again afterwards; SQLite, PostgreSQL and memory then take them during the copy too, which shows the
-    moment at which it began.
+    Writes to the source are refused during the copy (StoragePaused) and afterwards (StorageMoved). With ``keep_source``
+    the source accepts writes again afterwards; SQLite, PostgreSQL and memory then accept them during the copy too, and
+    the copy shows the moment at which it began.
 
-    Called again after an interruption, it goes on. ``restart`` clears what an unfinished copy has left in the
-    destination.
+    A call after an interruption continues the copy. ``restart`` first clears the leftovers of an unfinished copy from
+    the destination.
     """
     started = time.monotonic()
     one, other = _transfer_of(source), _transfer_of(destination)
@@ -70,9 +70,9 @@ async def backup_storage(
 ) -> Copied:
     """Write the store, as it is at one moment, into a new file.
 
-    A SQLite store becomes a SQLite file, unless ``portable`` is set; every other one a portable file, which can be
-    restored into any engine. Redis and Valkey have no snapshots, so they refuse writing meanwhile (StoragePaused);
-    the other engines take writes.
+    A SQLite store becomes a SQLite file unless ``portable`` is set; any other store becomes a portable file, which can
+    be restored into any engine. Redis and Valkey have no snapshots, so they refuse writes meanwhile (StoragePaused);
+    the other engines accept writes.
     """
     started = time.monotonic()
     transfer = _transfer_of(kernel)
@@ -83,7 +83,7 @@ async def backup_storage(
         with new_file(Path(file)) as partial:
             await transfer.native_backup(partial, _pages(tell))
             async with _reading(partial) as reading:
-                digests = await digests_of(reading, tell=tell)  # every checksum in it is looked at
+                digests = await digests_of(reading, tell=tell)  # verifies every checksum in the copy
         copied = Copied(new_id(), _rows(digests), digests.counts(), resumed=False)
     return replace(copied, seconds=time.monotonic() - started)
 
@@ -91,7 +91,7 @@ async def backup_storage(
 async def restore_storage(
     file: str | Path, destination: str, *, restart: bool = False, tell: Tell = say_nothing
 ) -> Copied:
-    """Fill the empty storage at this URL from a backup of any kind, all of which is checked first."""
+    """Fill the empty storage at this URL from a backup of any kind. The whole backup is checked first."""
     started = time.monotonic()
     place = Path(file)
     kernel = open_storage(destination)
@@ -108,7 +108,7 @@ async def restore_storage(
 
 
 async def _restore_file(place: Path, kernel: Kernel, *, restart: bool, tell: Tell) -> Copied:
-    """A SQLite file into SQLite as it is, and into another engine row by row."""
+    """Restore a SQLite backup: into SQLite as a file copy, into another engine row by row."""
     async with _reading(place) as reading:
         digests = await digests_of(reading, tell=tell)
         assert isinstance(kernel, Front)
@@ -128,7 +128,7 @@ async def _reading(place: Path) -> AsyncIterator[Source]:
     pool = ThreadPoolExecutor(1, thread_name_prefix="keelbolt-backup")
     backup = await asyncio.to_thread(open_backup, place)
     try:
-        yield FileSource(backup, time.time_ns() // 1000, pool)  # after a boot a file's time is the wall's
+        yield FileSource(backup, time.time_ns() // 1000, pool)  # as after a boot: engine time is wall time
     finally:
         pool.shutdown()
         backup.close()

@@ -1,4 +1,4 @@
-"""Page cursors: the last index entry that was returned, bound to its query and to when the first page was read."""
+"""Page cursors: the last index entry that was returned, bound to its query and to the time of the first page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIME_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a page ended, and when the first page of its query was read (microseconds since 1970)."""
+    """Where a page ended, and when the first page of the query was read (microseconds since 1970)."""
 
     last: bytes
     started_at: int

@@ -1,4 +1,4 @@
-"""What was declared: collections with their fields, indexes and counters, and the families that are write-behind."""
+"""Declarations: collections with their fields, indexes and counters, and the families that are write-behind."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _INT_LIMIT = 1 << 63
 
 
 def check_name(name: str, what: str) -> None:
-    """Names of families, indexes and fields are chosen by programmers: short, and safe in every engine."""
+    """Raise InvalidName unless a family, index or field has a short name that is safe in every engine."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidName(f"{what} {name!r}: use 1 to 64 of a-z, 0-9, '_', '.' and '-', beginning with a letter")
 
 
 class Shape:
-    """A checked Collection, and what follows from it: the index entries and counter groups of a record."""
+    """A checked Collection, and the functions derived from it: index entries and counter groups of a record."""
 
     def __init__(self, collection: Collection) -> None:
         if not isinstance(collection, Collection):
@@ -36,7 +36,7 @@ class Shape:
         self.types = dict(_mapping(collection))
         self.indexes = tuple(_index(index) for index in collection.indexes)
         self.counters = tuple(_names(names, "a counter") for names in collection.counters)
-        # What an entry is made of between the partition and the key, index by index.
+        # The fields between the partition and the key in an entry, for each index.
         self._parts = tuple((*index.equal, index.order) if index.order else index.equal for index in self.indexes)
         self._check()
         self._indexed = tuple({name for names in self._parts for name in names})
@@ -66,13 +66,13 @@ class Shape:
                 raise NotDeclared(f"collection {self.name!r} has no field {name!r}; declare it with its type")
 
     def fields(self, given: Fields) -> Fields:
-        """A checked copy of a record's fields, without those that are None."""
+        """Return a checked copy of a record's fields, without those that are None."""
         if not given:
             return NO_FIELDS
         copy = dict(given)
         types = self.types
         for name, value in given.items():
-            # Most are plain strings.
+            # Fast path: most fields are short ASCII strings.
             if type(value) is not str or types.get(name) is not str or not value.isascii() or len(value) > 200:
                 self.check_value(name, value)
                 if value is None:
@@ -80,7 +80,7 @@ class Shape:
         return copy
 
     def checked(self, given: Fields) -> dict[str, Scalar]:
-        """A checked copy of some fields, of which None takes one away."""
+        """Return a checked copy of the fields of a patch, in which None removes a field."""
         for name, value in given.items():
             self.check_value(name, value)
         return dict(given)
@@ -98,7 +98,7 @@ class Shape:
                 f"field {name!r} of {self.name!r} has at most {MAX_FIELD_CHARS} characters; put it into the body"
             )
         if kind is str and not value.isascii() and _PAIR.search(value):  # type: ignore[union-attr, arg-type]
-            # Two surrogates side by side come back from JSON as the one character they stand for.
+            # JSON decodes two adjacent surrogates as the one character that they encode.
             raise InvalidValue(f"field {name!r} of {self.name!r} must be valid text; it holds a pair of surrogates")
         if kind is int and not -_INT_LIMIT <= value < _INT_LIMIT:  # type: ignore[operator]
             raise InvalidValue(f"field {name!r} of {self.name!r} must fit into 64 bits")
@@ -106,22 +106,22 @@ class Shape:
             raise InvalidValue(f"field {name!r} of {self.name!r} must be a finite number")
 
     def entries(self, partition: str, key: str, fields: Fields) -> list[bytes]:
-        """The entry of this record in each index, in the order of the indexes."""
+        """Return the entry of this record in each index, in the order of the indexes."""
         if not self._parts:
             return []
         first, last = encode_text(partition), encode_text(key)
-        encoded = {name: encode_one(fields.get(name)) for name in self._indexed}  # each once, however many indexes
+        encoded = {name: encode_one(fields.get(name)) for name in self._indexed}  # encoded once for all indexes
         return [first + b"".join([encoded[name] for name in names]) + last for names in self._parts]
 
     def groups(self, partition: str, fields: Fields) -> list[bytes]:
-        """The group of this record in each counter, in the order of the counters."""
+        """Return the group of this record in each counter, in the order of the counters."""
         if not self.counters:
             return []
         first = encode_text(partition)
         return [first + b"".join([encode_one(fields.get(name)) for name in names]) for names in self.counters]
 
     def index_for(self, query: Query) -> int:
-        """The number of the index that covers this query."""
+        """Return the number of the index that covers this query. Raise NoIndex if there is none."""
         wanted = set(query.equal)
         for number, index in enumerate(self.indexes):
             if set(index.equal) == wanted and index.order == query.order:
@@ -134,14 +134,14 @@ class Shape:
         )
 
     def bounds(self, index: int, partition: str, query: Query) -> tuple[bytes, bytes]:
-        """The range of this index that the query covers: low ≤ entry < high."""
+        """Return the range of this index that the query covers: low ≤ entry < high."""
         prefix = encode((partition, *(query.equal.get(name) for name in self.indexes[index].equal)))
         low = prefix if query.since is None else prefix + encode((query.since,))
         high = prefix + END if query.until is None else prefix + encode((query.until,))
         return low, high
 
     def counter_for(self, query: Query) -> int | None:
-        """The number of the counter that answers this query, if there is one."""
+        """Return the number of the counter that covers this query, or None."""
         if query.since is not None or query.until is not None:
             return None
         for number, names in enumerate(self.counters):
@@ -150,7 +150,7 @@ class Shape:
         return None
 
     def dump(self) -> str:
-        """The part of the declaration that is stored with the data, as canonical JSON."""
+        """Return the part of the declaration that is stored with the data, as canonical JSON."""
         return json.dumps(
             {
                 "fields": {name: kind.__name__ for name, kind in sorted(self.types.items())},
@@ -194,7 +194,7 @@ def _names(names: tuple[str, ...], what: str) -> tuple[str, ...]:
 
 
 class Declared:
-    """All that was declared to one kernel."""
+    """All declarations of one kernel."""
 
     def __init__(self) -> None:
         self.shapes: dict[str, Shape] = {}
@@ -209,7 +209,7 @@ class Declared:
 
 
 def dump_fields(fields: Mapping[str, Scalar]) -> str:
-    """The fields as JSON. By hand: json.dumps makes a new encoder for each call, and costs as much as the SQL."""
+    """Return the fields as JSON. Built by hand: json.dumps makes an encoder per call and costs as much as the SQL."""
     if not fields:
         return ""
     return f"{{{','.join([f'{_quote(name)}:{_dump(value)}' for name, value in fields.items()])}}}"

@@ -1,7 +1,7 @@
-"""What every engine does the same way: guards, checked input, cursors, tails and blobs in chunks.
+"""Code shared by all engines: guards, input checks, cursors, tails and blobs in chunks.
 
-An engine subclasses `Front` and fills in the methods whose names begin with an underscore; they are called with checked
-arguments, in the right loop and process, while the storage is open.
+An engine subclasses `Front` and implements the methods whose names begin with an underscore; they are called with
+checked arguments, in the right loop and process, while the storage is open.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from keelbolt.storage.transfer.ports import Transfer
 from keelbolt.storage.work import Claim, WorkItem, WorkPage, WorkState
 
 MAX_PAGE = 10_000
-TAIL_POLL_SECONDS = 5.0  # a second net below the engine's own safety poll
+TAIL_POLL_SECONDS = 5.0  # a second fallback behind the engine's own safety poll
 
 _forks = 0
 
@@ -74,7 +74,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class Front(Kernel):
-    """The face of an engine."""
+    """Base class of the engines."""
 
     engine: str
 
@@ -96,7 +96,7 @@ class Front(Kernel):
     # -------------------------------------------------------------------------------------------------- lifecycle
 
     def _guard(self) -> asyncio.AbstractEventLoop:
-        """Refuse use while closed, in another loop, or in a forked child."""
+        """Return the kernel's loop. Raise if closed, or if called in another loop or in a forked child."""
         loop = self._loop
         if self._forks != _forks:
             raise Forked
@@ -104,7 +104,7 @@ class Front(Kernel):
             raise StorageClosed
         try:
             running = asyncio.get_running_loop()
-        except RuntimeError:  # called from a plain thread
+        except RuntimeError:  # called from a thread without a loop
             raise WrongLoop from None
         if running is not loop:
             raise WrongLoop
@@ -150,7 +150,7 @@ class Front(Kernel):
             known = self.declared.shapes.get(shape.name)
             if known is not None and known.dump() == shape.dump():
                 continue
-            await self._declare(shape)  # first: what could not be stored is not declared
+            await self._declare(shape)  # first, so that a declaration that can't be stored does not take effect
             self.declared.shapes[shape.name] = shape
 
     async def flush(self) -> None:
@@ -222,13 +222,13 @@ class Front(Kernel):
         if cursor is not None:
             place = read_cursor(cursor, *print_)
             low, high = self._bound(shape, index, low), self._bound(shape, index, high)
-            if not low <= place.last < high:  # forged: it would lead out of the query, and out of the partition
+            if not low <= place.last < high:  # forged: it would leave the query's range and the partition
                 raise BadCursor
             started_at = place.started_at
             if query.newest_first:
                 high = place.last
             else:
-                low = place.last + b"\0"  # the least bytes greater than it
+                low = place.last + b"\0"  # the smallest bytes greater than it
         rows = await self._scan(partition, shape, index, low, high, newest_first=query.newest_first, limit=limit + 1)
         more = len(rows) > limit
         rows = rows[:limit]
@@ -376,7 +376,7 @@ class Front(Kernel):
         upload, size = found
         return StagedReader(self, partition, upload, Blob(digest, size))
 
-    # ------------------------------------------------------------------------------------------------------ hints
+    # ---------------------------------------------------------------------------------------------- notifications
 
     def watch(self, topic: Topic, then: Callable[[], None] | None = None) -> Watch:
         self._guard()
@@ -384,7 +384,7 @@ class Front(Kernel):
             raise InvalidValue(f"watch a LogTopic or a QueueTopic, not {type(topic).__name__}")
         return Watch(self.board, topic, then)
 
-    # ------------------------------------------------------------------- what an engine fills in, one method per verb
+    # ------------------------------------------------------------------------------ methods that an engine implements
 
     @abstractmethod
     async def _open(self) -> None: ...
@@ -415,20 +415,20 @@ class Front(Kernel):
 
     @abstractmethod
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
-        """Take the commit's place in the order now; the future ends when it is committed or refused."""
+        """Put the commit into the order now; the future completes when it is committed or refused."""
 
     @abstractmethod
     async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]: ...
 
     def _bound(self, shape: Shape, index: int, bound: bytes) -> bytes:  # noqa: ARG002
-        """A bound of a range as this engine's entries are written; most write them as they are encoded."""
+        """Convert a bound of a range to this engine's format of entries. The default is the encoding itself."""
         return bound
 
     @abstractmethod
     async def _scan(
         self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
     ) -> list[tuple[bytes, Record]]:
-        """The live records whose index entry lies in low ≤ entry < high, in the order of the entries or backwards."""
+        """Return the live records with low ≤ index entry < high, in the order of the entries or reversed."""
 
     @abstractmethod
     async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int: ...
@@ -478,35 +478,35 @@ class Front(Kernel):
 
     @abstractmethod
     async def _stage(self, partition: str, keep_seconds: float) -> int:
-        """Begin an upload; answers its number."""
+        """Begin an upload and return its number."""
 
     @abstractmethod
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None: ...
 
     @abstractmethod
     async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
-        """Give the upload its name; where the partition has the blob already, keep that one and prolong it."""
+        """Name the upload by its digest. A blob that the partition already has is kept, with a longer grace."""
 
     @abstractmethod
     async def _stage_undo(self, partition: str, upload: int) -> None: ...
 
     @abstractmethod
     async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
-        """(number of its upload, size), or None."""
+        """Return (upload number, size), or None."""
 
     @abstractmethod
     async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
-        """(data, SHA-256), or None."""
+        """Return (data, SHA-256), or None."""
 
     # ----------------------------------------------------------------------------------------------------- copies
 
     def transfer(self) -> Transfer:
-        """The whole store, for copies and backups. An engine that can't be copied leaves `_transfer` alone."""
+        """Return the access to the whole store for copies and backups. Raise NotTransferable if the engine has none."""
         self._guard()
         return self._transfer()
 
     async def restore_native(self, file: Path, tell: Callable[[int, int], None]) -> bool:  # noqa: ARG002
-        """Before it is opened: become what the engine's own kind of backup holds. Answers whether there is one."""
+        """Restore a backup in the engine's own format, before opening. Return False if there is no such format."""
         return False
 
     def _transfer(self) -> Transfer:

@@ -1,6 +1,6 @@
-"""Hints wake the readers of a log or a queue. One may be lost: each engine's safety poll then wakes them instead.
+"""Notifications wake the readers of a log or a queue. If one is lost, the engine's safety poll wakes them instead.
 
-The safety poll is one per kernel, so readers need no polls of their own: a thousand idle readers cost nothing.
+Each kernel has one safety poll, so readers need no polls of their own: a thousand idle readers cost nothing.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class QueueTopic(NamedTuple):
 Topic = LogTopic | QueueTopic
 
 log_topic = partial(tuple.__new__, LogTopic)
-"""The topic of a stream's key, without the cost of LogTopic() in Python."""
+"""Make a LogTopic from a stream's key, without the cost of LogTopic() in Python."""
 
 
 def topic_digest(topic: Topic) -> bytes:
-    """How processes name a topic to each other: eight bytes."""
+    """Return the eight bytes that identify a topic in notifications between processes."""
     return blake2b(encode(topic), digest_size=8).digest()
 
 
 class Watch:
-    """Waits for one topic. Open it *before* reading, so that nothing falls between the read and the wait.
+    """Waits for one topic. Enter it *before* reading, so that no commit between read and wait is missed.
 
     with kernel.watch(topic) as watch:
         while not (page := await kernel.read_log(...)).entries:
@@ -64,7 +64,7 @@ class Watch:
             self._then()
 
     async def wait(self, seconds: float | None = None) -> bool:
-        """True when woken since the last wait, False when the time is over."""
+        """Return True when woken since the last wait, False after the time-out."""
         if not self._woken:
             self._event = asyncio.Event()
             with contextlib.suppress(TimeoutError):
@@ -83,7 +83,7 @@ class Watch:
 
 
 class Board:
-    """The watches of one kernel, by topic. Lives in its event loop; engines call `wake` there."""
+    """The watches of one kernel, by topic. Belongs to the kernel's event loop; engines call `wake` there."""
 
     def __init__(self) -> None:
         self._watches: dict[Topic, set[Watch]] = {}
@@ -116,7 +116,7 @@ class Board:
         return tuple(self._watches)
 
     def fresh(self) -> tuple[Topic, ...]:
-        """The topics that were added since the last call of this. For the engine's safety poll."""
+        """Return the topics that were added since the last call. For the engine's safety poll."""
         fresh, self._fresh = tuple(self._fresh), {}
         return fresh
 
@@ -127,7 +127,7 @@ class Board:
                     watch.wake()
 
     def wake_digests(self, digests: Iterable[bytes]) -> None:
-        """Wake by the digests of topics, as another process names them."""
+        """Wake the watches of topics that another process named by their digests."""
         if self._watches:
             for digest in digests:
                 self.wake(self._by_digest.get(digest, ()))

@@ -1,7 +1,7 @@
-"""Decides commits. Pure: it sees a ledger and the time, and answers outcomes or a refusal; no engine, no I/O.
+"""Decides commits. Pure: takes a ledger and the time, returns outcomes or raises a refusal; no engine, no I/O.
 
-First every check of a commit is made against the ledger as it is, then every write changes it: so a refused commit has
-changed nothing, and the next one sees whatever came before.
+All checks of a commit run against the ledger before its first write. So a refused commit changes nothing, and the next
+commit sees the effects of all earlier ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from keelbolt.storage.records import (
 from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 MICROSECONDS = 1_000_000
-RENEWED = 0.1  # of a lease: a claim leaves a lease that ends so much sooner or later than wanted
+RENEWED = 0.1  # share of a lease: a claim renews a lease only if its end differs by more than this from the new end
 
 RecordOperation = Version | Absent | Present | FieldIn | FieldNotIn | RecordWrite
 FenceOperation = Fence | Complete | Release | Retry | Bury
@@ -45,9 +45,9 @@ FenceOperation = Fence | Complete | Release | Retry | Bury
 def judge(
     ledger: Ledger, partition: str, operations: tuple[Operation, ...], *, now: int, at: int
 ) -> tuple[Outcome, ...]:
-    """Apply one commit to the ledger, or raise CommitRefused and leave it as it was.
+    """Apply one commit to the ledger, or raise CommitRefused and leave the ledger unchanged.
 
-    ``now`` is the engine's time, by which leases, expiry and readiness go; ``at`` is the wall clock's, for people.
+    ``now`` is the engine's time, used for leases, expiry and readiness; ``at`` is the wall clock, for display.
     """
     for operation in operations:
         check = _CHECKS.get(type(operation))
@@ -128,7 +128,7 @@ def _delete(ledger: Ledger, partition: str, operation: Delete, _now: int, _at: i
 
 
 def _expire(ledger: Ledger, partition: str, operation: Expire, now: int, _at: int) -> int:
-    """1 when the record was removed."""
+    """Return 1 if the record was removed, otherwise 0."""
     key = (partition, operation.collection, operation.key)
     stored = ledger.records.get(key)
     if stored is None or stored.expires_at is None or stored.expires_at > now:
@@ -330,7 +330,7 @@ def _detach(ledger: Ledger, partition: str, operation: Detach, _now: int, _at: i
 
 
 def _nothing(_ledger: Ledger, _partition: str, _operation: Operation, _now: int, _at: int) -> None:
-    """A check has no outcome."""
+    """Do nothing: checks have no outcome."""
 
 
 _CHECKS: dict[type[Operation], Callable[[Ledger, str, Any, int], None]] = {

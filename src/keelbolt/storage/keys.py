@@ -1,8 +1,8 @@
-"""One order-preserving encoding for all engines: encoded tuples compare as bytes the way their values compare.
+"""The order-preserving encoding of all engines: encoded tuples compare as bytes in the order of their values.
 
 Values are None < False < True < int < float < str; a field has one declared type, so only None mixes with it. An index
 entry is the encoded (partition, equal fields…, order field, key); a query is a range of such bytes and a cursor is the
-last one that was returned.
+last entry that was returned.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from keelbolt.storage.records import Scalar
 
-LONG_BYTES = 200  # strings are ordered by this many bytes; longer ones are told apart by their hash
-END = b"\xfd"  # greater than every tag, less than what follows a NUL inside a string: prefix + END ends a range
+LONG_BYTES = 200  # strings are ordered by this many bytes; longer ones also differ by their hash
+END = b"\xfd"  # greater than every tag, less than the byte after a NUL inside a string: prefix + END ends a range
 
 _NONE, _FALSE, _TRUE = b"\x01", b"\x02", b"\x03"
 _INT = struct.Struct(">cQ")
@@ -38,7 +38,7 @@ def encode_one(value: Scalar) -> bytes:
         return _TRUE
     if value is False:
         return _FALSE
-    if isinstance(value, str):  # of a class of its own
+    if isinstance(value, str):  # an instance of a subclass
         return encode_text(value)
     if isinstance(value, int):
         return _INT.pack(b"\x10", value + _SIGN)
@@ -46,7 +46,7 @@ def encode_one(value: Scalar) -> bytes:
     return _INT.pack(b"\x11", bits ^ _SIGN if bits < _SIGN else bits ^ _MASK)
 
 
-@lru_cache(maxsize=4096)  # one record's partition, key and fields stand in many entries
+@lru_cache(maxsize=4096)  # the partition, key and fields of one record appear in many entries
 def encode_text(text: str) -> bytes:
     raw = text.encode("utf-8", "surrogatepass")
     if len(raw) > LONG_BYTES:

@@ -1,8 +1,8 @@
-"""What an engine knows while it decides commits: the present state of every key they touch, and what has changed.
+"""The state in which an engine decides commits: the current state of every key that they touch, and the changes.
 
-An engine loads the keys, lets `judge` decide commit after commit in call order against the ledger, and then saves the
-difference between ``changed_*`` (the state before the batch) and the ledger (the state after it). However many commits
-of a batch write a key, it is saved once.
+An engine loads the keys, calls `judge` for each commit in call order, and then saves the difference between
+``changed_*`` (the state before the batch) and the ledger (the state after it). A key that several commits of a batch
+write is saved once.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Key = tuple[str, str, str]  # partition, family, name
 
 
 class RecordState(Struct):
-    """``body`` is None when it is stored, unchanged, and was not loaded. ``id`` and ``text`` are the engine's own."""
+    """``body`` is None if it is stored, unchanged and not loaded. ``id`` and ``text`` are for the engine."""
 
     version: int
     fields: Fields
     expires_at: int | None
     body: bytes | None
     id: int = 0
-    text: str | None = None  # the fields as they are stored
-    encoded: tuple[Shape, list[bytes], list[bytes]] | None = None  # their entries and groups in the indexes
+    text: str | None = None  # the fields in their stored form
+    encoded: tuple[Shape, list[bytes], list[bytes]] | None = None  # the record's index entries and counter groups
 
 
 class StreamState(Struct, gc=False):
@@ -42,7 +42,7 @@ class StreamState(Struct, gc=False):
 
 
 class WorkRow(Struct, gc=False):
-    """``again_at`` is when the item shall wait again after its holder completed it. Times are the engine's."""
+    """``again_at`` is the ready time of an item that was enqueued again while held. Times are the engine's."""
 
     state: WorkState
     lane: str
@@ -66,7 +66,7 @@ class NewEntry(NamedTuple):
 
 
 new_entry = partial(tuple.__new__, NewEntry)
-"""A NewEntry of a tuple: NewEntry() itself takes three times as long, and a stream makes thousands."""
+"""Make a NewEntry from a tuple. NewEntry() takes three times as long, and a stream makes thousands."""
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Ledger:
     trims: list[tuple[int, int]] = field(default_factory=list)  # stream, through
     drops: list[int] = field(default_factory=list)
     holdings: dict[tuple[str, str, str], bool] = field(default_factory=dict)  # partition, digest, holder: held?
-    workers: set[str] = field(default_factory=set)  # they claimed by Enqueue, so they are alive
+    workers: set[str] = field(default_factory=set)  # workers that claimed by Enqueue, which proves that they are alive
     topics: set[Topic] = field(default_factory=set)
 
     def put_record(self, key: Key, new: RecordState | None) -> None:
@@ -115,7 +115,7 @@ class Ledger:
         return self.last_stream
 
     def settle(self) -> None:
-        """Forget the changes, after they were saved."""
+        """Clear the changes after they were saved."""
         self.changed_records.clear()
         self.changed_streams.clear()
         self.changed_work.clear()
@@ -128,7 +128,7 @@ class Ledger:
 
 
 def work_item(key: Key, row: WorkRow, *, now: int) -> WorkItem:
-    """A row as its readers see it."""
+    """Return a row as a work item for readers."""
     return WorkItem(
         *key,
         state=row.state,
@@ -144,7 +144,7 @@ def work_item(key: Key, row: WorkRow, *, now: int) -> WorkItem:
 
 
 def claimed(scope: Scope, key: Key, row: WorkRow) -> Claim:
-    """A held row as its holder sees it."""
+    """Return a held row as a claim for its holder."""
     return Claim(
         scope,
         *key[1:],
@@ -156,7 +156,7 @@ def claimed(scope: Scope, key: Key, row: WorkRow) -> Claim:
     )
 
 
-# Engines store a waiting item as ready or later, so that a claim finds the ready ones by an index.
+# Engines store a waiting item as "ready" or "later", so that a claim finds the ready ones by an index.
 
 _SEEN: dict[str, WorkState] = {
     "ready": "waiting",
@@ -168,19 +168,19 @@ _SEEN: dict[str, WorkState] = {
 
 
 def work_state(stored: str) -> WorkState:
-    """The state that readers see of a stored one; a damaged one stays as it is."""
+    """Return the public state of a stored state; a damaged value is returned unchanged."""
     return _SEEN.get(stored, stored)  # type: ignore[arg-type]
 
 
 def stored_state(state: WorkState, ready_at: int, now: int) -> str:
-    """The state as it is stored."""
+    """Return the stored form of a state."""
     if state == "waiting":
         return "ready" if ready_at <= now else "later"
     return state
 
 
 def oldest_ready(rows: Iterable[tuple[str, int]], *, now: int) -> dict[str, float]:
-    """The longest wait of each queue in seconds, from (queue, ready_at) of waiting items; later ones don't count."""
+    """Return the longest wait of each queue in seconds, from (queue, ready_at) of waiting items that are ready."""
     oldest: dict[str, float] = {}
     for queue, ready_at in rows:
         if ready_at <= now:
@@ -189,7 +189,7 @@ def oldest_ready(rows: Iterable[tuple[str, int]], *, now: int) -> dict[str, floa
 
 
 def work_counts(rows: Iterable[tuple[str, str, int]]) -> dict[str, dict[WorkState, int]]:
-    """The items of each queue by state, from (queue, state, count); the states may be as stored."""
+    """Count the items of each queue by state, from (queue, state, count); states may be in stored form."""
     counts: dict[str, dict[WorkState, int]] = {}
     for queue, stored, count in rows:
         states = counts.setdefault(queue, {"waiting": 0, "held": 0, "dead": 0})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-PAGE_BYTES = 1024 * 1024  # a page of a log ends with the entry that reaches this
+PAGE_BYTES = 1024 * 1024  # a page of a log ends with the entry that reaches this size
 
 
 class Draft(Struct, frozen=True, gc=False):
-    """An entry to append. A repeat of ``dedupe`` in the same stream writes nothing and answers the first one's seq."""
+    """An entry to append. If the stream has its ``dedupe`` key, nothing is written and the first seq is returned."""
 
     kind: str
     data: bytes
@@ -16,7 +16,7 @@ class Draft(Struct, frozen=True, gc=False):
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """A stored entry; ``at`` is when it was committed (microseconds since 1970, for people: order is by seq)."""
+    """A stored entry. ``at`` is its commit time (microseconds since 1970), for display only: order is by seq."""
 
     seq: int
     kind: str
@@ -25,14 +25,14 @@ class Entry(Struct, frozen=True, gc=False):
 
 
 class LogState(Struct, frozen=True, gc=False):
-    """``head`` is the last seq (0: nothing yet), ``floor`` the last trimmed one (0: nothing trimmed)."""
+    """``head`` is the last seq (0: no entries yet), ``floor`` the last trimmed seq (0: none trimmed)."""
 
     head: int
     floor: int
 
 
 class LogPage(Struct, frozen=True, gc=False):
-    """Entries next to each other, in the order asked for, with the log's head and floor at the same moment."""
+    """Adjacent entries in the requested order, with the stream's head and floor at the same moment."""
 
     entries: tuple[Entry, ...]
     head: int
@@ -54,7 +54,7 @@ class Head(Struct, frozen=True, gc=False):
 
 
 class Append(Struct, frozen=True, gc=False):
-    """Append these entries, next to each other and in this order."""
+    """Append these entries, adjacent and in this order."""
 
     log: str
     stream: str
@@ -62,7 +62,7 @@ class Append(Struct, frozen=True, gc=False):
 
 
 class Start(Struct, frozen=True, gc=False):
-    """Begin a stream behind this seq, as if the entries up to it were trimmed; refused when it was written already."""
+    """Start a stream after this seq, as if the entries up to it were trimmed; refused if it was written before."""
 
     log: str
     stream: str
@@ -70,9 +70,9 @@ class Start(Struct, frozen=True, gc=False):
 
 
 class Trim(Struct, frozen=True, gc=False):
-    """Forget the entries up to and including ``through`` (at most the head); the floor keeps the cut visible.
+    """Remove the entries up to and including ``through`` (at most the head), and raise the floor to it.
 
-    Their dedupe keys are forgotten with them.
+    Their dedupe keys are removed too.
     """
 
     log: str
@@ -81,7 +81,7 @@ class Trim(Struct, frozen=True, gc=False):
 
 
 class Drop(Struct, frozen=True, gc=False):
-    """Forget the stream altogether: afterwards it is like a stream that was never written."""
+    """Remove the whole stream. Afterwards it is the same as a stream that was never written."""
 
     log: str
     stream: str

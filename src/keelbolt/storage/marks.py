@@ -1,12 +1,12 @@
-"""A mark on a whole store refuses writing: while it is copied, until a copy into it is whole, and after a move.
+"""A mark on a whole store refuses writes: while it is copied, until a copy into it is complete, and after a move.
 
-Every engine checks it before it writes. Reading is never refused, and leases can still be renewed.
+Every engine checks it before it writes. Reads are never refused, and leases can still be renewed.
 
 | state | commits and claims | ends |
 |---|---|---|
-| copying | are refused, and may be retried | by itself, when the copier stops renewing it |
-| moved | are refused | never |
-| filling | are refused, except the copier's | when the copy is whole |
+| copying | refused; may be retried | when the copier stops renewing it |
+| moved | refused | never |
+| filling | refused, except the copier's | when the copy is complete |
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Literal
 from keelbolt.errors import CopyOutdated, StorageFilling, StorageMoved, StoragePaused, StorageUnavailable
 
 MarkState = Literal["copying", "moved", "filling"]
-MARK = "mark"  # its name among an engine's settings
+MARK = "mark"  # its key in an engine's settings
 
 _REFUSALS: dict[str, type[StorageUnavailable]] = {
     "copying": StoragePaused,
@@ -39,7 +39,7 @@ class Mark:
         return self.until is not None and now >= self.until
 
     def refusal(self, now: int) -> StorageUnavailable | None:
-        """The error for a write at this time; None if it may pass."""
+        """Return the error for a write at this time, or None if writes are allowed."""
         return None if self.over(now) else _REFUSALS[self.state]()
 
     def dump(self) -> str:
@@ -53,7 +53,7 @@ class Mark:
 def changed_mark(
     old: Mark | None, state: MarkState | None, copy: str, *, now: int, seconds: float | None, if_held: bool
 ) -> Mark | None:
-    """The mark that replaces ``old``. With ``if_held``, raises CopyOutdated unless ``old`` is this copy's and holds."""
+    """Return the new mark. With ``if_held``, raise CopyOutdated unless ``old`` is valid and belongs to this copy."""
     if if_held and (old is None or old.over(now) or old.copy != copy):
         raise lapsed()
     if state is None:

@@ -1,4 +1,4 @@
-"""What one process measures of its storage: batches of commits, and failures by class of error."""
+"""Storage metrics of one process: batches of commits, and failures by error class."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 
 
 class Meter:
-    """Engines that gather commits report each batch once, so that a commit costs nothing here."""
+    """Engines with group commit report each batch once, so there is no cost per commit."""
 
     def __init__(self) -> None:
-        self.seconds = Histogram()  # of a batch, from its beginning until it is committed
-        self.sizes = Histogram(SIZES)  # commits of a batch
-        self.errors: Counter[str] = Counter()  # calls that failed, by the class of the error
+        self.seconds = Histogram()  # of a batch, from its start to its commit
+        self.sizes = Histogram(SIZES)  # commits per batch
+        self.errors: Counter[str] = Counter()  # failed calls, by error class
 
     def batch(self, commits: int, seconds: float) -> None:
         self.sizes.add(commits)

@@ -22,7 +22,7 @@ class Migration:
 
 
 def migrations_of(package: str) -> list[Migration]:
-    """The migrations in a package: files named 0001_what.sql."""
+    """Return the migrations of a package, in order: files named 0001_what.sql."""
     found = []
     for file in resources.files(package).joinpath("migrations").iterdir():
         if file.name.endswith(".sql"):
@@ -32,7 +32,10 @@ def migrations_of(package: str) -> list[Migration]:
 
 
 def unapplied(known: Sequence[Migration], applied: Iterable[tuple[int, str]]) -> list[Migration]:
-    """Those of the known migrations that were not applied. Refuses a newer schema, and one that was changed."""
+    """Return the known migrations that were not applied.
+
+    Raise SchemaTooNew if the database has a newer schema, SchemaMismatch if an applied migration differs.
+    """
     checksums = dict(applied)
     if checksums and max(checksums) > known[-1].number:
         raise SchemaTooNew(
@@ -50,7 +53,7 @@ def unapplied(known: Sequence[Migration], applied: Iterable[tuple[int, str]]) ->
 
 
 def queries_of(package: str, file: str = "queries.sql") -> dict[str, str]:
-    """The named statements of a file: blocks parted by blank lines; a block's first line is its name, as a comment."""
+    """Return the named statements of a file. Blank lines separate them; a comment in the first line is the name."""
     queries = {}
     for block in resources.files(package).joinpath(file).read_text().split("\n\n"):
         lines = block.strip().splitlines()

@@ -1,4 +1,4 @@
-"""Files that only their owner can read, whatever the umask is. Files that exist keep their permissions."""
+"""Files that only their owner can read, regardless of the umask. Existing files keep their permissions."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ FOLDER_MODE = 0o700
 
 
 def create_private(path: str | os.PathLike[str]) -> int:
-    """Create a new file, and return its descriptor, open for reading and writing. Raises OSError."""
+    """Create a new file and return its descriptor, open for reading and writing. Raises OSError."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
 
 
 def ensure_private(path: str | os.PathLike[str]) -> None:
-    """Create the file where there is none; the program that opens it next reports what is wrong with the place."""
+    """Create the file if it is missing. Errors are left to the program that opens the file next."""
     with contextlib.suppress(OSError):
         os.close(create_private(os.path.realpath(path)))
 
 
 def ensure_private_folder(path: str | os.PathLike[str]) -> None:
-    """Create the folder where there is none; folders on the way get the permissions of the umask. Raises OSError."""
+    """Create the folder if it is missing; missing parents get the umask's permissions. Raises OSError."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)  # noqa: PTH100, PTH103, PTH120
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, FOLDER_MODE)  # noqa: PTH102

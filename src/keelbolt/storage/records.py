@@ -20,10 +20,10 @@ MAX_FIELD_CHARS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One way to find records: every field of ``equal`` given, in the order of ``order`` (None: in the order of keys).
+    """One way to find records: all fields of ``equal`` are given; ``order`` is the sort field (None: sorted by key).
 
-    A query uses an index when its filters are exactly ``equal`` and its order is ``order``; a range may be laid on the
-    order. Strings are ordered by their first 200 bytes.
+    A query uses an index when its filters are exactly ``equal`` and its order is ``order``; it may restrict the order
+    field to a range. Strings are ordered by their first 200 bytes.
     """
 
     name: str
@@ -33,11 +33,11 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What a face declares about its records before it uses them.
+    """A declaration that a face makes before it uses its records.
 
-    ``counters`` lists groups of fields whose totals are kept exactly, in the commit: ``((), ("state",))`` counts all
-    records and the records of each state. An ``expiring`` collection can't have counters: an expired record is gone at
-    once, but is subtracted only when it is swept.
+    ``counters`` lists groups of fields whose totals are updated exactly, in the commit: ``((), ("state",))`` counts all
+    records and the records of each state. An ``expiring`` collection can't have counters: an expired record is absent
+    at once, but is subtracted only when it is swept.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Collection:
 
 
 class Record(Struct, frozen=True, gc=False):
-    """A record as it was when it was read. A field that is None is the same as one that was not given."""
+    """A record as it was when it was read. A field that is None equals a field that is not given."""
 
     collection: str
     key: str
@@ -58,7 +58,7 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Query(Struct, frozen=True, gc=False):
-    """Which records, in which order. ``since`` is included, ``until`` is not; both are values of the order's field."""
+    """A filter and an order. ``since`` is included, ``until`` is excluded; both are values of the order field."""
 
     collection: str
     equal: Fields = NO_FIELDS
@@ -71,8 +71,8 @@ class Query(Struct, frozen=True, gc=False):
 class Page(Struct, frozen=True, gc=False):
     """Some records of a query, and the cursor of the next page (None: this was the last).
 
-    ``started_at`` is when the first page was read (microseconds since 1970): a caller that lists by time may skip what
-    moved after it.
+    ``started_at`` is when the first page was read (microseconds since 1970): a caller that lists by time may skip
+    records that moved after it.
     """
 
     records: tuple[Record, ...]
@@ -81,7 +81,7 @@ class Page(Struct, frozen=True, gc=False):
 
 
 class Count(Struct, frozen=True, gc=False):
-    """How many. Not ``exact`` means: at least this many, counting stopped at the cap."""
+    """A number of records. If not ``exact``, there are at least this many: counting stopped at the cap."""
 
     value: int
     exact: bool
@@ -99,7 +99,7 @@ class Version(Struct, frozen=True, gc=False):
 
 
 class Absent(Struct, frozen=True, gc=False):
-    """Check: there is no such record (an expired one is none)."""
+    """Check: there is no such record (an expired record counts as absent)."""
 
     collection: str
     key: str
@@ -134,7 +134,7 @@ class FieldNotIn(Struct, frozen=True, gc=False):
 
 
 class Insert(Struct, frozen=True, gc=False):
-    """Write a new record at version 1; refused when there is one already."""
+    """Write a new record at version 1; refused if the record exists."""
 
     collection: str
     key: str
@@ -144,7 +144,7 @@ class Insert(Struct, frozen=True, gc=False):
 
 
 class Restore(Struct, frozen=True, gc=False):
-    """Write a new record at this version, as an import needs it; refused when there is one already."""
+    """Write a new record at this version, for imports; refused if the record exists."""
 
     collection: str
     key: str
@@ -155,7 +155,7 @@ class Restore(Struct, frozen=True, gc=False):
 
 
 class Put(Struct, frozen=True, gc=False):
-    """Write the record, whatever was there: version 1, or one more than before. Fields and expiry are replaced too."""
+    """Write or overwrite the record: version 1, or one more than before. Fields and expiry are replaced too."""
 
     collection: str
     key: str
@@ -165,7 +165,7 @@ class Put(Struct, frozen=True, gc=False):
 
 
 class Replace(Struct, frozen=True, gc=False):
-    """Put, but only over exactly this version."""
+    """Put, but only if the record is at exactly this version."""
 
     collection: str
     key: str
@@ -176,7 +176,7 @@ class Replace(Struct, frozen=True, gc=False):
 
 
 class Patch(Struct, frozen=True, gc=False):
-    """Change some fields and leave the others, the body and the expiry alone; refused when there is no record."""
+    """Change some fields and keep the other fields, the body and the expiry; refused if there is no record."""
 
     collection: str
     key: str
@@ -185,7 +185,7 @@ class Patch(Struct, frozen=True, gc=False):
 
 
 class Delete(Struct, frozen=True, gc=False):
-    """Remove the record; without ``version`` it is no error when there is none."""
+    """Remove the record; without ``version``, a missing record is no error."""
 
     collection: str
     key: str
@@ -193,14 +193,14 @@ class Delete(Struct, frozen=True, gc=False):
 
 
 class Expire(Struct, frozen=True, gc=False):
-    """Remove the record if its time is over. Engines sweep with it; callers can't."""
+    """Remove the record if it has expired. For the sweeps of engines; callers can't use it."""
 
     collection: str
     key: str
 
 
 class Take(Struct, frozen=True, gc=False):
-    """Read the record and remove it: of all takers one gets it, the others are refused."""
+    """Read the record and remove it. Of several takers one gets it; the others are refused."""
 
     collection: str
     key: str

@@ -1,4 +1,4 @@
-"""Checks and copies what a caller hands in, before anything is tried: a bad call has a typed error and no effect."""
+"""Checks and copies the arguments of a call before it has any effect; an invalid call raises a typed error."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _INT_LIMIT = 1 << 63
 
 
 def checked_operations(declared: Declared, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The operations of one commit, checked and independent of what the caller does with its objects afterwards."""
+    """Return the operations of one commit, checked and copied, so that later changes by the caller have no effect."""
     if not operations:
         raise InvalidRequest("a commit needs at least one operation")
     if len(operations) > MAX_OPERATIONS:
@@ -59,7 +59,7 @@ def checked_operations(declared: Declared, operations: tuple[Operation, ...]) ->
         copy, length = handler(declared, operation)
         copies.append(copy)
         size += length
-        once = once and not kinds & kind  # two writes of different kinds can't be of one key
+        once = once and not kinds & kind  # two writes of different kinds never share a key
         kinds |= kind
     if size > MAX_COMMIT_BYTES:
         raise TooLarge(f"a commit carries at most {MAX_COMMIT_BYTES} bytes; put large bytes into a blob")
@@ -83,7 +83,7 @@ def _check_once(operations: tuple[Operation, ...]) -> None:
 
 
 def check_partition(partition: str) -> None:
-    """A partition is 1 to 200 bytes of text without NUL."""
+    """Raise InvalidName unless the partition is 1 to 200 bytes of text without NUL."""
     if not isinstance(partition, str) or not partition:
         raise InvalidName(f"a partition must be a non-empty string, not {brief(partition)}")
     _check_partition_text(partition)
@@ -106,7 +106,7 @@ _check_family_text = lru_cache(maxsize=4096)(check_name)
 
 
 def check_key(key: str, what: str = "key") -> None:
-    """A key is 1 to 4,000 characters of valid text without NUL."""
+    """Raise InvalidName unless the key is 1 to 4,000 characters of valid text without NUL."""
     if type(key) is not str or not key:
         raise InvalidName(f"a {what} must be a non-empty string, not {brief(key)}")
     if len(key) > MAX_KEY_CHARS:
@@ -141,7 +141,7 @@ def check_worker(worker: str, lease_seconds: float) -> None:
 
 
 def check_query(declared: Declared, query: Query) -> Shape:
-    """The shape of the collection that the query names."""
+    """Check a query and return the shape of its collection."""
     if not isinstance(query, Query) or not isinstance(query.equal, Mapping):
         raise InvalidValue("find and count take a Query, whose equal is a mapping of fields to values")
     shape = declared.shape(query.collection)
@@ -191,7 +191,7 @@ def _replace(declared: Declared, operation: Replace | Restore) -> tuple[Operatio
 
 
 def _content(declared: Declared, operation: Insert | Restore | Put | Replace) -> Fields:
-    """Check what a record will hold; answers its fields, copied."""
+    """Check the content of a record and return a copy of its fields."""
     shape = declared.shape(operation.collection)
     check_key(operation.key)
     check_data(operation.body, "a record's body")

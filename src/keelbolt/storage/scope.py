@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class Scope(Struct, frozen=True):
-    """The methods of the kernel without their first argument.
+    """The methods of the kernel without their partition argument.
 
-    A value: two scopes of the same kernel and partition are equal, so a scope can be part of a key.
+    Two scopes of the same kernel and partition are equal, so a scope can be part of a key.
     """
 
     _kernel: Kernel
     partition: str
 
     def __deepcopy__(self, _memo: object) -> Scope:
-        return self  # a copied task lies where the task lies
+        return self  # a copied task belongs to the same scope
 
     def commit(self, *operations: Operation) -> Awaitable[Receipt]:
         return self._kernel.commit(self.partition, *operations)

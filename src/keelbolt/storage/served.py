@@ -1,18 +1,18 @@
-"""Which partition of a lane was served last: the partitions of a lane take turns, as the lanes of a queue do."""
+"""The partition served last for each fairness key: its partitions take turns, as the fairness keys of a queue do."""
 
 from __future__ import annotations
 
-LANES = 10_000  # of which it is remembered; a forgotten lane begins with its first partition again
+LANES = 10_000  # fairness keys remembered; a forgotten one starts again with its first partition
 
 
 class Served:
-    """The turns of the partitions, in this process: each process that claims serves all of them in turn."""
+    """Turns of the partitions, per process: each process that claims serves all of them in turn."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str], str] = {}
 
     def last(self, queue: str, lane: str) -> str:
-        """Return the partition that was served last; empty: none."""
+        """Return the partition that was served last, or "" if there is none."""
         return self._last.get((queue, lane), "")
 
     def note(self, queue: str, lane: str, partition: str) -> None:

@@ -1,4 +1,4 @@
-"""Writes and reads blobs in chunks of one size, without holding them in memory."""
+"""Writes and reads blobs in chunks of one size, without holding a whole blob in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def stage(front: Front, partition: str, source: BlobSource, keep_seconds: float) -> Blob:
-    """Write the source as a new upload and give it its name."""
+    """Write the source as a new upload, name it by its digest, and return the blob."""
     upload = await front._stage(partition, keep_seconds)  # noqa: SLF001
     try:
         hasher = hashlib.sha256()
@@ -31,7 +31,7 @@ async def stage(front: Front, partition: str, source: BlobSource, keep_seconds: 
         blob = Blob(hasher.hexdigest(), size)
         await front._stage_done(partition, upload, blob, keep_seconds)  # noqa: SLF001
     except BaseException:
-        with contextlib.suppress(KeelboltError):  # a sweep removes what this can't
+        with contextlib.suppress(KeelboltError):  # a sweep removes an upload that can't be undone here
             await front._stage_undo(partition, upload)  # noqa: SLF001
         raise
     return blob
@@ -58,7 +58,7 @@ class StagedReader(BlobReader):
 
 
 async def chunks_of(source: BlobSource) -> AsyncIterator[bytes]:
-    """The bytes of the source, in chunks of CHUNK_BYTES; only the last one is shorter."""
+    """Yield the bytes of the source in chunks of CHUNK_BYTES; only the last one may be shorter."""
     if isinstance(source, str):
         source = _encoded(source)
     if isinstance(source, bytes | bytearray | memoryview):

@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 _PORT = r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]"
 _HOST = re.compile(rf"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]*)(:({_PORT}))?")
-ENGINES = "keelbolt.engines"  # the group of entry points: scheme = "package.module:function"
+ENGINES = "keelbolt.engines"  # entry point group; an entry is scheme = "package.module:function"
 _POSTGRES = ("postgresql", "postgres")
 _REDIS = ("redis", "rediss", "valkey", "valkeys", "unix")
 
 
 def open_storage(url: str, *, durability: Durability | None = None, declare: Iterable[Collection] = ()) -> Kernel:
-    """A kernel for this URL, to be used as an async context manager.
+    """Return a kernel for this URL, to be used as an async context manager.
 
         async with open_storage("sqlite:///keelbolt.db") as kernel: ...
 
     ``memory:`` keeps everything in this process; ``sqlite:///path`` in a file (``sqlite:////path`` is absolute);
     ``postgresql://…`` and ``redis://…`` on a server. Another scheme opens the engine that an installed package
-    registers for it, in the entry points of the group ``keelbolt.engines``.
-    ``durability`` is ``durable`` unless said otherwise here or in the URL (``?durability=relaxed``).
+    registers for it in the entry point group ``keelbolt.engines``. The default ``durability`` is ``durable``; the
+    argument overrides the URL (``?durability=relaxed``).
     """
     scheme, path, options = _split(url)
     chosen = _durability(options.pop("durability", None), durability)
@@ -99,7 +99,7 @@ def _redis(url: str, options: dict[str, str], durability: Durability, declare: I
 
 
 def _registered(scheme: str, url: str, durability: Durability, declare: Iterable[Collection]) -> Kernel:
-    """The kernel of a third-party engine: its entry point takes the URL, the durability and the collections."""
+    """Open a third-party engine. Its entry point takes the URL, the durability and the collections."""
     found = entry_points(group=ENGINES, name=scheme)
     if len(found) > 1:
         names = ", ".join(sorted(entry.value for entry in found))
@@ -116,7 +116,7 @@ def _registered(scheme: str, url: str, durability: Durability, declare: Iterable
 
 
 def pending_migrations(url: str) -> list[Migration]:
-    """The migrations that `migrate` would apply; changes nothing."""
+    """Return the migrations that `migrate` would apply. Changes nothing."""
     scheme, path, options = _split(url)
     if scheme not in ("sqlite", "postgresql"):  # Redis has a format and no schema; other engines migrate when opened
         return []
@@ -130,7 +130,7 @@ def pending_migrations(url: str) -> list[Migration]:
 
 
 def migrate(url: str) -> list[Migration]:
-    """Bring the database to this program's schema; answers what was applied."""
+    """Migrate the database to this program's schema and return the applied migrations."""
     scheme, path, options = _split(url)
     if scheme not in ("sqlite", "postgresql"):  # Redis has a format and no schema; other engines migrate when opened
         return []
@@ -144,9 +144,9 @@ def migrate(url: str) -> list[Migration]:
 
 
 def run_script(url: str, scripts: Mapping[str, str]) -> None:
-    """Run a face's SQL, such as views for people, in a storage that is there; one script for each engine that has SQL.
+    """Run a face's SQL, such as reporting views, in an existing storage. ``scripts`` has one script per SQL engine.
 
-    The script is all or nothing. ``{schema}`` stands for the schema on PostgreSQL.
+    A script is applied completely or not at all. ``{schema}`` stands for the schema on PostgreSQL.
     """
     scheme, path, options = _split(url)
     if scheme not in scripts:
@@ -202,8 +202,10 @@ def _split(url: str) -> tuple[str, str, dict[str, str]]:
 
 
 def _check_server(parts: SplitResult) -> None:
-    """Refuse a URL whose password holds a character that ends it: the rest would be taken for a host, a database or an
-    option, and so appear in errors. Nothing of the URL is in this error.
+    """Refuse a URL whose password contains an unescaped delimiter.
+
+    The rest of the password would be read as a host, a database or an option, and appear in errors. The error raised
+    here contains no part of the URL.
     """
     hosts = parts.netloc.rpartition("@")[2].split(",")
     if parts.fragment or "@" in parts.path + parts.query or not all(_HOST.fullmatch(host) for host in hosts):

@@ -1,4 +1,4 @@
-"""Which keys an engine must load before commits can be judged. Pure: it looks at operations and at what is known."""
+"""Determines which keys an engine must load before it can decide commits. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLOBS = frozenset((Attach, Detach))
 
 @dataclass(slots=True)
 class Wanted:
-    """Each key once, in the order of the operations; ``takes`` are the records whose bodies are wanted too."""
+    """Each key once, in the order of the operations; ``takes`` are records whose bodies are needed too."""
 
     records: dict[Key, None] = field(default_factory=dict)
     takes: dict[Key, None] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Wanted:
     appends: list[tuple[Key, Append]] = field(default_factory=list)
 
     def dedupes(self, ledger: Ledger) -> dict[tuple[int, str], None]:
-        """(stream, dedupe key) of the entries to append; only a stream that exists can have them, so load it first."""
+        """Return (stream id, dedupe key) of the entries to append to existing streams. Load the streams first."""
         return {
             (stream.id, draft.dedupe): None
             for key, append in self.appends
@@ -40,7 +40,10 @@ class Wanted:
 
 
 def wanted_by(commits: Iterable[tuple[str, Sequence[Operation]]], ledger: Ledger) -> Wanted:
-    """What these commits touch and the ledger does not know. Work and blobs are always loaded: others change them."""
+    """Return the keys that these commits touch and the ledger does not have.
+
+    Work items and blobs are always loaded, because others change them.
+    """
     wanted = Wanted()
     for partition, operations in commits:
         for operation in operations:

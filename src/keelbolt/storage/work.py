@@ -1,4 +1,4 @@
-"""Work: (queue, key) → when it is ready, who holds it, under which fence. It carries no data: it points at a record.
+"""Work: (queue, key) → ready time, holder and fence. An item carries no data: it points at a record.
 
 The life of an item:
 
@@ -22,7 +22,7 @@ WorkState = Literal["waiting", "held", "dead"]
 
 
 class WorkItem(Struct, frozen=True, gc=False):
-    """A work item as it was when it was read. ``ready_in`` is in seconds; negative: it has been ready for so long."""
+    """A work item as it was when it was read. ``ready_in`` is in seconds; negative: it has been ready for that long."""
 
     partition: str
     queue: str
@@ -46,10 +46,10 @@ class WorkPage(Struct, frozen=True, gc=False):
 
 
 class Claim(Struct, frozen=True):
-    """A held item. Every write made in its name carries its fence, so that a holder who lost it can't write.
+    """A held item. Every write made under it carries its fence, so that a holder that lost the item can't write.
 
-    ``scope`` is where the item lies: its holder commits there. ``attempt`` counts from 1. An ``exhausted`` item has
-    used up its attempts without an answer (each holder died): it is handed out only so that its end can be written
+    ``scope`` is the item's partition, in which its holder commits. ``attempt`` counts from 1. An ``exhausted`` item has
+    used all its attempts without a result (each holder died): it is claimed only so that its end can be written
     together with `bury`, in one commit.
     """
 
@@ -90,7 +90,7 @@ class Claim(Struct, frozen=True):
 
 
 class Fence(Struct, frozen=True, gc=False):
-    """Check: the item is held, under exactly this fence. (An expired lease that nobody took over still holds.)"""
+    """Check: the item is held under exactly this fence. (An expired lease counts until a takeover.)"""
 
     queue: str
     key: str
@@ -101,25 +101,25 @@ class Fence(Struct, frozen=True, gc=False):
 
 
 class Enqueue(Struct, frozen=True, gc=False):
-    """Have this done, from ``ready_in`` seconds on.
+    """Add a work item that is ready in ``ready_in`` seconds.
 
-    An item that waits already becomes ready at the earlier of the two times and takes the new lane, priority and
-    max_attempts. An item that is held comes back when its holder completes it: a nudge is never lost. A dead item
-    starts anew. With ``worker`` the item is claimed in the same commit (refused when it is held already); a worker
-    without a running lease gets one of 15 seconds.
+    An item that already waits becomes ready at the earlier of the two times and takes the new fairness key (``lane``),
+    priority and max_attempts. An item that is held waits again after its holder completes it, so no enqueue is lost. A
+    dead item starts again. With ``worker`` the item is claimed in the same commit (refused if it is already held); a
+    worker without a running lease gets one of 15 seconds.
     """
 
     queue: str
     key: str
     ready_in: float = 0.0  # seconds
-    lane: str = ""  # lanes take turns, and then the partitions of a lane
-    priority: int = 0  # the larger goes first, within its lane and partition
+    lane: str = ""  # fairness key; fairness keys take turns, then the partitions of each
+    priority: int = 0  # higher first, within its fairness key and partition
     max_attempts: int = 5
     worker: str | None = None
 
 
 class Complete(Struct, frozen=True, gc=False):
-    """It is done: remove the item (or let it wait again, if it was enqueued anew meanwhile)."""
+    """Remove the finished item, or let it wait again if it was enqueued while held."""
 
     queue: str
     key: str
@@ -127,7 +127,7 @@ class Complete(Struct, frozen=True, gc=False):
 
 
 class Release(Struct, frozen=True, gc=False):
-    """Give it back unfinished, for another worker; this attempt is not counted."""
+    """Give the unfinished item back for another worker; this attempt is not counted."""
 
     queue: str
     key: str
@@ -136,7 +136,7 @@ class Release(Struct, frozen=True, gc=False):
 
 
 class Retry(Struct, frozen=True, gc=False):
-    """It failed: try again from ``ready_in`` seconds on; after the last attempt the item is dead, for this reason."""
+    """Try again in ``ready_in`` seconds; after the last attempt the item is dead, with this reason."""
 
     queue: str
     key: str
@@ -146,9 +146,9 @@ class Retry(Struct, frozen=True, gc=False):
 
 
 class Bury(Struct, frozen=True, gc=False):
-    """Give up: the item is dead, for this reason, and stays visible until it is requeued, enqueued or removed.
+    """Make the item a dead letter with this reason; it stays visible until it is requeued, enqueued or removed.
 
-    What was enqueued while it was held is dropped with it.
+    An Enqueue that came while the item was held is dropped.
     """
 
     queue: str
@@ -158,7 +158,7 @@ class Bury(Struct, frozen=True, gc=False):
 
 
 class Remove(Struct, frozen=True, gc=False):
-    """Remove the item in any state; a holder's fence no longer holds. No error when there is none."""
+    """Remove the item in any state; its holder's fence becomes invalid. No error if there is none."""
 
     queue: str
     key: str

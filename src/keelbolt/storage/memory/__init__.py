@@ -1,4 +1,4 @@
-"""The memory engine: the reference for what the contract means. Nothing survives the process."""
+"""The memory engine: the reference implementation of the contract. Data is lost when the process ends."""
 
 from __future__ import annotations
 

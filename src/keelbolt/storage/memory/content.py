@@ -1,4 +1,4 @@
-"""What the memory engine holds, as its copier sees it: rows go in and out, and a mark refuses writing."""
+"""The data of the memory engine, with access for the copier: rows are read and written, and a mark refuses writes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Upload:
 class Content:
     declared: Declared
     now: Callable[[], int]
-    save: Callable[[int], None]  # writes what the ledger has changed
+    save: Callable[[int], None]  # saves the changes of the ledger
     ledger: Ledger = field(default_factory=Ledger)
     indexes: Indexes = field(default_factory=Indexes)
     entries: dict[int, list[Entry]] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Content:
     # ------------------------------------------------------------------------------------------------------- mark
 
     def obey(self) -> None:
-        """Refuse to write when the mark says so."""
+        """Raise the refusal of the mark, if there is one."""
         if self.mark is not None and (refusal := self.mark.refusal(self.now())) is not None:
             raise refusal
 

@@ -30,7 +30,7 @@ from keelbolt.storage.work import Claim, WorkItem, WorkState
 
 
 class MemoryKernel(Front):
-    """A kernel in this process's memory. Every commit is applied at its call."""
+    """A kernel in this process's memory. Every commit is applied when it is called."""
 
     engine = "memory"
 
@@ -253,7 +253,7 @@ class MemoryKernel(Front):
         rows = self._ledger.work
         expired, ready = self._queues.expired(queue, rows, now=now), self._queues.ready(queue, rows, now=now)
         claims = []
-        for key in islice(chain(expired, ready), limit):  # each one is held before the next is looked for
+        for key in islice(chain(expired, ready), limit):  # lazy: each item is claimed before the next is selected
             row = rows[key]
             assert row is not None
             fence = self._ledger.next_fence()

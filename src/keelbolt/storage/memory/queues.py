@@ -1,6 +1,6 @@
-"""The queues of the memory engine: who gets which item next.
+"""The queues of the memory engine: they select the next item for a claim.
 
-Heaps hold promises, not truth: whoever pops an entry compares it with the work row and drops it when that has moved on.
+Heap entries may be outdated: code that pops one compares it with the work row and drops it if they differ.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=Sized)
 
 class Queues:
     def __init__(self) -> None:
-        self.leases: dict[str, int] = {}  # worker: until
+        self.leases: dict[str, int] = {}  # worker: end of its lease
         self.held: defaultdict[str, set[Key]] = defaultdict(set)  # worker: items
         self._lanes: defaultdict[str, OrderedDict[str, OrderedDict[str, Heap]]] = defaultdict(OrderedDict)
         self._later: defaultdict[str, list[tuple[int, int, Key]]] = defaultdict(list)
@@ -44,13 +44,13 @@ class Queues:
         heappush(lane.setdefault(key[0], []), (-row.priority, row.ready_at, next(self._number), key))
 
     def expired(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
-        """Items whose holder's lease is over."""
+        """Yield the items whose holder's lease has ended."""
         gone = [worker for worker in self.held if self.leases.get(worker, 0) <= now]
         for worker in gone:
             yield from sorted((key for key in self.held[worker] if key[1] == queue), key=lambda key: _fence(rows[key]))
 
     def ready(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
-        """Items that wait and are ready: the lanes in turn, and the partitions of each lane in turn."""
+        """Yield the waiting items that are ready: the fairness keys in turn, and the partitions of each in turn."""
         later = self._later[queue]
         while later and later[0][0] <= now:
             _, _, key = heappop(later)
@@ -81,7 +81,7 @@ class Queues:
 
 
 def _passed(turns: OrderedDict[str, T], name: str, left: T) -> None:
-    """Its turn is over: it goes to the end, or away when nothing is left of it."""
+    """End a turn: move the name to the end, or remove it if it has no items left."""
     if left:
         turns.move_to_end(name)
     else:

@@ -1,4 +1,4 @@
-"""The whole store of the memory engine, for a copier."""
+"""Access to the whole store of the memory engine, for the copier."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from keelbolt.storage.transfer.rows import (
 
 
 class MemorySource(Source):
-    """What was there at one moment: states are replaced, never changed, so that lists of them are enough."""
+    """A snapshot of the store. States are replaced and never modified, so lists of them are enough."""
 
     def __init__(self, content: Content) -> None:
         self._now = now = content.now()

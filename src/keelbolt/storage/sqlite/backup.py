@@ -1,4 +1,4 @@
-"""Backups of a file as a file: SQLite's own online copy, of one moment, while others go on writing."""
+"""File backups by SQLite's online backup: a copy of one moment, while other processes continue to write."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from keelbolt.storage.sqlite.connection import translate
 from keelbolt.storage.sqlite.place import check_place
 from keelbolt.storage.sqlite.schema import check_file
 
-PAGES = 1000  # in one step
+PAGES = 1000  # per step
 FORMAT = b"SQLite format 3\0"
 
-Tell = Callable[[int, int], None]  # pages done, pages in all
+Tell = Callable[[int, int], None]  # pages done, pages in total
 
 
 def backup_file(path: str, partial: Path, tell: Tell) -> None:
-    """Copy the database into a new file, and check that it is whole."""
+    """Copy the database into a new file and check its integrity."""
     with contextlib.closing(_connect(path)) as source, contextlib.closing(_connect(str(partial))) as target:
-        # One read transaction for all steps: otherwise every commit of another process would begin the copy anew.
+        # One read transaction for all steps: otherwise each commit of another process would restart the copy.
         source.execute("BEGIN")
         source.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         try:
             _copy(source, target, tell)
-            target.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file, nothing beside it
+            target.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file without -wal and -shm
             target.execute("DELETE FROM meta WHERE name IN ('mark', 'copy')")
             _check(target)
         except sqlite3.Error as error:
@@ -36,7 +36,7 @@ def backup_file(path: str, partial: Path, tell: Tell) -> None:
 
 
 def restore_file(place: Path, path: str, tell: Tell) -> None:
-    """Make a database of a backup. It takes its name when it is whole."""
+    """Create a database from a backup. It gets its final name when it is complete."""
     check_place(Path(path))
     if Path(path).exists():
         raise DestinationInUse(f"{Path(path).name!r} exists already; choose another file")
@@ -60,7 +60,7 @@ def is_sqlite(place: Path) -> bool:
 
 
 def open_backup(place: Path) -> sqlite3.Connection:
-    """The backup, opened so that nothing is written beside it, and found whole."""
+    """Open the backup without creating files next to it, and check its integrity."""
     backup = _connect(f"file:{quote(str(place.resolve()))}?mode=ro&immutable=1", uri=True)
     try:
         check_file(backup)

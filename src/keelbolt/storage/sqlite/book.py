@@ -1,7 +1,7 @@
-"""Keeps a ledger in step with the file: loads what commits touch, saves what they changed.
+"""Keeps a ledger in step with the file: loads the keys that commits touch, saves their changes.
 
-What it has loaded stays known from batch to batch while no other process has written (`data_version`); any rollback,
-and any foreign write, makes it forget everything.
+Loaded keys stay known between batches until another process writes (`data_version`). A rollback or a write of another
+process discards them all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from keelbolt.storage.sqlite.connection import SQL, Connection, rows_of_marks
 from keelbolt.storage.sqlite.worker_locks import WorkerLocks
 from keelbolt.storage.wanted import wanted_by
 
-KNOWN_KEYS = 20_000  # records and streams remembered between batches
+KNOWN_KEYS = 20_000  # records and streams kept between batches
 LOAD_ROWS = 128  # keys per statement
 
 
@@ -36,7 +36,7 @@ class Book:
         self.ledger = Ledger()
         self.catalog = Catalog()
         self.mark: Mark | None = None
-        self.rows = 0  # written since the last checkpoint
+        self.rows = 0  # rows written since the last checkpoint
         self._partitions: set[str] = set()
         self._data_version = -1
         self._last_record = 0
@@ -45,7 +45,7 @@ class Book:
     # ------------------------------------------------------------------------------------------------------- load
 
     def begin(self) -> None:
-        """To be called first in every transaction."""
+        """Discard outdated state. Must be called first in every transaction."""
         (version,) = self.connection.execute("PRAGMA data_version").fetchone()
         if version != self._data_version:
             self._forget_keys()
@@ -59,8 +59,9 @@ class Book:
             self.mark = Mark.load(mark[0]) if mark else None
 
     def forget(self) -> None:
-        """Know nothing any more, after a rollback. The catalog too: a version of it that was never committed may be
-        given to another one by another process.
+        """Discard all loaded state after a rollback, including the catalog.
+
+        The catalog's version may not be committed; another process may then use it for a different catalog.
         """
         self._forget_keys()
         self.catalog = Catalog()
@@ -71,7 +72,7 @@ class Book:
         self._partitions.clear()
 
     def load(self, commits: Iterable[tuple[str, Sequence[Operation]]]) -> None:
-        """Make the ledger know every key that these commits touch."""
+        """Load every key that these commits touch into the ledger."""
         ledger = self.ledger
         wanted = wanted_by(commits, ledger)
         if wanted.records:
@@ -93,11 +94,11 @@ class Book:
                 ledger.blobs[row] = True
 
     def load_keys(self, keys: Iterable[Key]) -> None:
-        """Make the ledger know these records."""
+        """Load these records into the ledger."""
         self._load_records([key for key in keys if key not in self.ledger.records])
 
     def load_streams(self, keys: Iterable[Key]) -> None:
-        """Make the ledger know these streams."""
+        """Load these streams into the ledger."""
         streams = self.ledger.streams
         unknown = [key for key in keys if key not in streams]
         streams.update(dict.fromkeys(unknown))
@@ -123,7 +124,7 @@ class Book:
                 state.body = body
 
     def _rows(self, query: str, keys: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
-        """The rows of many keys. Sizes are powers of two (the last key is repeated), so few statements are prepared."""
+        """Yield the rows of many keys. Sizes are powers of two (the last key repeats) to limit prepared statements."""
         for start in range(0, len(keys), LOAD_ROWS):
             part = list(keys[start : start + LOAD_ROWS])
             size = 1 << (len(part) - 1).bit_length()
@@ -134,7 +135,7 @@ class Book:
     # ------------------------------------------------------------------------------------------------------- save
 
     def save(self, partitions: Iterable[str], *, now: int) -> None:
-        """Write what the ledger has changed."""
+        """Write the changes of the ledger."""
         ledger = self.ledger
         new = set(partitions) - self._partitions
         if new:
@@ -152,7 +153,7 @@ class Book:
         ledger.settle()
 
     def end(self) -> None:
-        """To be called after every transaction that was committed."""
+        """Limit the loaded state. Must be called after every committed transaction."""
         ledger = self.ledger
         ledger.dedupes.clear()
         ledger.work.clear()
@@ -175,7 +176,7 @@ class Book:
             new = records[place]
             partition, collection, key = place
             if new is not None:
-                fields = new.text  # a copier gives it as it is to be stored
+                fields = new.text  # set by a copier, already in stored form
                 if fields is None and old is not None and old.fields == new.fields:
                     fields = old.text
                 if fields is None:
@@ -279,7 +280,7 @@ class Book:
 
 
 def work_row(row: Sequence[Any]) -> WorkRow:
-    """A row of the work table, whose first three columns are its key and whose last is its checksum."""
+    """Parse a row of the work table: the first three columns are its key, the last is its checksum."""
     if not work_is_sound(row):
         raise StorageCorrupt.of(f"an item of the queue {row[1]!r}")
     return WorkRow(work_state(row[3]), *row[4:-1])

@@ -8,7 +8,7 @@ from keelbolt.storage.sqlite.connection import SQL, Connection
 
 
 def load_catalog(connection: Connection, known: Catalog) -> Catalog:
-    """The catalog as it is in the file; the known one, when that has not changed."""
+    """Return the catalog of the file, or ``known`` if it has not changed."""
     row = connection.execute(SQL["catalog_version"]).fetchone()
     version = row[0] if row else 0
     if version == known.version:

@@ -1,4 +1,4 @@
-"""Checksums over what is stored: SQLite itself does not notice a flipped byte in a value."""
+"""Checksums of the stored data: SQLite itself does not detect a flipped byte in a value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keelbolt.storage.ledger import work_state
 
 
 def body_is_sound(body: object, crc: int) -> bool:
-    """Whether these are the bytes that were written; damage may even have made text of them."""
+    """Return whether the body matches its checksum. A damaged body may not even be bytes."""
     return isinstance(body, bytes) and crc32(body) == crc
 
 
@@ -19,7 +19,7 @@ def entry_is_sound(stream: int, seq: int, at: int, kind: str, data: object, crc:
     return isinstance(data, bytes) and entry_crc(stream, seq, at, kind, data) == crc
 
 
-# What is raised over a row that has not the shape it was written in.
+# Errors raised for a row that no longer has its original structure.
 UNREADABLE = (TypeError, ValueError, LookupError, InvalidRequest)
 
 
@@ -36,6 +36,6 @@ def work_crc(*values: str | int | None) -> int:
 
 
 def work_is_sound(row: Sequence[Any]) -> bool:
-    """A row of the work table with all its columns; whether an item that waits is ready is not covered."""
+    """Check a complete row of the work table. The checksum does not cover whether a waiting item is ready."""
     partition, queue, key, state, *values, crc = row
     return bool(work_crc(partition, queue, key, work_state(state), *values) == crc)

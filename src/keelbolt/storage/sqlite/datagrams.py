@@ -1,6 +1,6 @@
-"""Hints between the processes on one file: a datagram to each one's socket, in a folder beside the file.
+"""Notifications between the processes on one file: a datagram to the socket of each, in a folder next to the file.
 
-Whatever can't be delivered at once is dropped; the safety poll finds it.
+Datagrams that can't be delivered at once are dropped; the safety poll finds the change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from keelbolt.storage.ids import new_id
 DIGEST_BYTES = 8
 DATAGRAM_BYTES = 8192
 SETTLED_NANOSECONDS = 50_000_000
-_PATH_LIMIT = 100  # a UNIX socket's name has 108 bytes at most
+_PATH_LIMIT = 100  # a UNIX socket path has at most 108 bytes
 
 
 class Datagrams:
@@ -36,7 +36,7 @@ class Datagrams:
         self._changed_at = -1
 
     def open(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Answers whether hints work here."""
+        """Open the socket. Return whether notifications work here."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -72,20 +72,20 @@ class Datagrams:
                         self._bury(peer)
 
     def _listen(self) -> list[str]:
-        """The other processes' sockets; the folder is read again only when it has changed."""
+        """Return the sockets of the other processes. The folder is read again only after it changed."""
         if self._handle is None:
             return []
         changed_at = os.fstat(self._handle).st_mtime_ns
         if changed_at != self._changed_at:
-            with contextlib.suppress(OSError):  # somebody removed the folder: there is nobody to be told
+            with contextlib.suppress(OSError):  # the folder was removed, so there are no receivers
                 self._peers = [place.name for place in self._folder.iterdir() if place.name != self._name]
-            # A folder that has changed just now may change again within the same tick of its clock.
+            # A folder that changed just now may change again within the same clock tick.
             settled = abs(time.time_ns() - changed_at) > SETTLED_NANOSECONDS
             self._changed_at = changed_at if settled else -1
         return self._peers
 
     def _bury(self, peer: str) -> None:
-        """The process behind this socket is gone without a word."""
+        """Remove the socket of a process that died."""
         self._peers = [name for name in self._peers if name != peer]
         with contextlib.suppress(OSError):
             (self._folder / peer).unlink()

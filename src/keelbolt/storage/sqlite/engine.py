@@ -1,4 +1,4 @@
-"""The SQLite engine: wires the writer, the readers and the hints to the contract."""
+"""The SQLite engine: connects the writer, the readers and the notifications to the contract."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from keelbolt.storage.work import Claim, WorkItem, WorkState
 
 logger = logging.getLogger("keelbolt.storage")
 
-EXIT_SECONDS = 60.0  # a supervisor's patience; what is not written by then is lost
+EXIT_SECONDS = 60.0  # as long as a supervisor usually waits; commits not written by then are lost
 
 _writers: weakref.WeakSet[Writer] = weakref.WeakSet()
 
 
 def _finish_at_exit() -> None:
-    """What was called before the interpreter ends is written, also by those who never closed."""
+    """Write all queued commits before the interpreter ends, also of kernels that were never closed."""
     for writer in tuple(_writers):
         if not writer.stop(EXIT_SECONDS):
             logger.critical("the interpreter ends before everything was written")
@@ -61,21 +61,21 @@ atexit.register(_finish_at_exit)
 
 
 class Page(Protocol):
-    """Looks at some rows after a number; answers the problems, and the number to go on from (None: that was all)."""
+    """Checks some rows after a number. Returns the problems and the next start number (None: no more rows)."""
 
     def __call__(self, connection: Connection, *, after: int) -> tuple[list[Problem], int | None]: ...
 
 
 def _no_probe(_point: str) -> None:
-    """Tests stop the process here."""
+    """Do nothing. Tests stop the process at these points."""
 
 
 class SQLiteKernel(Front):
     """A kernel in one file. Several processes may open it, on one machine.
 
     ``connect``, ``shared``, ``probe`` and ``batch`` are for tests and benchmarks: another kind of connection, a file
-    that only one connection can open, a call at each named point of a commit, and how many commits one transaction may
-    take.
+    that only one connection can open, a call at each named point of a commit, and the maximum number of commits per
+    transaction.
     """
 
     engine = "sqlite"
@@ -150,7 +150,7 @@ class SQLiteKernel(Front):
         except StorageFull:
             if self._reserve is None or not self._reserve.release():
                 raise
-            self._open_connection()  # in the space of the reserve: to read, to release and to delete
+            self._open_connection()  # uses the space of the reserve: to read, release and delete
         if self._reserve is not None and not self._reserve.keep():
             logger.warning("too little space is free to keep a reserve: a full disk will stop deleting too")
 
@@ -163,7 +163,7 @@ class SQLiteKernel(Front):
             check_file(connection)
             self._lock = WriteLock(self._path) if self._shared else None
             prepare_file(connection, self._lock)
-            prepare(connection, self.durability)  # switching to WAL may have reset what belongs to the journal
+            prepare(connection, self.durability)  # the switch to WAL may have reset journal settings
             if self._lock is not None:
                 rebooted = known_boot(connection) not in (None, self.clock.boot())
                 self._lost_frames = inspect.lost_frames(connection, self._lock, rebooted=rebooted)
@@ -192,16 +192,16 @@ class SQLiteKernel(Front):
 
     async def _close(self) -> None:
         ended = await asyncio.to_thread(self._writer.stop)
-        if self._poll is not None:  # it went on till now: it ends waiting that is in vain
+        if self._poll is not None:  # closed after the writer, whose wait for the lock it can end
             await self._poll.close()
-        await asyncio.sleep(0)  # let the last answers arrive
+        await asyncio.sleep(0)  # let the last results arrive
         await asyncio.to_thread(self._readers.close)
         _writers.discard(self._writer)
         self._datagrams.close(asyncio.get_running_loop())
-        if not ended:  # a descriptor that is closed below a waiting thread may be another file when it wakes
+        if not ended:  # a closed descriptor could be another file when the waiting thread wakes
             logger.warning("closed while another process keeps the write lock: it may have been stopped")
             return
-        # The last connection to a file makes a checkpoint when it closes; SQLite locks out all others meanwhile.
+        # The last connection to a file runs a checkpoint when it closes; SQLite blocks all others meanwhile.
         self._book.connection.close()
         if self._lock is not None:
             self._lock.close()
@@ -333,7 +333,7 @@ class SQLiteKernel(Front):
         return await self._readers.get(read)
 
     def _known(self, connection: Connection) -> Catalog:
-        """The catalog at the moment of this read; another process may have changed it."""
+        """Return the catalog at the moment of this read; another process may have changed it."""
         self._catalog = load_catalog(connection, self._catalog)
         return self._catalog
 
@@ -472,19 +472,19 @@ class SQLiteKernel(Front):
             declared=self.declared,
         )
 
-    # ------------------------------------------------------------------------------------------------------ hints
+    # ---------------------------------------------------------------------------------------------- notifications
 
     def _hear(self, digests: list[bytes]) -> None:
-        """Another process has committed something."""
+        """Wake the watches for a commit of another process."""
         self.board.wake_digests(digests)
 
 
 def _nothing(_turn: Turn) -> None:
-    """A job that only takes its turn."""
+    """Do nothing, in order with the other jobs."""
 
 
 def _refusal(turn: Turn) -> StorageError | None:
-    """Answered, not raised: it is no failure of the batch."""
+    """Return the mark's refusal. It is not raised, since that would fail the whole batch."""
     return turn.book.mark.refusal(turn.now) if turn.book.mark is not None else None
 
 

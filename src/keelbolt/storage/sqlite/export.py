@@ -1,4 +1,4 @@
-"""Reads a whole file as it was at one moment, in pages, and checks every checksum on the way."""
+"""Reads a whole file as of one moment, in pages, and verifies every checksum."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TRANSFER = queries_of("keelbolt.storage.sqlite", "transfer.sql")
 
 T = TypeVar("T")
 
-# The row of a page, how many bytes it has, and where to go on after it.
+# A row of a page, its size in bytes, and the cursor after it.
 Read = tuple[Row, int, Cursor]
 
 _START: dict[Table, Cursor] = {
@@ -56,7 +56,7 @@ _START: dict[Table, Cursor] = {
 
 
 class FileSource(Source):
-    """Reads on a connection of its own, in a thread of its own. ``now`` is the engine's time at its moment."""
+    """Reads with its own connection in its own thread. ``now`` is the engine's time of the snapshot."""
 
     def __init__(self, connection: Connection, now: int, pool: ThreadPoolExecutor) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Looking at the whole file: what is kept, and whether it is still what was written."""
+"""Inspection of the whole file: statistics, and detection of damage."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def pages_and_tables(connection: Connection) -> Iterator[Problem]:
 
 
 def records(connection: Connection, *, after: int) -> tuple[list[Problem], int | None]:
-    """The problems of some records, and where to go on (None: these were the last)."""
+    """Return the problems of some records, and where to continue (None: these were the last)."""
     rows = connection.execute(
         f"SELECT id, {_HEAD}, body_crc, body FROM record WHERE id > ? ORDER BY id LIMIT ?", (after, PAGE_ROWS)
     ).fetchall()
@@ -94,7 +94,7 @@ def records(connection: Connection, *, after: int) -> tuple[list[Problem], int |
     return problems, rows[-1][0] if rows else None
 
 
-# As bytes: text that is no text any more could not be fetched at all.
+# Read as bytes: damaged text could not be fetched at all.
 _HEAD = (
     "CAST(partition AS BLOB), CAST(collection AS BLOB), CAST(key AS BLOB), version, CAST(fields AS BLOB), expires_at, "
     "head_crc"
@@ -102,7 +102,7 @@ _HEAD = (
 
 
 class _Head(NamedTuple):
-    """What a record has beside its body."""
+    """A record without its body."""
 
     partition: str
     collection: str
@@ -157,7 +157,7 @@ def blob_chunks(connection: Connection, *, after: int) -> tuple[list[Problem], i
 
 
 def references(connection: Connection) -> list[Problem]:
-    """Whether what belongs together is together."""
+    """Return a problem for each broken reference between tables."""
     queries = (
         SQL["check_partitions"],
         SQL["check_holders"],
@@ -175,7 +175,7 @@ def work(connection: Connection) -> list[Problem]:
 
 
 def index_totals(connection: Connection, *, shape: Shape, base: int) -> list[Problem]:
-    """Whether every record of a collection stands in each of its indexes."""
+    """Return a problem for each index whose number of entries is not the number of records."""
     (count,) = connection.execute("SELECT count(*) FROM record WHERE collection = ?", (shape.name,)).fetchone()
     problems = []
     for number, index in enumerate(shape.indexes):
@@ -189,14 +189,14 @@ def index_totals(connection: Connection, *, shape: Shape, base: int) -> list[Pro
 
 
 def counter_totals(connection: Connection, *, shape: Shape, base: int) -> list[Problem]:
-    """Whether the counters say what the records say, group by group."""
+    """Return a problem for each counter whose totals differ from the records."""
     if not shape.counters:
         return []
     counted: list[Counter[bytes]] = [Counter() for _ in shape.counters]
     for row in connection.execute(f"SELECT {_HEAD} FROM record WHERE collection = ?", (shape.name,)):
         head = _Head.of(row)
         if not head.sound:
-            return []  # it is known already, and what it counts for is not
+            return []  # the damaged record is already reported, and its group is unknown
         for number, group in enumerate(shape.groups(head.partition, load_fields(head.fields))):
             counted[number][group] += 1
     problems = []
@@ -210,7 +210,7 @@ def counter_totals(connection: Connection, *, shape: Shape, base: int) -> list[P
 
 
 def misplaced(connection: Connection, *, shape: Shape, base: int, after: int) -> tuple[list[Problem], int | None]:
-    """Whether records stand where their fields say, a page at a time."""
+    """Return a problem for each record of a page with a wrong index entry, and where to continue."""
     rows = connection.execute(
         f"SELECT id, {_HEAD} FROM record WHERE collection = ? AND id > ? ORDER BY id LIMIT ?",
         (shape.name, after, PAGE_ROWS),
@@ -219,7 +219,7 @@ def misplaced(connection: Connection, *, shape: Shape, base: int, after: int) ->
     for number, *row in rows:
         head = _Head.of(row)
         if not head.sound:
-            continue  # it is known already, and where it should stand is not
+            continue  # the damaged record is already reported, and its entries are unknown
         for place, entry in enumerate(shape.entries(head.partition, head.key, load_fields(head.fields))):
             found = connection.execute(
                 "SELECT record FROM record_index WHERE name = ? AND entry = ?", (base + place, entry)
@@ -231,11 +231,11 @@ def misplaced(connection: Connection, *, shape: Shape, base: int, after: int) ->
 
 
 def lost_frames(connection: Connection, lock: WriteLock, *, rebooted: bool) -> int:
-    """How many committed frames of the write-ahead log SQLite could not read: 0 unless the log is damaged.
+    """Return the number of committed frames of the write-ahead log that SQLite could not read: 0 unless it is damaged.
 
-    SQLite takes a frame with a wrong checksum for the end of the log, silently. But frames behind it that carry the
-    log's present salt were written in its present round. A writer that died in the middle leaves such frames too, which
-    the lock knows, and so may a power loss. Call it outside of a transaction, before anything is written.
+    SQLite silently treats a frame with a wrong checksum as the end of the log. But later frames that carry the log's
+    current salt belong to its current generation. A writer that died during a write leaves such frames too, which the
+    lock records, and a power loss may. Call it outside of a transaction, before anything is written.
 
     The log's index (-shm) must not be opened here: closing it would drop SQLite's own locks of this process on it.
     """
@@ -251,7 +251,7 @@ def lost_frames(connection: Connection, lock: WriteLock, *, rebooted: bool) -> i
 
 
 def _known_frames(connection: Connection) -> int | None:
-    """The number of frames that SQLite reads from the log; None while another connection runs a checkpoint.
+    """Return the number of frames that SQLite reads from the log; None if another checkpoint does not end in time.
 
     While another connection runs a checkpoint, SQLite returns (1, -1, -1) without waiting.
     """
@@ -267,7 +267,7 @@ def _known_frames(connection: Connection) -> int | None:
 
 
 def _last_commit(wal: Path, page_size: int) -> tuple[int, bytes]:
-    """The number of the last frame that ends a transaction, and the salt of the log's present round."""
+    """Return the number of the last frame that ends a transaction, and the salt of the log's current generation."""
     if not wal.exists() or wal.stat().st_size <= WAL_HEADER_BYTES + WAL_FRAME_BYTES:
         return 0, b""
     with wal.open("rb") as file:
@@ -284,7 +284,7 @@ def _last_commit(wal: Path, page_size: int) -> tuple[int, bytes]:
 
 
 def _sound_header(header: bytes) -> bool:
-    """Whether the header of a write-ahead log has its checksum; SQLite ignores a log without, silently."""
+    """Return whether the header of a write-ahead log matches its checksum. If not, SQLite silently ignores the log."""
     return any(_checksum(header[:24], order) == header[24:32] for order in "<>")
 
 

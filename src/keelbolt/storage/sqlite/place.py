@@ -1,4 +1,4 @@
-"""Where the file lies: whether it may be there, who may write now, and a reserve for the day the disk is full."""
+"""The location of the file: checks, the write lock, and a reserve of space for a full disk."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from keelbolt.errors import (
 
 STEP_BACK_SECONDS = 0.0002
 OPEN_SECONDS = 30.0  # how long opening waits for a writer
-ROOM_BYTES = 1024 * 1024  # when so much is free, a disk without a reserve is full no more
-RESERVE_BYTES = 24 * 1024 * 1024  # three times what the write-ahead log keeps
+ROOM_BYTES = 1024 * 1024  # free space at which a disk without a reserve no longer counts as full
+RESERVE_BYTES = 24 * 1024 * 1024  # three times the size that the write-ahead log keeps
 
 _NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "lustre"))
-_ESCAPED = re.compile(r"\\(\d{3})")  # the list of mounts writes a space as \040
+_ESCAPED = re.compile(r"\\(\d{3})")  # /proc/mounts writes a space as \040
 
 
 def check_place(path: Path) -> None:
-    """Refuse a place where a database can't be kept safely, with the reason."""
+    """Raise an error with the reason if a database can't be stored safely at this path."""
     if path.resolve() in _inherited:
         raise Forked(
             f"{path.name!r} was open in the parent process at its fork(), so it can't be opened here; fork before "
@@ -42,7 +42,7 @@ def check_place(path: Path) -> None:
     folder = path.parent
     try:
         _check_files(path, folder)
-    except OSError as error:  # a name that is too long, a directory on the way that can't be entered
+    except OSError as error:  # for example, the name is too long or a parent directory can't be entered
         raise StorageMissing(f"{path.name[:80]!r} can't be reached: {error.strerror}; choose another place") from None
     kind = filesystem(folder)
     if kind in _NETWORK:
@@ -69,7 +69,7 @@ def _check_files(path: Path, folder: Path) -> None:
 
 
 def filesystem(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """The kind of filesystem that a folder lies on ('' where it can't be told)."""
+    """Return the type of the filesystem that holds a folder, or '' if it is unknown."""
     if not mounts.exists():
         return ""
     best, kind = "", ""
@@ -88,12 +88,13 @@ _WRITING, _IDLE = b"!", b"."
 class WriteLock:
     """Lets the processes on one file write in turn.
 
-    SQLite's own waiting is a lottery by sleeping. Here the first who waits at the door takes the place before it, and
-    whoever has just written and finds that place taken steps back for a moment instead of pushing in again. (Only for a
-    moment: the one who waits may have been stopped.)
+    SQLite's own busy handler sleeps and retries, so the order of its writers is random. Here the first waiting process
+    holds a second lock. A process that finds this lock taken sleeps for a moment before it waits for the write lock, so
+    that the first one gets it. (Only for a moment: the first one may have been stopped.)
 
-    A mark on the door says that somebody is writing. Who finds it there knows that the last one died in the middle, and
-    notes the round of the write-ahead log (its salt): frames may be left over in it that were never acknowledged.
+    The lock file contains a flag while a process writes. A process that finds the flag set knows that the last writer
+    died during a write. It records the salt of the write-ahead log's current generation, which may contain frames that
+    were never acknowledged.
     """
 
     def __init__(self, path: str) -> None:
@@ -108,7 +109,7 @@ class WriteLock:
         _locks.add(self)
 
     def acquire(self, *, seconds: float | None = None) -> None:
-        """Wait so long (0: not at all), then raise StorageBusy; None: as long as it takes."""
+        """Wait up to ``seconds`` (0: no wait, None: no limit), then raise StorageBusy."""
         if seconds is None:
             first = _try_lock(self._turn)
             if not first:
@@ -120,11 +121,11 @@ class WriteLock:
             raise StorageBusy
         if os.pread(self._door, 1, 0) == _WRITING:
             self.distrust()
-        with contextlib.suppress(OSError):  # a full disk: there was no mark yet, and now there is none
+        with contextlib.suppress(OSError):  # on a full disk, the flag was not written before and is not written now
             os.pwrite(self._door, _WRITING, 0)
 
     def release(self, *, sound: bool = True) -> None:
-        """``sound`` is False when writing failed in the middle."""
+        """Release the lock. ``sound`` is False if a commit failed midway."""
         if sound:
             with contextlib.suppress(OSError):
                 os.pwrite(self._door, _IDLE, 0)
@@ -132,7 +133,7 @@ class WriteLock:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """While a file is opened: who can't have it in time gets StorageBusy."""
+        """Hold the lock while a file is opened. Raise StorageBusy after OPEN_SECONDS."""
         self.acquire(seconds=OPEN_SECONDS)
         try:
             yield
@@ -140,7 +141,7 @@ class WriteLock:
             self.release()
 
     def distrust(self) -> None:
-        """Note that the present round of the write-ahead log may hold leftovers. Call it with the lock held."""
+        """Record that the write-ahead log's current generation may hold unacknowledged frames. Requires the lock."""
         with contextlib.suppress(OSError), self.wal.open("rb") as file:
             os.pwrite(self._door, file.read(32)[16:24], 8)
 
@@ -173,11 +174,11 @@ def _try_lock(file: int) -> bool:
 
 
 def _lock_within(file: int, seconds: float) -> bool:
-    """Wait for the lock in a thread, since flock has no time-out. Returns whether the lock was taken in time.
+    """Wait for the lock in a thread, since flock has no time-out. Return whether the lock was taken in time.
 
-    Only a waiting flock is in the operating system's queue: trying again and again finds no gap between busy writers.
+    Only a waiting flock is in the operating system's queue: repeated attempts find no gap between busy writers.
     """
-    own = os.dup(file)  # the same lock; the caller may close its descriptor after the time-out
+    own = os.dup(file)  # shares the lock; the caller may close its descriptor after the time-out
     mutex = threading.Lock()
     taken = threading.Event()
     late = False
@@ -205,9 +206,9 @@ _inherited: set[Path] = set()
 
 
 def _inherit() -> None:
-    """In a forked child: let go of the parent's locks, or they would outlive it.
+    """In a forked child: close the parent's locks, which would otherwise outlive the parent.
 
-    And remember the files: SQLite's memory of them was copied too, and says that this process has locks it has not.
+    Record the files: SQLite's copied state claims locks that this process does not have, so they can't be opened here.
     """
     for lock in tuple(_locks):
         _inherited.add(lock.path)
@@ -218,10 +219,10 @@ os.register_at_fork(after_in_child=_inherit)
 
 
 class Reserve:
-    """A file that only takes up space, given back when the disk is full so that releasing and deleting still work.
+    """A file that occupies space. It is emptied when the disk is full, so that releases and deletes still work.
 
-    While it is given back (its file is there, but empty) every process on the database writes nothing else, or one of
-    them would fill what another one has given back.
+    While it is empty, no process on the database writes anything else; otherwise one process would fill the space that
+    another one has freed.
     """
 
     def __init__(self, path: str, size: int = RESERVE_BYTES) -> None:
@@ -229,7 +230,7 @@ class Reserve:
         self._size = size
 
     def keep(self) -> bool:
-        """Take up the space, if there is enough; answers whether it is taken."""
+        """Occupy the space if enough is free. Return whether it is occupied."""
         with contextlib.suppress(OSError):
             known = self._path.exists()
             if known and self._path.stat().st_size >= self._size:
@@ -249,7 +250,7 @@ class Reserve:
         return False
 
     def release(self) -> bool:
-        """Give the space back; answers whether there was any."""
+        """Free the space. Return whether there was any."""
         with contextlib.suppress(OSError):
             size = self._path.stat().st_size
             os.truncate(self._path, 0)
@@ -257,14 +258,14 @@ class Reserve:
         return False
 
     def given_back(self) -> bool:
-        """Whether it was given back, by this process or another one."""
+        """Return whether this or another process has freed the space."""
         try:
             return self._path.stat().st_size == 0
         except OSError:
             return False
 
     def room(self) -> bool:
-        """Whether there is space enough to write again, and the reserve is taken again if there was one."""
+        """Return whether there is enough space to write again. Occupies the reserve again if it was freed."""
         if self.given_back():
             return self.keep()
         with contextlib.suppress(OSError):

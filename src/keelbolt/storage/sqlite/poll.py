@@ -1,4 +1,4 @@
-"""The safety poll: whatever hint was lost, a change in the file is seen here."""
+"""The safety poll: detects changes in the file whose notifications were lost."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from keelbolt.storage.sqlite.readers import only
 from keelbolt.storage.sqlite.worker_locks import WorkerLocks
 
 POLL_SECONDS = 0.25
-REST = 50  # a look is followed by a pause of this many times its own length: at most 2 % of a core
-FORGOTTEN = 1000  # logs that are no longer watched and still compared
+REST = 50  # pause after a poll, as a multiple of its duration: at most 2 % of a core
+FORGOTTEN = 1000  # logs that are still compared although they are no longer watched
 
 
 class Poll:
-    """Looks at the file now and then, in a thread and with a connection of its own, and wakes the watches.
+    """Polls the file in its own thread with its own connection, and wakes the watches.
 
     While `PRAGMA data_version` stays the same, no process has committed, and nothing else is read. Otherwise one
-    statement compares the heads of all watched logs, which a temporary table keeps, with those in the file. When the
-    process of a worker died, it wakes the watches of all queues: the next claim ends the worker's lease.
+    statement compares the heads of all watched logs, which a temporary table keeps, with those in the file. When a
+    worker's process has died, the poll wakes the watches of all queues: the next claim ends the worker's lease.
     """
 
     def __init__(self, connect: Connect, path: str, board: Board, locks: WorkerLocks, also: Callable[[], None]) -> None:
@@ -38,7 +38,7 @@ class Poll:
         self._connection: Connection | None = None
         self._version = -1
         self._queues: dict[Topic, None] = {}
-        self._compared = 0  # topics that are compared; 0: none yet, or after an error
+        self._compared = 0  # number of compared topics; 0: none yet, or after an error
         self._task = asyncio.get_running_loop().create_task(self._run(), name="keelbolt-poll")
 
     async def _run(self) -> None:
@@ -60,7 +60,7 @@ class Poll:
             took = time.perf_counter() - began
 
     def _look(self, topics: Sequence[Topic], *, again: bool) -> list[Topic]:
-        """Return the topics that changed since the last look. ``topics`` are new; ``again``: forget the others."""
+        """Add ``topics`` (with ``again``, replace all), and return all watched topics that changed."""
         if self._connection is None:
             self._connection = self._connect(self._path)
             self._connection.execute("PRAGMA temp_store = MEMORY")

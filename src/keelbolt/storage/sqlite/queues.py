@@ -23,7 +23,7 @@ from keelbolt.storage.sqlite.worker_locks import Dead
 from keelbolt.storage.sqlite.writer import Turn
 from keelbolt.storage.work import Remove
 
-PROMOTED = 1000  # items that leave the waiting room in one claim
+PROMOTED = 1000  # delayed items made ready in one claim
 
 
 def renew(turn: Turn, worker: str, lease_seconds: float) -> None:
@@ -36,9 +36,9 @@ def renew(turn: Turn, worker: str, lease_seconds: float) -> None:
 def claim(
     turn: Turn, served: Served, queue: str, worker: str, limit: int, lease_seconds: float
 ) -> tuple[list[tuple[Key, WorkRow]], Dead]:
-    """Expired leases first, so that a backlog never starves an orphan; then the lanes in turn, each its partitions.
+    """Claim orphans first, so that a backlog never starves them; then fairness keys in turn, and their partitions.
 
-    Also returns the dead workers whose leases this ended; their lock files are to be removed after the commit.
+    Also return the dead workers whose leases this ended; the caller removes their lock files after the commit.
     """
     dead = _end_leases_of_the_dead(turn)
     lease = int(lease_seconds * MICROSECONDS)
@@ -48,13 +48,15 @@ def claim(
     claims = [_hold(turn, row, worker) for row in _expired(turn, queue, limit)]
     if len(claims) < limit:
         for row in _ready(turn, served, queue, limit - len(claims)):
-            claims.append(_hold(turn, row, worker))  # noqa: PERF401 - each one must be held before the next is looked for
+            claims.append(_hold(turn, row, worker))  # noqa: PERF401 - each one must be held before the next is selected
     return claims, dead
 
 
 def _end_leases_of_the_dead(turn: Turn) -> Dead:
-    """A worker whose lock is free will not renew its lease. Its lock is looked at within the transaction: a worker that
-    begins anew under the same name locks first, and renews afterwards.
+    """End the leases of workers whose lock is free: they will not renew them.
+
+    The locks are checked within the transaction: a worker that starts again under the same name locks first and renews
+    afterwards.
     """
     dead = turn.book.locks.dead() if turn.book.locks is not None else Dead()
     for worker in dead.workers:
@@ -74,7 +76,7 @@ def _expired(turn: Turn, queue: str, limit: int) -> list[Any]:
 
 
 def _ready(turn: Turn, partitions: Served, queue: str, limit: int) -> Iterator[Any]:
-    """One item of each lane in turn, from the lane after the one that was served last; of its partitions likewise."""
+    """Yield one item of each fairness key in turn, after the last one served; its partitions take turns too."""
     connection = turn.connection
     connection.execute(SQL["promote_later"], (queue, turn.now, PROMOTED))
     served = connection.execute(SQL["last_lane"], (f"lane/{queue}",)).fetchone()
@@ -121,7 +123,7 @@ def retire(turn: Turn, worker: str) -> int:
 
 
 def wipe(turn: Turn, partition: str, family: Wiped, limit: int) -> int:
-    """Remove the first records of a collection in this partition, with everything that `Wiped` names."""
+    """Remove the first ``limit`` records of a collection in this partition, with everything that `Wiped` names."""
     book, connection = turn.book, turn.connection
     bodies = family.blobs is not None
     query = SQL["first_records_with_bodies" if bodies else "first_records"]

@@ -1,7 +1,7 @@
-"""Reading: a few threads with a connection each, beside the writer and never in its way.
+"""Reads: a few threads with a connection each. They never block the writer.
 
-Reads of a known key are short. One thread serves them in batches, as the writer does with commits: a change of threads
-costs more than such a read. Reads of unknown length (scans, counts, checks) have a pool of threads.
+Reads of a known key are short. One thread serves them in batches, as the writer does with commits, since a thread
+switch costs more than such a read. Reads of unknown length (scans, counts, checks) use a pool of threads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Readers(Protocol):
 
 
 class ReaderThreads:
-    """Each read runs in one read transaction, so that all it sees is of one moment."""
+    """Each read runs in one read transaction, so that it sees a single moment."""
 
     def __init__(self, connect: Connect, path: str, threads: int, meter: Meter) -> None:
         self._connect = connect
@@ -87,14 +87,14 @@ class ReaderThreads:
         return connection
 
     def _serve(self) -> None:
-        """Serve short reads, as many as have queued at once, with one wake-up of the event loop."""
+        """Serve all queued short reads together, with one wake-up of the event loop."""
         queue = self._short
         while True:
             batch = [queue.get()]
             batch += [queue.get() for _ in range(queue.qsize())]
             answers = [self._answer(*each) for each in batch if each is not None]
             if answers:
-                with contextlib.suppress(RuntimeError):  # the loop is closed, and so are those that waited
+                with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits
                     self._loop.call_soon_threadsafe(_settle, answers)
             if None in batch:
                 return
@@ -119,7 +119,7 @@ _Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 def _settle(answers: list[_Answer]) -> None:
     for future, result, error in answers:
-        if not future.done():  # else its caller was cancelled
+        if not future.done():  # otherwise its caller was cancelled
             if error is None:
                 future.set_result(result)
             else:

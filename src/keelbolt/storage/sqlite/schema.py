@@ -1,4 +1,4 @@
-"""Makes the file a Keelbolt database, and brings an older one up to date."""
+"""Creates and migrates the schema of a Keelbolt database file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _APPLIED = """CREATE TABLE IF NOT EXISTS migration (
 
 
 def pending(path: str) -> list[Migration]:
-    """What `migrate` would apply; changes nothing."""
+    """Return the migrations that `migrate` would apply. Changes nothing."""
     known = migrations_of("keelbolt.storage.sqlite")
     check_place(Path(path))
     if not Path(path).exists() or Path(path).stat().st_size == 0:
@@ -41,7 +41,7 @@ def pending(path: str) -> list[Migration]:
 
 
 def migrate(path: str) -> list[Migration]:
-    """Apply what is missing; answers what that was."""
+    """Apply the missing migrations and return them."""
     check_place(Path(path))
     connection = connect(path)
     try:
@@ -55,7 +55,7 @@ def migrate(path: str) -> list[Migration]:
 
 
 def run_script(path: str, sql: str) -> None:
-    """Run statements of a face in an existing file, all or none."""
+    """Run a face's statements in an existing file, all or none."""
     check_place(Path(path))
     connection = connect(path)
     try:
@@ -71,7 +71,7 @@ def run_script(path: str, sql: str) -> None:
 
 
 def check_file(connection: Connection) -> list[Migration]:
-    """Refuse a file of another program, or of a newer one of ours, before anything is left beside it."""
+    """Refuse a file of another program, or of a newer Keelbolt, before any file is created next to it."""
     _check_owner(connection)
     return unapplied(migrations_of("keelbolt.storage.sqlite"), _applied(connection))
 
@@ -94,7 +94,7 @@ def prepare_file(connection: Connection, lock: WriteLock | None) -> list[Migrati
 
 @contextlib.contextmanager
 def _transaction(connection: Connection) -> Iterator[None]:
-    """All of it, or nothing."""
+    """Run the block in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -126,7 +126,7 @@ def _statements(sql: str) -> list[str]:
 
 
 def _check_owner(connection: Connection) -> None:
-    tables = _tables(connection)  # first: another process may make them just now, and the mark with them
+    tables = _tables(connection)  # first: another process may be creating the tables and the application id together
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     if owner != APPLICATION_ID and (owner or tables):
         raise NotKeelbolt
@@ -144,16 +144,16 @@ def _applied(connection: Connection) -> list[tuple[int, str]]:
 
 
 def known_boot(connection: Connection) -> str | None:
-    """The boot in which this file was opened last."""
+    """Return the id of the boot in which this file was last opened."""
     row = connection.execute("SELECT value FROM meta WHERE name = 'boot'").fetchone()
     return row[0] if row else None
 
 
 def engine_offset(connection: Connection, clock: Clock) -> int:
-    """What to add to the steady clock to get the engine's time, in microseconds.
+    """Return the microseconds to add to the steady clock to get the engine's time.
 
-    It is fixed by the first process of a boot, so that the wall clock may jump afterwards without moving any lease. A
-    new boot means that every process of the old one is gone: its leases end. Call it in a transaction.
+    The first process of a boot fixes it, so that later jumps of the wall clock move no lease. A new boot means that all
+    processes of the old one are gone: their leases end. Call it in a transaction.
     """
     meta: dict[str, Any] = dict(connection.execute("SELECT name, value FROM meta").fetchall())
     boot, offset = meta.get("boot"), meta.get("offset", 0)

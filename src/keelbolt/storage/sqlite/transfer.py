@@ -1,4 +1,4 @@
-"""The whole file, for a copier: read at one moment, written page by page by the writer, and marked."""
+"""Access to the whole file for the copier: snapshot reads, writes page by page through the writer, and marks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class FileTransfer(Transfer):
             connection = self._connect(self._path)
             prepare_reader(connection)
             connection.execute("BEGIN")
-            connection.execute(TRANSFER["last_fence"]).fetchone()  # a moment begins with the first read
+            connection.execute(TRANSFER["last_fence"]).fetchone()  # the snapshot begins with the first read
         except sqlite3.Error as error:
             raise translate(error) from error
         return connection

@@ -1,11 +1,11 @@
 """One OS lock per worker incarnation, by which the processes on one file notice at once that another one died.
 
-A lease ends by time. But when a process dies, the operating system frees its locks at that moment: a lock file that is
-there and free belongs to a dead process, and the leases of its worker are over. A process that is stopped or hangs
-keeps its locks; there the lease decides, and so it does wherever locks don't work.
+A lease ends by time. But when a process dies, the operating system frees its locks at once: a lock file that exists and
+is free belongs to a dead process, and the leases of its worker are over. A process that is stopped or hangs keeps its
+locks; then only the lease counts, as it does where locks don't work.
 
-A lock file has a random name. It is empty until its owner holds the lock, and holds the worker's name from then on. An
-owner that closes or retires in order removes its file, so that only death leaves a free one.
+A lock file has a random name. It is empty until its owner holds the lock, and then contains the worker's name. An owner
+that closes or retires normally removes its file, so that only a dead owner leaves a free one.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ logger = logging.getLogger("keelbolt.storage")
 
 TRIES = 50  # a process that probes a new file holds its lock for a moment
 TRY_SECONDS = 0.001
-UNFINISHED_SECONDS = 60.0  # a file that is empty for so long was left by a process that died while it made it
+UNFINISHED_SECONDS = 60.0  # a file that stays empty this long was left by a process that died while creating it
 NAME_BYTES = 4096
 
 
 class Dead(NamedTuple):
-    """The workers whose processes died, and the lock files that show it."""
+    """The workers whose processes died, and their lock files."""
 
     workers: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
 
 
 class WorkerLocks:
-    """The locks of this kernel's workers, and a look at those of all others."""
+    """The locks of this kernel's workers, and checks of the locks of all other workers."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -48,7 +48,7 @@ class WorkerLocks:
         _all.add(self)
 
     def hold(self, worker: str) -> None:
-        """Lock for this worker, unless that was done. While it can't be done, the lease alone decides."""
+        """Lock for this worker, if not yet done. If that fails, only the lease counts."""
         if worker in self._held or self._forked:
             return
         try:
@@ -78,7 +78,7 @@ class WorkerLocks:
             logger.warning("no lock for a worker (%s): if this process dies, its tasks wait for the lease", reason)
 
     def release(self, worker: str) -> None:
-        """This worker ended in order."""
+        """Release the lock of a worker that ended normally, and remove its file."""
         file, path = self._held.pop(worker, (None, None))
         if file is not None and path is not None:
             with contextlib.suppress(OSError):
@@ -86,8 +86,8 @@ class WorkerLocks:
             os.close(file)
 
     def dead(self) -> Dead:
-        """The workers whose lock is free, though they did not release it."""
-        held = dict(self._held)  # the writer's thread may change it
+        """Return the workers whose lock is free although they did not release it."""
+        held = dict(self._held)  # a copy, since the writer's thread may change it
         ours = {path.name for _, path in held.values()}
         free: list[Path] = []
         locked: list[Path] = []
@@ -96,18 +96,18 @@ class WorkerLocks:
                 for entry in entries:
                     if entry.name not in ours:
                         (free if _is_free(Path(entry.path)) else locked).append(Path(entry.path))
-        except OSError:  # there is no folder yet, or it can't be read
+        except OSError:  # the folder does not exist yet or can't be read
             return Dead()
         if not free:
             return Dead()
-        # A worker with one name may have been started again: then one of its locks is held.
+        # A worker may have been started again under the same name: then one of its locks is held.
         alive = {*held, *map(_name, locked)}
         names = {path: _name(path) for path in free}
         files = [path for path, name in names.items() if name or _is_unfinished(path)]
         return Dead(tuple({name for name in names.values() if name and name not in alive}), tuple(files))
 
     def remove(self, files: Iterable[Path]) -> None:
-        """Remove the files of dead workers, once their leases are ended."""
+        """Remove the lock files of dead workers after their leases were ended."""
         for path in files:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -118,7 +118,7 @@ class WorkerLocks:
         _all.discard(self)
 
     def let_go(self) -> None:
-        """In a forked child: close the parent's locks, which would outlive it otherwise; they stay locked by it."""
+        """In a forked child: close the inherited locks, which would outlive the parent. The parent still holds them."""
         for file, _ in self._held.values():
             os.close(file)
         self._held.clear()
@@ -149,7 +149,7 @@ def _try(file: int, kind: int, *, tries: int = 1) -> bool:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether no process holds this lock. Shared, so that processes that look at the same time don't see each other."""
+    """Return whether no process holds this lock. Uses a shared lock, so that concurrent checks don't see each other."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # it was removed meanwhile

@@ -1,7 +1,7 @@
-"""The writer thread: takes whatever has queued and commits it in one transaction.
+"""The writer thread: commits everything that is queued in one transaction.
 
-There is no timer: while one batch is being written, the next one gathers. Callers are judged one after another, so a
-refused one harms nobody; they are answered after the commit, all in one wake-up of the event loop.
+There is no timer: while one batch is written, the next one queues. Commits are decided one after another, so a refused
+one does not affect the others. Callers get their results after the commit, all in one wake-up of the event loop.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from keelbolt.storage.sqlite.place import Reserve, WriteLock
 logger = logging.getLogger("keelbolt.storage")
 
 BATCH_COMMITS = 512
-LOCK_SECONDS = 30.0  # how long callers wait for another process to let go of the lock
-ROOM_SECONDS = 1.0  # how often a full disk is looked at again
-IDLE_SECONDS = 0.05  # without a commit: then free pages are given back to the disk, step by step
+LOCK_SECONDS = 30.0  # how long callers wait while another process holds the lock
+ROOM_SECONDS = 1.0  # interval between checks of a full disk
+IDLE_SECONDS = 0.05  # time without a commit after which free pages are returned to the disk, step by step
 STEP_PAGES = 64
-KEPT_PAGES = 256  # 1 MiB stays for the next commits
+KEPT_PAGES = 256  # 1 MiB is kept for the next commits
 
 Probe = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Commit:
-    """A caller's commit on its way."""
+    """A queued commit of a caller."""
 
     partition: str
     operations: tuple[Operation, ...]
@@ -60,7 +60,7 @@ class Commit:
 
 @dataclass(slots=True)
 class Job:
-    """Something else that needs the writer's transaction: a claim, a sweep, a chunk of a blob."""
+    """Another operation in the writer's transaction: a claim, a sweep, a chunk of a blob."""
 
     run: Callable[[Turn], Any]
     future: asyncio.Future[Any]
@@ -72,7 +72,7 @@ class Job:
 
 @dataclass(slots=True)
 class Turn:
-    """What a job is given."""
+    """The arguments of a job."""
 
     connection: Connection
     book: Book
@@ -116,9 +116,9 @@ class Writer:
         self._rows_due = WAL_PAGES
         self._locked = False  # whether this thread holds the lock
         self._untidy = True  # the file may have free pages
-        self._cut = False  # pages were cut off since the last checkpoint
+        self._cut = False  # free pages were removed since the last checkpoint
         self._mutex = threading.Lock()
-        self._waiting: tuple[float, list[Commit | Job]] | None = None  # at the lock, since when, with which batch
+        self._waiting: tuple[float, list[Commit | Job]] | None = None  # start of the wait for the lock, and batch
         self.full = False
         self.broken: StorageBroken | None = None
 
@@ -136,10 +136,10 @@ class Writer:
         return future
 
     def stop(self, seconds: float | None = None) -> bool:
-        """Finish what has queued and end the thread. Safe to call from any thread, and more than once.
+        """Finish the queue and end the thread. Safe to call from any thread, and more than once.
 
-        Answers whether it has ended. A thread that waits in vain for the lock is left behind: its callers have been
-        answered, but the lock and the connection are still its own.
+        Return whether the thread has ended. A thread that still waits for the lock after its callers got StorageBusy is
+        left running: the lock and the connection still belong to it.
         """
         self._queue.put(None)
         deadline = math.inf if seconds is None else time.monotonic() + seconds
@@ -176,7 +176,7 @@ class Writer:
         return batch, False
 
     def _next(self) -> Commit | Job | None:
-        """The next item. While there is none, free pages go back to the disk."""
+        """Return the next item. While there is none, return free pages to the disk."""
         while self._untidy and self.broken is None:
             try:
                 return self._queue.get(timeout=IDLE_SECONDS)
@@ -228,7 +228,7 @@ class Writer:
         """Move the write-ahead log into the file, while callers that just got their results prepare the next commit.
 
         The batch's lock is still held. SQLite before 3.51.3 can damage a database when one connection runs a checkpoint
-        while another one commits: https://sqlite.org/wal.html#walresetbug. Returns whether the whole log was moved.
+        while another one commits: https://sqlite.org/wal.html#walresetbug. Return whether the whole log was moved.
         """
         rows, self._book.rows = self._book.rows, 0
         try:
@@ -236,19 +236,18 @@ class Writer:
         except sqlite3.Error as error:
             self._check_disk(error)
             return True
-        # How many rows fill a page depends on them, so the number is measured each time. A program of others that runs
-        # a checkpoint right now makes it -1.
+        # The number of rows per page varies, so it is measured. While another program runs a checkpoint, pages is -1.
         self._rows_due = min(max(rows * WAL_PAGES // max(pages, 1), WAL_PAGES // 10), WAL_PAGES * 10)
         return bool(pages == moved)
 
     def _check_disk(self, error: sqlite3.Error) -> None:
         translated = translate(error)
-        if isinstance(translated, StorageBroken):  # what the disk has lost, no second try brings back
+        if isinstance(translated, StorageBroken):  # a retry can't recover data that the disk has lost
             self.broken = translated
             logger.critical("the storage is broken: %s", translated)
 
     def _tidy(self) -> None:
-        """Cut some free pages off the file. A checkpoint at the end makes the file smaller."""
+        """Remove some free pages from the file. After the last ones, a checkpoint makes the file smaller."""
         connection = self._book.connection
         try:
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
@@ -265,8 +264,8 @@ class Writer:
             elif self._checkpoint():
                 self._cut = False
         except StorageBusy:
-            pass  # another process writes: retried when this one is idle again
-        except sqlite3.Error as error:  # a full disk among others: retried after the next commit
+            pass  # another process writes; retried when this one is idle again
+        except sqlite3.Error as error:  # for example a full disk; retried after the next commit
             self._check_disk(error)
             self._untidy = False
         finally:
@@ -306,7 +305,7 @@ class Writer:
                 done = self._untidy = True
             except BaseException:
                 self._book.forget()
-                with contextlib.suppress(Exception):  # SQLite may have rolled back by itself
+                with contextlib.suppress(Exception):  # SQLite may already have rolled back
                     connection.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
@@ -338,7 +337,10 @@ class Writer:
             raise StorageBusy
 
     def give_up_waiting(self) -> None:
-        """Called now and then in the event loop: a lock holder that was stopped costs a StorageBusy, never a hang."""
+        """Fail all pending items with StorageBusy if the thread has waited for the lock for LOCK_SECONDS.
+
+        The lock holder may have been stopped. The safety poll calls this regularly, in the event loop.
+        """
         with self._mutex:
             if self._waiting is None or time.monotonic() - self._waiting[0] < LOCK_SECONDS:
                 return
@@ -347,7 +349,7 @@ class Writer:
             queued = self._drain()
             abandoned = [*batch, *(item for item in queued if item is not None)]
             batch.clear()
-            if None in queued:  # the writer is asked to stop, and still will be
+            if None in queued:  # keep the request to stop
                 self._queue.put(None)
         self._deliver([(item.future, None, StorageBusy()) for item in abandoned], ())
 
@@ -373,7 +375,7 @@ class Writer:
                 book.save(partitions, now=now)
                 answer = self._do(item, now, topics)
                 answers.append(answer)
-                if answer[2] is not None:  # the ledger was forgotten
+                if answer[2] is not None:  # a failed job discarded the ledger
                     book.load(commits)
                     ledger = book.ledger
                 continue
@@ -392,7 +394,7 @@ class Writer:
         return answers, tuple(topics)
 
     def _do(self, job: Job, now: int, topics: set[Topic]) -> Answer:
-        """Run a job in the batch's transaction. Its own error is its caller's, not its neighbours'."""
+        """Run a job in the batch's transaction. An error of the job affects only its own caller."""
         connection = self._book.connection
         connection.execute("SAVEPOINT job")
         try:
@@ -411,7 +413,7 @@ class Writer:
     # ------------------------------------------------------------------------------------------------ a full disk
 
     def _only_relief(self, batch: list[Commit | Job]) -> list[Commit | Job]:
-        """Unless there is room again: refuse all but what gives space back."""
+        """Return the items that free space and refuse the others, unless there is space again."""
         if time.monotonic() - self._looked_at >= ROOM_SECONDS:
             self._looked_at = time.monotonic()
             if self._reserve is not None and self._reserve.room():
@@ -422,7 +424,7 @@ class Writer:
         return [item for item in batch if item.relieves()]
 
     def _filled(self, batch: list[Commit | Job]) -> None:
-        """The disk is full: give the reserve back, and let pass what gives space back."""
+        """Handle a full disk: free the reserve, and serve only the items that free space."""
         if self.full or self._reserve is None:
             self._fail(batch, StorageFull())
             return
@@ -434,14 +436,14 @@ class Writer:
         if relief:
             self._serve(relief)
 
-    # ----------------------------------------------------------------------------------------------------- answer
+    # ---------------------------------------------------------------------------------------------------- results
 
     def _fail(self, batch: Sequence[Commit | Job], error: BaseException) -> None:
         self._meter.failed(error, len(batch))
         self._answer([(item.future, None, error) for item in batch], ())
 
     def _answer(self, answers: Sequence[Answer], topics: Sequence[Topic]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the commits stand, nobody waits for them
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the commits are valid, but no caller waits
             self._loop.call_soon_threadsafe(self._deliver, answers, topics)
 
     def _deliver(self, answers: Sequence[Answer], topics: Sequence[Topic]) -> None:
