@@ -193,16 +193,13 @@ class Committer:
 
     @staticmethod
     def _deadline(batch: Batch) -> float:
-        """Return the time at which retries end: OUTAGE_SECONDS after the last call, or after the commit became
-        doubtful.
-        """
+        """Return when retries end: OUTAGE_SECONDS after the last call or the start of the doubt."""
         return max(batch.commits[-1].called, batch.doubtful or 0.0) + OUTAGE_SECONDS
 
     def _give_up(self, batch: Batch, error: KeelboltError, cause: BaseException | None = None) -> None:
         if isinstance(error, StorageUnreachable):
             logger.warning("the storage server does not answer")
-            # Commits queued behind this batch that have waited for the whole outage time fail now, not after another
-            # one.
+            # Commits behind this batch that have already waited OUTAGE_SECONDS fail now, instead of waiting again.
             until = time.monotonic() - OUTAGE_SECONDS
             while self._queue and self._queue[0].called < until:
                 self._fail([self._queue.popleft()], error)

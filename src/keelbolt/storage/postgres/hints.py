@@ -1,5 +1,4 @@
-"""Notifications between processes: NOTIFY, batched for ten milliseconds and sent outside of writes; and the safety
-poll.
+"""Notifications between processes by NOTIFY, batched for ten milliseconds and sent after the writes; the safety poll.
 
 NOTIFY inside a writing transaction serialises all commits and costs four fifths of the throughput.
 """
