@@ -374,7 +374,7 @@ class Checkpoints:
         chain, _ = await self._chain(scope, stored.lane, stored.id, channels)
         return chain
 
-    # --------------------------------------------------------------------------------------------------------- pieces
+    # ------------------------------------------------------------------------------------------------------ internals
 
     async def _head(self, scope: Scope, lane: Lane) -> _Head:
         found = await scope.get(HEADS, lane.key)

@@ -210,7 +210,7 @@ class KeelboltSaver(Connected, BaseCheckpointSaver[str]):
         number = 0 if current is None else current if isinstance(current, int) else int(current.split(".")[0])
         return f"{number + 1:032}.{random.random():016}"  # noqa: S311  (tells two writers apart, no secret)
 
-    # -------------------------------------------------------------------------------------------------- to our storage
+    # -------------------------------------------------------------------------------------------------- to the storage
 
     def _new(
         self,
@@ -298,7 +298,7 @@ class KeelboltSaver(Connected, BaseCheckpointSaver[str]):
     def _call_sync(self, function: Callable[[Scope], Any]) -> Any:
         return self._connection.call_sync(lambda kernel: function(kernel.scoped(self._partition)))
 
-    # ------------------------------------------------------------------------------------------------ from our storage
+    # ------------------------------------------------------------------------------------------------ from the storage
 
     def _matching(self, found: Sequence[StoredCheckpoint], wanted: dict[str, Any] | None) -> Sequence[StoredCheckpoint]:
         if not wanted:

@@ -85,7 +85,7 @@ class KeelboltSession(AsyncConnected):
         """Remove all items."""
         await self._call(self._clear)
 
-    # ------------------------------------------------------------------------------------------------------ and more
+    # ---------------------------------------------------------------------------------------------------- extensions
 
     async def fork(self, session_id: str) -> KeelboltSession:
         """Copy the items into another, independent session. Raise InvalidValue if that session has items."""
@@ -176,7 +176,7 @@ class KeelboltSession(AsyncConnected):
     def _expires(self) -> int | None:
         return None if self._ttl is None else int((time.time() + self._ttl) * 1_000_000)
 
-    # ----------------------------------------------------------------------------------------------------- the bytes
+    # ---------------------------------------------------------------------------------------------------- encryption
 
     def _sealed(self, body: bytes, key: str) -> bytes:
         if self._sealer is None:

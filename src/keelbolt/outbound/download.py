@@ -24,9 +24,9 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 class DownloadRules:
     """Limits for downloads. ``seconds`` limits a whole download, including the caller's processing time.
 
-    ``loopback`` allows this machine, also over plain HTTP: for development. If ``hosts`` is not empty, only these are
-    allowed: names, addresses, or ``*.example.com`` for all names below that one; empty: all public ones. ``tls``
-    defines the trusted certificates, and ``resolver`` resolves names; None: those of the system.
+    ``loopback`` allows this machine, also over plain HTTP: for development. ``hosts`` are the only hosts allowed:
+    names, addresses, or ``*.example.com`` for all names below that one; empty: all public ones. ``tls`` defines the
+    trusted certificates, and ``resolver`` resolves names; None: those of the system.
     """
 
     max_bytes: int = 50 * 1024 * 1024
@@ -167,7 +167,7 @@ class _Exchange:
         assert isinstance(error, OSError)
         return DownloadFailed(f"no connection to {host}: {error.strerror or type(error).__name__}"[:300])
 
-    # -------------------------------------------------------------------------------------------------- the parser
+    # -------------------------------------------------------------------------------------------- parser callbacks
 
     def on_header(self, name: bytes, value: bytes) -> None:
         text, known = value.decode("latin-1").strip(), name.lower()

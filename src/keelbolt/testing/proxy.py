@@ -101,7 +101,7 @@ class Proxy:
         """Stop forwarding without loss; held bytes are forwarded after `allow`."""
         self._open.clear()
 
-    # ---------------------------------------------------------------------------------------------------- passing
+    # ------------------------------------------------------------------------------------------------- forwarding
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

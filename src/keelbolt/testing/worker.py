@@ -88,7 +88,7 @@ class WorkerHarness:
         )
         await self._stack.enter_async_context(self._engine)
 
-    # ------------------------------------------------------------------------------------------------ what clients do
+    # ------------------------------------------------------------------------------------------------- client actions
 
     async def send(self, content: str | Message | Sequence[Part], *, wait: bool = True, **more: Any) -> Task:
         """Send a message that creates a new task. ``more`` are members of the message: ``metadata``, ``context_id``, …
@@ -114,7 +114,7 @@ class WorkerHarness:
         )
         return await self._settled()
 
-    # ------------------------------------------------------------------------------------------------ what goes wrong
+    # ------------------------------------------------------------------------------------------------ faults and time
 
     async def crash(self, *, wait: bool = True) -> Task:
         """Kill the worker's process: the attempt is lost, its lease ends, and another process takes over the task.
@@ -151,7 +151,7 @@ class WorkerHarness:
                     return
                 await asyncio.sleep(LOOK_SECONDS)
 
-    # ------------------------------------------------------------------------------------------------ what came of it
+    # -------------------------------------------------------------------------------------------------------- results
 
     @property
     def state(self) -> str:

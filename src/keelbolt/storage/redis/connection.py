@@ -69,9 +69,7 @@ class Wire:
         return Connection(host=address.host, port=address.port, **login)
 
     async def run(self, calls: Sequence[Sequence[bytes]], *, seconds: float | None = None) -> list[Reply]:
-        """Return one reply per call; error replies are exceptions in the list. Raise Disconnected if the outcome is
-        unknown.
-        """
+        """Return one reply per call, exceptions for error replies. Raise Disconnected if the outcome is unknown."""
         connection = self._connection
         if connection is None:
             raise Disconnected

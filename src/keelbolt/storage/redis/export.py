@@ -42,9 +42,7 @@ Found = tuple[Row, Cursor]
 
 
 class StoreSource(Source):
-    """The store's current data. A row that changes during the export is read before or after the change, never in
-    between.
-    """
+    """The store's current data. A row that changes meanwhile is read before or after its change, never in between."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -130,7 +128,7 @@ class StoreSource(Source):
         if rows:
             yield Page(rows, cursor)
 
-    # ---------------------------------------------------------------------------------------- what has no long names
+    # ------------------------------------------------------------------------------------ collections and partitions
 
     async def _collections(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
         found = await self._store.read_registry(b"HGETALL", b"catalog")
@@ -147,7 +145,7 @@ class StoreSource(Source):
             yield [(PartitionRow(name.decode()), [name.decode()]) for name in names]
             last = names[-1]
 
-    # ------------------------------------------------------------------------------------ rows that are read by name
+    # --------------------------------------------------------------------------------------------- rows read by name
 
     async def _records(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
         async for found in self._named("record", after):
@@ -202,7 +200,7 @@ class StoreSource(Source):
         answer: list[Any] = await self._store.read(function, partition, *words)
         return (0, answer) if function == "export_stream" else (answer[0], answer[1:])
 
-    # ---------------------------------------------------------------------------------- rows that belong to others
+    # ----------------------------------------------------------------------------------- rows of streams and blobs
 
     async def _entries(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
         async def more(name: Name, after: int) -> list[EntryRow]:
@@ -292,7 +290,7 @@ def _size(row: Row) -> int:
     return sum(len(value) for value in row if isinstance(value, bytes | str))
 
 
-# ------------------------------------------------------------------------------------------------- rows from answers
+# ------------------------------------------------------------------------------------------------- rows from replies
 
 
 def _left(until: bytes | None, now: int) -> int | None:

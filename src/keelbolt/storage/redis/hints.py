@@ -44,9 +44,7 @@ class Announcer:
         return self._timer is None and self._loop.time() >= self._silent_until
 
     def words(self, topics: Collection[Topic]) -> list[bytes]:
-        """Return the call that publishes these topics. More topics wake more readers, so the pause after them is
-        longer.
-        """
+        """Return the call that publishes these topics. More topics wake more readers and cause a longer pause."""
         pause = GATHER_SECONDS * min(max(len(topics) / FEW_TOPICS, 1), MOST_PAUSES)
         self._silent_until = self._loop.time() + pause
         return [b"PUBLISH", self._channel, self.sender + b"".join(map(topic_digest, topics))]

@@ -55,9 +55,7 @@ class Layout:
         return f"{_GLOB.sub(_ESCAPED, base)}r/{collection}/*".encode()
 
     def parse(self, key: bytes) -> tuple[str, bytes] | None:
-        """Return the partition of a key and the rest of the key; None for keys of the registry, a journal or other
-        programs.
-        """
+        """Return the partition of a key and the rest of the key; None if the key is not one of a partition."""
         start = len(self.namespace) + 2
         tag, end, rest = key[start:].partition(b"}:")
         if not end or tag == b"%" or tag.startswith(b"%."):

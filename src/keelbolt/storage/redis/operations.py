@@ -173,7 +173,7 @@ _WORDS: dict[type[Operation], Callable[[Any, Callable[[str], int]], Words]] = {
 }
 
 
-# --------------------------------------------------------------------------------------------------------- answers
+# --------------------------------------------------------------------------------------------------------- replies
 
 
 def outcomes_of(operations: tuple[Operation, ...], answer: Sequence[Any]) -> tuple[Outcome, ...]:

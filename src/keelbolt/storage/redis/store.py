@@ -206,7 +206,7 @@ class Store:
         await self._registry("told", partition.encode(), words)
 
     async def _survey(self, partition: str, queue: str) -> None:
-        """Check again a queue that was reported empty, and report to the registry what was added meanwhile."""
+        """Check again a queue that was reported empty, and report items that were added meanwhile to the registry."""
         base = self.layout.base(partition)
         head = (b"", partition.encode(), self._journal_word(base), queue.encode())
         reply = await self._router.node(base).writer.write(function("survey"), base, head, _same)
@@ -334,7 +334,7 @@ class Store:
         seconds, micros = await node.reader.call([b"TIME"], _same)
         return int(seconds) * 1_000_000 + int(micros)
 
-    # ------------------------------------------------------------------------------------------------------- hints
+    # ----------------------------------------------------------------------------------------------- notifications
 
     def _publish(self, words: list[bytes]) -> None:
         said = self._router.node(self.layout.registry).reader.call(words, _same)

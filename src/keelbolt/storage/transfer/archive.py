@@ -20,7 +20,7 @@ from keelbolt.errors import BadBackup
 from keelbolt.storage.transfer.rows import ROW_TYPES, TABLES, Row, Table
 
 MAGIC = b"KEELBOLT BACKUP 1\n"
-LEVEL = 1  # of compression; a higher level would be slower than the disk
+LEVEL = 1  # the fastest compression, because compression is slower than the disk
 
 _FRAME = struct.Struct(">4sII")
 _LENGTH = struct.Struct(">BI")

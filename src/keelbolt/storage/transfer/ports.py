@@ -1,6 +1,6 @@
 """The interface by which an engine's whole store is read and written.
 
-It is optional: a third-party engine without it only can't be copied.
+It is optional: a third-party engine without it works, but can't be copied.
 """
 
 from __future__ import annotations
