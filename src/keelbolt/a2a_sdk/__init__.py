@@ -1,4 +1,4 @@
-"""Our storage under the official SDK's server: durable tasks, whose cost does not grow, by changing one line.
+"""Keelbolt's storage for the official SDK's server: durable tasks at constant cost per write, by changing one line.
 
     async with sdk_stores("sqlite:///agent.db") as stores:
         handler = DefaultRequestHandlerV2(
@@ -26,7 +26,7 @@ _NAMES = {"SdkStores": "stores", "sdk_stores": "stores"}
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name when it is first used. The declarations in ``families`` need no SDK."""
+    """Import a name on first use. The declarations in ``families`` need no SDK."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if find_spec("a2a") is None:

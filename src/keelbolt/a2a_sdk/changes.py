@@ -1,7 +1,7 @@
-"""What a save of the SDK changed, as notes of the task's log.
+"""Converts a save of the SDK into notes of the task's log.
 
-A save with an event costs what the event says, whatever came before it. A save without one is compared with what is
-stored: what the SDK hands over as the task before is often the same object, changed meanwhile.
+The cost of a save with an event depends only on the event. A save without an event is compared with the stored task,
+because the previous task that the SDK passes is often the same object, already changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from keelbolt.tasks.view import TaskView
 
 
 def new_notes(task: Task, *, now: int) -> list[Note]:
-    """The notes of a task that was not there before."""
+    """Return the notes of a new task."""
     notes: list[Note] = [MessageNote(encoded(message)) for message in task.history]
     notes += [_artifact(artifact) for artifact in task.artifacts]
     if len(task.metadata):
@@ -27,7 +27,7 @@ def new_notes(task: Task, *, now: int) -> list[Note]:
 
 
 def event_notes(task: Task, event: Event, view: TaskView, *, now: int) -> list[Note]:
-    """The notes of an event, over what the view knows."""
+    """Return the notes of an event, relative to the view."""
     known = sum(view.history.segments) + len(view.history.tail)
     notes: list[Note] = [MessageNote(encoded(message)) for message in task.history[known:]]
     if isinstance(event, TaskArtifactUpdateEvent):
@@ -42,7 +42,7 @@ def event_notes(task: Task, event: Event, view: TaskView, *, now: int) -> list[N
 
 
 def whole_notes(task: Task, stored: Task, *, now: int) -> list[Note]:
-    """The notes that lead from what is stored to this task."""
+    """Return the notes that turn the stored task into this task."""
     notes: list[Note] = [MessageNote(encoded(message)) for message in task.history[len(stored.history) :]]
     known = {artifact.artifact_id: artifact for artifact in stored.artifacts}
     for artifact in task.artifacts:

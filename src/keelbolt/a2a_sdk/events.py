@@ -1,4 +1,4 @@
-"""The SDK's event stream, from our log: pushed, not polled, and the same on every replica."""
+"""The SDK's event stream on Keelbolt's log: pushed, not polled, and the same on every replica."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from keelbolt.tasks.notes import WIRE_KINDS
 
 
 class KeelboltEventStream(TaskEventStream):
-    """Every event that a save brought, with the version that it made."""
+    """Streams the event of each save with the version that the save created."""
 
     def __init__(self, events: Events, directory: Directory) -> None:
         self._events = events
         self._directory = directory
 
     async def publish(self, task_id: str, event: VersionedEvent) -> None:
-        """Nothing: the store wrote the event in the same commit as the task."""
+        """Do nothing: the store wrote the event in the same commit as the task."""
 
     async def subscribe(self, task_id: str, *, after: TaskVersion) -> AsyncGenerator[VersionedEvent, None]:
         scope = await self._directory.find(task_id)
@@ -47,7 +47,7 @@ class KeelboltEventStream(TaskEventStream):
         return v1.Splice(task_id, record.context_id if record is not None else "")
 
     async def destroy(self, task_id: str) -> None:
-        """Nothing: the log stays, for whoever comes late."""
+        """Do nothing: the log stays for late subscribers."""
 
 
 def _written(splice: v1.Splice, entry: Entry) -> bytes:

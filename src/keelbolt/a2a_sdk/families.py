@@ -1,4 +1,4 @@
-"""What the SDK's stores keep beside the tasks: push configs, and a directory of tasks. Needs no SDK."""
+"""The data that the SDK's stores keep beside the tasks: push configs, and a directory of tasks. Needs no SDK."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from keelbolt.tasks.families import FACE as TASKS_FACE
 from keelbolt.tasks.families import TASKS
 
 CONFIGS = "sdk_push_configs"  # task id/config id, in the partition of the task's owner
-DIRECTORY = "sdk_directory"  # task id → the partition of its owner; ``whose`` is the same, for a search
+DIRECTORY = "sdk_directory"  # task id → its owner's partition; ``whose`` is the same value, indexed
 PARTITION = "~a2a-sdk"  # of the directory
 
 
 async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
-    """The configs lie where the tasks do; the entries of the directory in a partition of their own."""
+    """Find the configs in the partitions of the tasks, and the directory's entries in their own partition."""
     directory = kernel.scoped(PARTITION)
     async for target in TASKS_FACE.locate(kernel, subject):
         match target.kind:

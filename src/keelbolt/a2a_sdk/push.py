@@ -19,11 +19,11 @@ from keelbolt.webhooks.sealing import Sealer, opened
 
 
 class KeelboltPushConfigStore(PushNotificationConfigStore):
-    """Configs lie beside the tasks of their owner; whoever dispatches finds them by the task."""
+    """Stores configs in the partition of the task's owner; dispatch finds them by the task."""
 
     def __init__(self, directory: Directory, sealer: Sealer | None = None) -> None:
         self._directory = directory
-        self._sealer = sealer  # encrypts whole configs, which hold a token and credentials
+        self._sealer = sealer  # encrypts whole configs, because they contain a token and credentials
 
     async def set_info(
         self, task_id: str, notification_config: TaskPushNotificationConfig, context: ServerCallContext
@@ -46,7 +46,7 @@ class KeelboltPushConfigStore(PushNotificationConfigStore):
         return [self._read(record) async for record in scope.scan(Query(CONFIGS, {"task": task_id}))]
 
     def _read(self, record: Record) -> TaskPushNotificationConfig:
-        """The config. Raises SecretKeyMissing: one without its credentials must not be delivered to."""
+        """Decode a config. Raise SecretKeyMissing: a config without its credentials must not be used for delivery."""
         body, found = record.body, from_json(record.body)
         if "sealed" in found:
             body = opened(self._sealer, found["sealed"], record.key)

@@ -1,4 +1,4 @@
-"""Whose a task is. The SDK asks for events and webhooks by the task's id alone, so that a directory knows its owner."""
+"""Finds the owner of a task. The SDK requests events and webhooks by task id alone, so a directory stores the owner."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Whose = Callable[[ServerCallContext], str]
 
 
 def whose(context: ServerCallContext) -> str:
-    """The partition of the caller: of its user name, and of the tenant that it asks for, which nobody vouches for."""
+    """Return the caller's partition: its user name and the tenant that it requests, which is not verified."""
     return Principal(owner=context.user.user_name, asked_tenant=context.tenant).partition
 
 
 class Directory:
-    """Which scope a call means, and in which scope each task lies."""
+    """Returns the scope of a call and the scope of each task."""
 
     def __init__(self, kernel: Kernel, whose: Whose) -> None:
         self._kernel = kernel
@@ -28,11 +28,11 @@ class Directory:
         self._tasks = kernel.scoped(PARTITION)
 
     def scope(self, context: ServerCallContext) -> Scope:
-        """The scope of the caller."""
+        """Return the scope of the caller."""
         return self._kernel.scoped(self._whose(context))
 
     async def put(self, task_id: str, scope: Scope) -> bool:
-        """Note whose a new task is; False: it is another's."""
+        """Store the owner of a new task. Return False if the id belongs to another owner."""
         try:
             whose = {"whose": scope.partition}
             await self._tasks.commit(Insert(DIRECTORY, task_id, scope.partition.encode(), whose))
@@ -45,6 +45,6 @@ class Directory:
         return self._kernel.scoped(found.body.decode()) if found is not None else None
 
     async def remove(self, task_id: str, scope: Scope) -> None:
-        """Forget whose a task was, if it was theirs."""
+        """Remove a task's entry if it belongs to this scope."""
         if await self.find(task_id) == scope:
             await self._tasks.commit(Delete(DIRECTORY, task_id))

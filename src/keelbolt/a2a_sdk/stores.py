@@ -1,4 +1,4 @@
-"""All of it, opened and closed together."""
+"""Opens and closes all stores together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from keelbolt.webhooks.sealing import Sealer
 
 @dataclass(frozen=True, slots=True)
 class SdkStores:
-    """``tasks`` is versioned; ``plain_tasks`` is for handlers that know no versions."""
+    """``tasks`` is versioned; ``plain_tasks`` is for handlers without versions."""
 
     tasks: KeelboltTaskStore
     plain_tasks: KeelboltPlainTaskStore
@@ -34,7 +34,7 @@ class SdkStores:
 async def sdk_stores(
     url: str, *, whose: Whose = scope.whose, secret_key: str | None = None
 ) -> AsyncIterator[SdkStores]:
-    """The stores on this storage. ``whose`` names the partition of a call's tasks (default: tenant and user).
+    """Open the stores on this storage. ``whose`` returns the partition of a call's tasks (default: tenant and user).
 
     ``secret_key`` (default: ``KEELBOLT_SECRET_KEY`` in the environment) encrypts push configs.
     """

@@ -1,4 +1,4 @@
-"""The SDK's task store, versioned and plain, over our log of notes."""
+"""The SDK's task store, versioned and plain, on Keelbolt's task log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from keelbolt.tasks.view import TaskView
 
 
 class KeelboltTaskStore(VersionedTaskStore):
-    """Versions are the numbers of the task's log. The first end of a task holds, whoever writes later."""
+    """Versions are the entry numbers of the task's log. A terminal state can't be overwritten."""
 
     def __init__(self, store: TaskStore, directory: Directory) -> None:
         self._store = store
@@ -37,7 +37,7 @@ class KeelboltTaskStore(VersionedTaskStore):
         task: Task,
         *,
         event: Event | None = None,
-        prev: Task | None = None,  # noqa: ARG002 - we know what is stored
+        prev: Task | None = None,  # noqa: ARG002 - compared with the stored task instead
         prev_version: TaskVersion,
         context: ServerCallContext,
     ) -> TaskVersion:
@@ -119,7 +119,7 @@ class KeelboltTaskStore(VersionedTaskStore):
 
 
 class KeelboltPlainTaskStore(PlainTaskStore):
-    """The same for handlers that know no versions: the last writer wins, except over the end of a task."""
+    """The store for handlers without versions: the last writer wins, except over a terminal state."""
 
     def __init__(self, versioned: KeelboltTaskStore) -> None:
         self._versioned = versioned

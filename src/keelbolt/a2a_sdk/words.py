@@ -1,4 +1,4 @@
-"""Between the SDK's protobuf messages and the JSON that is stored: both are A2A 1.0, so nothing is lost."""
+"""Converts between the SDK's protobuf messages and the stored JSON; both are A2A 1.0, so nothing is lost."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pydantic_core import to_json
 
 from keelbolt.protocol.types import TaskState
 
-Event = Any  # the SDK's own union: Task, Message, TaskStatusUpdateEvent or TaskArtifactUpdateEvent
+Event = Any  # the SDK's union: Task, Message, TaskStatusUpdateEvent or TaskArtifactUpdateEvent
 
 
 def to_dict(message: Protobuf) -> dict[str, Any]:
-    """A message as JSON, in camelCase."""
+    """Convert a message to JSON with camelCase names."""
     found: dict[str, Any] = MessageToDict(message)
     return found
 
@@ -36,16 +36,16 @@ def tasks_of(text: bytes) -> ListTasksResponse:
 
 
 def event_of(text: bytes) -> Event:
-    """The event in a stream's answer."""
+    """Return the event in a stream response."""
     response = Parse(text, StreamResponse())
     return getattr(response, response.WhichOneof("payload"))
 
 
 def state_of(task: Task) -> TaskState:
-    """The state of a task; one without a state was just submitted."""
+    """Return the state of a task; submitted if it has none."""
     return state_named(task.status.state) or TaskState.submitted
 
 
 def state_named(number: int) -> TaskState | None:
-    """The state with this number in the protobuf; None: none is given."""
+    """Return the state with this protobuf number; None if it is not set."""
     return TaskState(_States.Name(number)) if number else None

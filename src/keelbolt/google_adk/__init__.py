@@ -1,4 +1,4 @@
-"""Google ADK on our storage: sessions, artifacts and memories.
+"""Google ADK on Keelbolt's storage: sessions, artifacts and memories.
 
     url = "sqlite:///agent.db"
     runner = Runner(
@@ -37,7 +37,7 @@ _NAMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name when it is first used. The declarations in ``families`` need no ADK."""
+    """Import a name on first use. The declarations in ``families`` need no ADK."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

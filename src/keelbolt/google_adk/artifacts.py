@@ -1,4 +1,4 @@
-"""ADK's artifacts on our storage: versions 0, 1, 2…, their bytes in blobs."""
+"""ADK's artifacts on Keelbolt's storage: versions 0, 1, 2…, with their bytes in blobs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from keelbolt.storage import (
 )
 
 FORMAT = 1
-INLINE_BYTES = 16 * 1024  # larger content is a blob
-REFERENCES = 5  # that are followed from one artifact to another
+INLINE_BYTES = 16 * 1024  # larger content is stored as a blob
+REFERENCES = 5  # maximum number of references to follow between artifacts
 
 _USER = "user:"
 
@@ -40,7 +40,7 @@ _USER = "user:"
 class _Stored(msgspec.Struct, frozen=True):
     format: int
     part: bytes  # JSON, without inline bytes
-    data: bytes  # the inline bytes, where they are no blob
+    data: bytes  # the inline bytes if they are not in a blob
     version: dict[str, Any]
 
 
@@ -53,7 +53,7 @@ class _Address(NamedTuple):
     filename: str
 
     def keys(self) -> tuple[str, str]:
-        """(scope, file): whose the file is, and its own key. Raises ADK's InputValidationError."""
+        """Return (scope, file): the key of the file's owner and of the file. Raise ADK's InputValidationError."""
         _check(self.app, self.user, None)
         if _is_user(self.filename):
             owner = _USER
@@ -70,7 +70,7 @@ _decode = msgspec.msgpack.Decoder(_Stored).decode
 
 
 class KeelboltArtifactService(Service, BaseArtifactService):
-    """Keeps artifacts on SQLite, PostgreSQL, Redis/Valkey or in memory.
+    """Stores artifacts on SQLite, PostgreSQL, Redis/Valkey or in memory.
 
     ``storage`` is a URL, which is opened at the first call, or an open storage. Versions of a file are numbered without
     gaps, also when several processes save it at once. Equal bytes are stored once.
@@ -120,7 +120,7 @@ class KeelboltArtifactService(Service, BaseArtifactService):
         return await self._resolve(where, version, REFERENCES)
 
     async def _resolve(self, where: _Address, version: int | None, depth: int) -> types.Part | None:
-        """The artifact, through at most ``depth`` references."""
+        """Load an artifact, following at most ``depth`` references."""
         _, file = where.keys()
         found = await self._call(partial(self._load, file=file, version=version))
         if found is None:

@@ -1,4 +1,4 @@
-"""What the services keep, and where: the families of one tenant's partition. Needs no ADK."""
+"""The data of the services: the families of one tenant's partition. Needs no ADK."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Re
 
 SESSIONS = "adk_sessions"  # (app, user, session): its state
 EVENTS = "adk_events"  # log; stream = (app, user, session)
-STATES = "adk_states"  # (app) and (app, user): what their sessions share
-FILES = "adk_files"  # (app, user, session or user:, filename): how many versions it has
+STATES = "adk_states"  # (app) and (app, user): state that their sessions share
+FILES = "adk_files"  # (app, user, session or user:, filename): its number of versions
 ARTIFACTS = "adk_artifacts"  # (app, user, session or user:, filename, version)
 MEMORIES = "adk_memories"  # (app, user, session, event)
-FORGOTTEN = "adk_forgotten"  # (app, user, event): deleted, so that a session does not bring it back
+FORGOTTEN = "adk_forgotten"  # (app, user, event): deleted; adding the session again does not restore it
 
 PARTITIONS = "~adk/"
 DEFAULT_TENANT = "default"
@@ -28,13 +28,13 @@ _KEY = Index("key")
 
 
 def partition_of(tenant: str) -> str:
-    """The partition of a tenant's apps. No caller of a server has a partition whose name begins so."""
+    """Return the partition of a tenant's apps. No caller of a server has a partition with this prefix."""
     return tenant_partition(PARTITIONS, tenant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdkRetention(Policy):
-    """How long sessions are kept after their last event, in seconds; None: for ever. Their memories go with them."""
+    """How long sessions and their memories are kept after the last event, in seconds; None: forever."""
 
     face: ClassVar[str] = "google_adk"
 
@@ -42,7 +42,10 @@ class AdkRetention(Policy):
 
 
 async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
-    """A session is named by its id, or by app/user/id where several users have sessions of the same id."""
+    """Find the targets of a subject.
+
+    A session is named by its id, or by app/user/id if several users have sessions with the same id.
+    """
     scope = kernel.scoped(partition_of(subject.tenant or DEFAULT_TENANT))
     match subject.kind:
         case "session":
@@ -57,7 +60,10 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
 
 
 async def _sessions(kernel: Kernel, scope: Scope, subject: Subject) -> AsyncIterator[str]:
-    """The keys of the sessions of this id. ADK deletes a session without its memories and files, which stay of it."""
+    """Return the keys of all sessions with this id.
+
+    Also finds sessions that ADK deleted: their memories and files remain.
+    """
     if subject.id.count("/") == _SESSION_PARTS - 1:
         yield subject.id
     await kernel.declare(*FAMILIES)
@@ -132,7 +138,7 @@ FACE = Face(
             subject="file",
             found_by={"session": ByField("scope"), "user": ByScan(Query(FILES), _of_user)},
         ),
-        # ``blob`` is the digest of the blob that has the bytes.
+        # ``blob`` is the digest of the blob that contains the bytes.
         Family(
             title="artifacts",
             collection=Collection(

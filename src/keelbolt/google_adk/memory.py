@@ -1,4 +1,4 @@
-"""ADK's memory on our storage: events of sessions, found by their words."""
+"""ADK's memory on Keelbolt's storage: events of sessions, searched by words."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from keelbolt.google_adk.service import Service
 from keelbolt.state.names import joined
 from keelbolt.storage import Delete, Kernel, Operation, Put, Query, Scalar, Scope, new_id
 
-RESULTS = 10  # of a search, as ADK's own service returns them
+RESULTS = 10  # of a search, as in ADK's own service
 BATCH = 100
 
 _NO_SESSION = ""
 
 
 class KeelboltMemoryService(Service, BaseMemoryService):
-    """Keeps memories on SQLite, PostgreSQL, Redis/Valkey or in memory.
+    """Stores memories on SQLite, PostgreSQL, Redis/Valkey or in memory.
 
     ``storage`` is a URL, which is opened at the first call, or an open storage. A search returns the ten memories of
     the user that share the most words with the query; it reads all memories of the user.
@@ -144,7 +144,7 @@ def _words(text: str) -> set[str]:
 
 
 def _shared_words(wanted: set[str], text: str) -> int:
-    """How many of these words are in the text. Latin words inside a text without spaces count, too."""
+    """Return how many of these words are in the text. Latin words inside a text without spaces count, too."""
     words = _words(text)
     for word in list(words):
         if not word.isascii():

@@ -1,4 +1,4 @@
-"""Makes our services known to ADK's command line, by the schemes of their URLs."""
+"""Registers Keelbolt's services with ADK's command line, by URL scheme."""
 
 from __future__ import annotations
 

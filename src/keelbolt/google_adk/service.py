@@ -1,4 +1,4 @@
-"""What the three services share: a connection to one tenant's partition."""
+"""Base of the three services: a connection to one tenant's partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keelbolt.google_adk.families import partition_of
 from keelbolt.storage import Collection, Kernel, Scope
 from keelbolt.storage.connection import AsyncConnected, Connection
 
-ATTEMPTS = 50  # of a change that meets another one
+ATTEMPTS = 50  # of a change that conflicts with another one
 PAGE = 200
 
 T = TypeVar("T")
@@ -29,5 +29,5 @@ class Service(AsyncConnected):
 
 
 def as_json(value: Any) -> Any:
-    """The value as JSON data; objects that have no such form become their text, as in ADK's own services."""
+    """Convert a value to JSON data; objects without a JSON form become their text, as in ADK's own services."""
     return to_jsonable_python(value, fallback=str)

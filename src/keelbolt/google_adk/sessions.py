@@ -1,4 +1,4 @@
-"""ADK's sessions on our storage: a record for the state, a log for the events, one commit for both."""
+"""ADK's sessions on Keelbolt's storage: a record for the state, a log for the events, one commit for both."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Stored(msgspec.Struct, frozen=True):
     app: str
     user: str
     id: str
-    made: str  # tells a session from an earlier one with the same id
+    made: str  # distinguishes a session from an earlier one with the same id
     state: dict[str, Any]
 
 
@@ -64,14 +64,14 @@ def _encode(stored: _Stored) -> bytes:
 
 
 class KeelboltSessionService(Service, BaseSessionService):
-    """Keeps sessions on SQLite, PostgreSQL, Redis/Valkey or in memory.
+    """Stores sessions on SQLite, PostgreSQL, Redis/Valkey or in memory.
 
         runner = Runner(app_name="shop", agent=agent, session_service=KeelboltSessionService("sqlite:///agent.db"))
 
     ``storage`` is a URL, which is opened at the first call, or an open storage. ``append_event`` stores the event and
-    the state of session, user and app in one commit. A session object that another process has moved past is refused
-    with ADK's StaleSessionError. ``recent_events`` limits how many events ``get_session`` loads unless the caller says
-    it, so that a long conversation is not read whole at each turn.
+    the state of session, user and app in one commit. It raises ADK's StaleSessionError if another process has changed
+    the session since the session object was loaded. ``recent_events`` limits how many events ``get_session`` loads by
+    default, so that a long conversation is not read completely at each turn.
     """
 
     def __init__(self, storage: str | Kernel, *, tenant: str = "default", recent_events: int | None = None) -> None:
@@ -219,7 +219,7 @@ class KeelboltSessionService(Service, BaseSessionService):
             if not await self._is_current(scope, key, record, session, last):
                 assert draft.dedupe is not None
                 if await scope.seq_of(EVENTS, key, draft.dedupe) is not None:
-                    return _marker(record, record.version)  # a call whose response was lost
+                    return _marker(record, record.version)  # the response to an earlier call was lost
                 raise StaleSessionError(
                     f"The session {session.id} has newer events in the storage than this session object; the event "
                     "was not stored. Get the session again."
@@ -235,28 +235,28 @@ class KeelboltSessionService(Service, BaseSessionService):
                     *writes,
                 )
             except CommitRefused:
-                continue  # read again: stale, or only the state of the app or the user has changed
+                continue  # read again: the session is stale, or only the state of the app or the user has changed
             return _marker(record, record.version + 1)
         raise StorageBusy
 
     async def _is_current(self, scope: Scope, key: str, record: Record, session: Session, last: str | None) -> bool:
-        """Whether the caller's object has the newest event. Its clock does not matter."""
+        """Return whether the caller's object has the newest event, independent of clocks."""
         marker = session._storage_update_marker  # noqa: SLF001  (ADK's place for it)
         if marker is not None:
             return marker == _marker(record, record.version)
-        # The object was made from JSON, or by another service: compare the newest event.
+        # The object was created from JSON, or by another service: compare the newest event.
         page = await scope.read_log(EVENTS, key, limit=1, backward=True)
         newest = Event.model_validate_json(page.entries[0].data).id if page.entries else None
         return newest == last
 
     async def _shared(self, scope: Scope, app: str, user: str) -> list[dict[str, Any]]:
-        """The states of the app and of the user."""
+        """Return the states of the app and of the user."""
         return [_state(record) for record in await scope.get_many(STATES, [joined(app), joined(app, user)])]
 
     async def _share(
         self, scope: Scope, app: str, user: str, deltas: Mapping[str, dict[str, Any]]
     ) -> tuple[list[dict[str, Any]], list[Operation]]:
-        """The states of the app and of the user with their changes, and the writes of those that change."""
+        """Return the changed states of the app and of the user, and the operations that write the changes."""
         states: list[dict[str, Any]] = []
         writes: list[Operation] = []
         keys = [joined(app), joined(app, user)]
@@ -295,7 +295,7 @@ def _marker(record: Record, version: int) -> str:
 
 
 def _split(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The state by whom it belongs to; ``temp:`` is left out."""
+    """Split the state by owner: app, user or session; ``temp:`` keys are dropped."""
     deltas: dict[str, dict[str, Any]] = {"app": {}, "user": {}, "session": {}}
     for key, value in state.items():
         if key.startswith(State.APP_PREFIX):

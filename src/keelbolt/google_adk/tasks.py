@@ -1,4 +1,4 @@
-"""The task store of ADK's A2A agents: that of `keelbolt.a2a_sdk`, opened at its first call."""
+"""The task store of ADK's A2A agents: the store of `keelbolt.a2a_sdk`, opened at its first call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keelbolt.tasks.families import FAMILIES
 
 
 class TaskStore(PlainTaskStore):
-    """Keeps A2A tasks at this URL."""
+    """Stores A2A tasks at this URL."""
 
     def __init__(self, url: str) -> None:
         self._connection = Connection(url, [*FAMILIES, *SDK_FAMILIES])

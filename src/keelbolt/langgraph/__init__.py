@@ -1,4 +1,4 @@
-"""LangGraph on our storage: a checkpointer and a store for SQLite, PostgreSQL, Redis/Valkey and memory.
+"""LangGraph on Keelbolt's storage: a checkpointer and a store for SQLite, PostgreSQL, Redis/Valkey and memory.
 
     graph = builder.compile(checkpointer=KeelboltSaver("sqlite:///agent.db"), store=KeelboltStore("sqlite:///agent.db"))
 
@@ -24,7 +24,7 @@ _NAMES = {"KeelboltSaver": "saver", "KeelboltStore": "store", "GraphContext": "w
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name when it is first used. The declarations in ``families`` need no LangGraph."""
+    """Import a name on first use. The declarations in ``families`` need no LangGraph."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if find_spec("langgraph") is None:

@@ -1,4 +1,4 @@
-"""Reads and writes checkpoints in one tenant's partition. Serialization is the saver's part."""
+"""Reads and writes checkpoints in one tenant's partition. The saver does the serialization."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from keelbolt.storage import (
     Scope,
 )
 
-ATTEMPTS = 20  # of a commit that meets another one on the same thread
+ATTEMPTS = 20  # of a commit that conflicts with another one on the same thread
 CACHED_HEADS = 1000
 KNOWN_VALUES = 10_000
 PAGE = 100
@@ -54,12 +54,12 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class NewCheckpoint:
-    """A checkpoint to store. ``values`` has the channels that changed; ``dump`` serializes any other channel."""
+    """A checkpoint to store. ``values`` are the changed channels; ``dump`` serializes any other channel."""
 
     lane: Lane
     id: str
     parent: str | None
-    forks: bool  # may have another parent than the head
+    forks: bool  # its parent need not be the head
     run: str | None
     checkpoint: Typed
     metadata: Typed
@@ -67,7 +67,7 @@ class NewCheckpoint:
     values: Mapping[str, Typed | None]
     dump: Callable[[str], Typed | None]
     deltas: tuple[str, ...]
-    stub: bool = False  # has no state, but a first run begins with it
+    stub: bool = False  # has no state, but is the start of a first run
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What one channel got from the ancestors of a checkpoint, oldest first."""
+    """The values that ancestors of a checkpoint wrote to one channel, oldest first."""
 
     seed: Typed | None
     writes: list[tuple[str, str, Typed]]
@@ -92,9 +92,9 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    version: int  # of the record; 0 = there is none
+    version: int  # of the record; 0: no record
     id: str | None = None
-    channels: Mapping[str, Channel] | None = None  # None = not loaded
+    channels: Mapping[str, Channel] | None = None  # None: not loaded
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class _Values:
         return (Put(VALUES, key, body, fields), Attach(blob.digest, f"{VALUES}/{key}"))
 
     def need(self, ref: Ref) -> None:
-        """Check in the commit that a value which another checkpoint stored is still there."""
+        """Add a check to the commit that a value stored by another checkpoint still exists."""
         if ref.digest:
             key = value_key(self.thread, ref.digest)
             self.operations.setdefault(key, (FieldNotIn(VALUES, key, "dying", (True,)),))
@@ -160,7 +160,7 @@ class Recent(OrderedDict[K, V], Generic[K, V]):
 
 
 class Checkpoints:
-    """The checkpoints of one tenant. Its caches only save reads: each commit checks what they say."""
+    """The checkpoints of one tenant. Its caches only save reads: each commit checks their content."""
 
     def __init__(self) -> None:
         self._heads: Recent[str, _Head] = Recent(CACHED_HEADS)
@@ -169,7 +169,7 @@ class Checkpoints:
     # ------------------------------------------------------------------------------------------------------- writing
 
     async def put(self, scope: Scope, new: NewCheckpoint) -> None:
-        """Store a checkpoint as the head of its lane. Raises CheckpointConflict if its parent is not the head."""
+        """Store a checkpoint as the head of its lane. Raise CheckpointConflict if its parent is not the head."""
         key = new.lane.key
         refusal: CommitRefused | None = None
         for _ in range(ATTEMPTS):
@@ -209,9 +209,9 @@ class Checkpoints:
     async def _channels(
         self, scope: Scope, new: NewCheckpoint, head: _Head, values: _Values, *, inherit: bool
     ) -> dict[str, Channel]:
-        """Where the values of this checkpoint are. Unchanged channels keep the values of its parent.
+        """Return the references to the values of this checkpoint. Unchanged channels keep the values of the parent.
 
-        After a refusal all values are stored anew: a value of an older checkpoint may have been removed.
+        After a refusal all values are stored again, because a value of an older checkpoint may have been removed.
         """
         inherited: Mapping[str, Channel] = {}
         if new.parent is not None and inherit:
@@ -237,7 +237,7 @@ class Checkpoints:
     async def put_writes(
         self, scope: Scope, lane: Lane, checkpoint: str, task: str, writes: Sequence[tuple[int, str, Typed, str]]
     ) -> None:
-        """Add the writes of a task. A special write (a negative index) replaces the one before; others are kept."""
+        """Add the writes of a task. A special write (negative index) replaces an earlier one; others are kept."""
         key = lane.task(checkpoint, task)
         fields = {"thread": name(lane.thread), "checkpoint": lane.checkpoint(checkpoint)}
         found: Record | None = None
@@ -269,7 +269,7 @@ class Checkpoints:
     # ------------------------------------------------------------------------------------------------------- reading
 
     async def load(self, scope: Scope, lane: Lane, checkpoint: str | None) -> Loaded | None:
-        """The checkpoint with this id, or the head; None if there is none."""
+        """Return the checkpoint with this id, or the head; None if it does not exist."""
         for _ in range(ATTEMPTS):
             wanted = checkpoint
             if wanted is None:
@@ -281,7 +281,7 @@ class Checkpoints:
             if stored is None:
                 if checkpoint is not None:
                     return None
-                continue  # the head has moved since
+                continue  # the head has moved meanwhile
             loaded = await self.fill(scope, [stored])
             if loaded:
                 return loaded[0]
@@ -290,14 +290,14 @@ class Checkpoints:
     async def page(
         self, scope: Scope, lane: Lane | None, thread: str | None, *, before: str | None, cursor: str | None
     ) -> tuple[list[StoredCheckpoint], str | None]:
-        """Checkpoints by id, newest first: of a lane, of a thread or of all, and the cursor of the next page."""
+        """Return a page of checkpoints of a lane, a thread or all, newest id first, and the next page's cursor."""
         equal = {"lane": lane.key} if lane is not None else {"thread": name(thread)} if thread is not None else {}
         query = Query(CHECKPOINTS, equal=equal, order="id", until=before, newest_first=True)
         page = await scope.find(query, limit=PAGE, cursor=cursor)
         return [decode(StoredCheckpoint, record.body) for record in page.records], page.cursor
 
     async def fill(self, scope: Scope, wanted: Sequence[StoredCheckpoint]) -> list[Loaded]:
-        """These checkpoints with their writes and values, without those that were deleted meanwhile."""
+        """Return these checkpoints with their writes and values, without those that were deleted meanwhile."""
         writes = await asyncio.gather(*[self._writes(scope, stored.lane, stored.id) for stored in wanted])
         needed = [
             stored.digests().union(*(found.digests() for found in of))
@@ -314,7 +314,7 @@ class Checkpoints:
     async def history(
         self, scope: Scope, lane: Lane, checkpoint: str | None, channels: Sequence[str]
     ) -> dict[str, History]:
-        """What ancestors of a checkpoint hold for each channel, back to the nearest one that has its value."""
+        """Return each channel's writes by ancestors of a checkpoint, back to the nearest one that has its value."""
         chain, seeds = await self._chain(scope, lane, checkpoint, channels)
         of = await asyncio.gather(*[self._writes(scope, lane, stored.id) for stored in chain])
         refs: dict[str, list[tuple[str, Ref]]] = {channel: [] for channel in channels}
@@ -347,13 +347,13 @@ class Checkpoints:
     async def _chain(
         self, scope: Scope, lane: Lane, checkpoint: str | None, channels: Iterable[str]
     ) -> tuple[list[StoredCheckpoint], dict[str, tuple[str, Ref]]]:
-        """The ancestors that these channels need, nearest first, and which of them has the value of each channel."""
+        """Return the ancestors that these channels need, nearest first, and which of them has each channel's value."""
         wanted = checkpoint if checkpoint is not None else (await self._head(scope, lane)).id
         current = await self._stored(scope, lane, wanted) if wanted is not None else None
         chain: list[StoredCheckpoint] = []
         seeds: dict[str, tuple[str, Ref]] = {}
         remaining = set(channels)
-        near: dict[str, StoredCheckpoint] = {}  # parents are mostly next to their children
+        near: dict[str, StoredCheckpoint] = {}  # parents are usually close to their children
         while remaining and current is not None and current.parent is not None:
             if current.parent not in near:
                 found, _ = await self.page(scope, lane, None, before=current.id, cursor=None)
@@ -369,12 +369,12 @@ class Checkpoints:
         return chain, seeds
 
     async def needed_ancestors(self, scope: Scope, stored: StoredCheckpoint) -> list[StoredCheckpoint]:
-        """The ancestors from which the delta channels of this checkpoint are rebuilt."""
+        """Return the ancestors from which the delta channels of this checkpoint are rebuilt."""
         channels = set(stored.deltas) - stored.channels.keys()
         chain, _ = await self._chain(scope, stored.lane, stored.id, channels)
         return chain
 
-    # --------------------------------------------------------------------------------------------------------- pieces
+    # ------------------------------------------------------------------------------------------------------ internals
 
     async def _head(self, scope: Scope, lane: Lane) -> _Head:
         found = await scope.get(HEADS, lane.key)
@@ -398,7 +398,7 @@ class Checkpoints:
         return [decode(StoredWrites, record.body) for record in records]
 
     async def _values(self, scope: Scope, keys: Sequence[str]) -> dict[str, Typed]:
-        """The values that are there."""
+        """Return the existing values."""
         values: dict[str, Typed] = {}
         if not keys:
             return values
@@ -417,12 +417,12 @@ class Checkpoints:
         return values
 
     def forget(self) -> None:
-        """Drop the caches, after checkpoints were deleted."""
+        """Clear the cache of heads, after checkpoints were deleted."""
         self._heads.clear()
 
 
 def conflict(new: NewCheckpoint, head: _Head) -> str | None:
-    """Why this checkpoint does not follow the head of its lane; None if it does."""
+    """Return why this checkpoint does not follow the head of its lane; None if it does."""
     if head.id in (new.parent, new.id):
         return None
     if head.id is None:
@@ -437,7 +437,7 @@ def _move(lane: Lane, head: _Head, checkpoint: str) -> list[Operation]:
     fields = {"thread": name(lane.thread), "head": checkpoint}
     if not head.version:
         return [Insert(HEADS, lane.key, body, fields)]
-    # The versions of a thread that was deleted and begun anew start at 1 again; its head is another one.
+    # Versions restart at 1 when a thread is deleted and created again, so the head is compared, too.
     return [FieldIn(HEADS, lane.key, "head", (head.id,)), Replace(HEADS, lane.key, head.version, body, fields)]
 
 

@@ -1,4 +1,4 @@
-"""What the saver and the store keep, and where: the families of one tenant's partition. Needs no LangGraph."""
+"""The data of the saver and the store: the families of one tenant's partition. Needs no LangGraph."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.state.names import name, tenant_partition
 from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 
-HEADS = "langgraph_heads"  # (thread, namespace): its last checkpoint, which only its child may follow
+HEADS = "langgraph_heads"  # (thread, namespace): its last checkpoint; only its child may follow
 CHECKPOINTS = "langgraph_checkpoints"  # (thread, namespace, id)
-WRITES = "langgraph_writes"  # (thread, namespace, checkpoint, task): what a task wrote before the next checkpoint
+WRITES = "langgraph_writes"  # (thread, namespace, checkpoint, task): a task's writes before the next checkpoint
 VALUES = "langgraph_values"  # (thread, digest): a large value of a channel or a write, stored once
 ITEMS = "langgraph_items"  # (namespace, key) of the store
 
 PARTITIONS = "~langgraph/"
 DEFAULT_TENANT = "default"
-_ROOT = "/" + name("")  # ends the key of a head whose namespace is that of the root graph
+_ROOT = "/" + name("")  # end of a head's key if its namespace is that of the root graph
 
 
 def partition_of(tenant: str) -> str:
-    """The partition of a tenant's graphs. No caller of a server has a partition whose name begins so."""
+    """Return the partition of a tenant's graphs. No caller of a server has a partition with this prefix."""
     return tenant_partition(PARTITIONS, tenant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LangGraphRetention(Policy):
-    """How long threads are kept after their last checkpoint, in seconds; None: for ever."""
+    """How long threads are kept after their last checkpoint, in seconds; None: forever."""
 
     face: ClassVar[str] = "langgraph"
 
@@ -51,7 +51,7 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
 
 async def _retain(kernel: Kernel, policy: LangGraphRetention, /, *, dry: bool) -> dict[str, int]:
     def root(record: Record) -> bool:
-        return record.key.endswith(_ROOT)  # a subgraph goes with its thread
+        return record.key.endswith(_ROOT)  # a subgraph is deleted with its thread
 
     return await retain_old(kernel, FACE, FACE.families[0], policy.langgraph_threads, dry=dry, only=root)
 
@@ -62,7 +62,7 @@ def _blob(record: Record) -> Iterator[Detach]:
 
 
 def _of_user(record: Record, ref: str) -> bool:
-    """Whether the user is a label of the namespace."""
+    """Return whether the user is a label of the namespace."""
     return ref in str(record.fields["path"]).split("/")
 
 
@@ -83,7 +83,7 @@ async def _head(_scope: Scope, record: Record) -> Any:
 
 
 async def _checkpoint(scope: Scope, record: Record) -> Any:
-    """The state of the graph at this checkpoint, its metadata, and the writes that wait for the next one."""
+    """Return the graph's state at this checkpoint, its metadata, and the pending writes."""
     from keelbolt.langgraph.checkpoints import Checkpoints  # noqa: PLC0415
     from keelbolt.langgraph.records import StoredCheckpoint, decode  # noqa: PLC0415
 
@@ -116,9 +116,10 @@ def _expires(record: Record) -> float | None:
 
 
 def _typed(value: tuple[str, bytes]) -> Any:
-    """A value of LangGraph's serializer as JSON data. No class is imported or made: an object is a dict with its name.
+    """Convert a value of LangGraph's serializer to JSON data.
 
-    What another serializer wrote, for instance an encrypted value, is shown as its kind and size.
+    No class is imported or instantiated: an object becomes a dict with its class name. A value of another serializer,
+    such as an encrypted one, is shown as its kind and size.
     """
     kind, data = value
     if kind == "null":
@@ -149,7 +150,7 @@ FACE = Face(
     policy=LangGraphRetention,
     retain=_retain,
     families=(
-        # ``head`` is the id of the last checkpoint, which begins with the time when it was made.
+        # ``head`` is the id of the last checkpoint, which begins with its creation time.
         Family(
             title="threads",
             collection=Collection(
@@ -190,8 +191,8 @@ FACE = Face(
             ),
             found_by=_OF_THREAD,
         ),
-        # ``blob`` is the digest of the blob that has the bytes, where they are too large for a record. A value that is
-        # ``dying`` is about to be removed: a checkpoint that needs it writes it again.
+        # ``blob`` is the digest of the blob that contains the bytes if they are too large for a record. A ``dying``
+        # value is about to be removed: a checkpoint that needs it writes it again.
         Family(
             title="values",
             collection=Collection(
@@ -202,7 +203,7 @@ FACE = Face(
             found_by=_OF_THREAD,
             blobs=_blob,
         ),
-        # ``path`` is the namespace, so that a prefix of it is a range.
+        # ``path`` is the namespace; a namespace prefix is a range of paths.
         Family(
             title="items",
             collection=Collection(ITEMS, fields={"path": str}, indexes=(Index("path", order="path"),), expiring=True),

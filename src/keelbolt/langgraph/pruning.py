@@ -23,17 +23,17 @@ from keelbolt.langgraph.records import (
 from keelbolt.state.names import name
 from keelbolt.storage import Attach, Delete, Detach, Operation, Patch, Put, Query, Record, Replace, Scope
 
-BATCH = 200  # deletions in one commit
+BATCH = 200  # deletions per commit
 
 
 async def delete_thread(scope: Scope, thread: str) -> None:
-    """Delete everything of a thread; its heads first, so that it is gone for readers at once."""
+    """Delete a thread; its heads first, so that readers no longer find it."""
     for collection in (HEADS, CHECKPOINTS, WRITES, VALUES):
         await _delete(scope, [record async for record in _of_thread(scope, collection, thread)])
 
 
 async def delete_runs(scope: Scope, checkpoints: Checkpoints, runs: Iterable[str]) -> None:
-    """Delete the checkpoints of these runs and their writes. The newest checkpoint that is left is the new head."""
+    """Delete the checkpoints of these runs and their writes. The newest remaining checkpoint becomes the head."""
     found: dict[Lane, set[str]] = {}
     for run in runs:
         async for record in scope.scan(Query(CHECKPOINTS, equal={"run": run})):
@@ -58,7 +58,7 @@ async def prune(scope: Scope, checkpoints: Checkpoints, thread: str) -> None:
             keep.update(stored.id for stored in needed)
         query = Query(CHECKPOINTS, equal={"lane": lane.key}, order="id")
         doomed = {str(record.fields["id"]) async for record in scope.scan(query)} - keep
-        # A run that has moved the head meanwhile may have saved checkpoints that are among these.
+        # If a run has moved the head meanwhile, these may include checkpoints that it saved.
         current = await scope.get(HEADS, lane.key)
         if current is not None and current.version == head.version:
             await _delete_checkpoints(scope, lane, doomed)
@@ -66,7 +66,7 @@ async def prune(scope: Scope, checkpoints: Checkpoints, thread: str) -> None:
 
 
 async def copy_thread(scope: Scope, source: str, target: str) -> None:
-    """Copy all checkpoints, writes and values; the heads last, so that readers see the copy when it is whole."""
+    """Copy all checkpoints, writes and values; the heads last, so that readers see only a complete copy."""
     async for record in _of_thread(scope, VALUES, source):
         key = value_key(target, record.key.rpartition("/")[2])
         fields = {**record.fields, "thread": name(target), "dying": None}
@@ -86,7 +86,7 @@ async def copy_thread(scope: Scope, source: str, target: str) -> None:
         body = encode(msgspec.structs.replace(stored, thread=target))
         fields = {**record.fields, "thread": name(target), "lane": lane.key}
         copies.append(Put(CHECKPOINTS, lane.checkpoint(stored.id), body, fields))
-    await asyncio.gather(*[scope.commit(copy) for copy in copies])  # the kernel gathers them into large commits
+    await asyncio.gather(*[scope.commit(copy) for copy in copies])  # the kernel groups them into large transactions
     async for record in _of_thread(scope, HEADS, source):
         namespace = decode(StoredHead, record.body).namespace
         body = encode(StoredHead(FORMAT, target, namespace))
@@ -95,10 +95,10 @@ async def copy_thread(scope: Scope, source: str, target: str) -> None:
 
 
 async def collect(scope: Scope, thread: str) -> None:
-    """Remove the values that no checkpoint and no write of this thread has.
+    """Remove the values that no checkpoint and no write of this thread uses.
 
-    A value is marked, then looked for again, then removed. A commit that needs a marked value writes it again, and that
-    changes its version, so that it stays.
+    A value is marked, its use is checked again, and then it is removed. A commit that needs a marked value writes it
+    again, which changes its version, so that it is not removed.
     """
     needed = await _needed(scope, thread)
     marked: dict[str, Record] = {}

@@ -1,4 +1,4 @@
-"""Checkpoints and writes as records: addresses and bytes. LangGraph's serializer makes the bytes of the values."""
+"""Checkpoints and writes as records: keys and bytes. LangGraph's serializer produces the bytes of the values."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from keelbolt.errors import SchemaTooNew, StorageCorrupt
 from keelbolt.state.names import joined
 
 FORMAT = 1
-INLINE_BYTES = 512  # a value up to this size is a part of its checkpoint
-BLOB_BYTES = 1024 * 1024  # a value from this size on is a blob
+INLINE_BYTES = 512  # values up to this size are stored in their checkpoint
+BLOB_BYTES = 1024 * 1024  # values from this size on are stored as blobs
 
 Typed = tuple[str, bytes]
 Version = str | int | float
@@ -23,7 +23,7 @@ _R = TypeVar("_R", bound="_Record")
 
 
 class Ref(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A value: its bytes where they are few, otherwise the digest under which the thread keeps them."""
+    """A value: its bytes if it is small, otherwise the digest under which the thread stores it."""
 
     kind: str
     data: bytes
@@ -51,7 +51,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredCheckpoint(_Record, frozen=True):
-    """A checkpoint without its values, its metadata, and where the values are."""
+    """A checkpoint without its values, its metadata, and references to the values."""
 
     thread: str
     namespace: str
@@ -60,7 +60,7 @@ class StoredCheckpoint(_Record, frozen=True):
     checkpoint: Typed
     metadata: Typed
     channels: dict[str, Channel]
-    deltas: tuple[str, ...] = ()  # channels that are rebuilt from writes of ancestors
+    deltas: tuple[str, ...] = ()  # channels rebuilt from writes of ancestors
 
     @property
     def lane(self) -> Lane:
@@ -90,7 +90,7 @@ class StoredHead(_Record, frozen=True):
 
 
 class StoredValue(_Record, frozen=True):
-    """The bytes of a value; empty where a blob has them."""
+    """The bytes of a value; empty if they are in a blob."""
 
     kind: str
     data: bytes

@@ -1,4 +1,4 @@
-"""LangGraph's checkpointer on our storage."""
+"""LangGraph's checkpointer on Keelbolt's storage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from keelbolt.storage.connection import Connected, Connection
 
 OnConflict = Literal["raise", "fork"]
 
-_REPLAY = "__pregel_replay_state"  # in the config of a subgraph whose parent graph replays
+_REPLAY = "__pregel_replay_state"  # in the config of a subgraph while its parent graph replays
 _STUB = -2  # step of the empty checkpoint under which LangGraph stores writes of a first run
 
 T = TypeVar("T")
@@ -40,20 +40,20 @@ T = TypeVar("T")
 class AddressedId(str):
     """The id of a checkpoint that the caller chose, so that a run which starts from it may branch off there.
 
-    LangGraph passes the id that `get_tuple` returns on to `put`. It can't be told by the id alone whether the caller
-    asked for this checkpoint or for the last one.
+    LangGraph passes the id that `get_tuple` returns on to `put`. The plain id does not show whether the caller
+    requested this checkpoint or the last one.
     """
 
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return str(self) == other  # a subclass of str on the other side decides, as it does beside a plain str
+        return str(self) == other  # if the other side is a subclass of str, its __eq__ decides, as with a plain str
 
     __hash__ = str.__hash__
 
 
 class KeelboltSaver(Connected, BaseCheckpointSaver[str]):
-    """Keeps the checkpoints of graphs on SQLite, PostgreSQL, Redis/Valkey or in memory.
+    """Stores the checkpoints of graphs on SQLite, PostgreSQL, Redis/Valkey or in memory.
 
         saver = KeelboltSaver("sqlite:///agent.db")
         graph = builder.compile(checkpointer=saver)
@@ -61,7 +61,7 @@ class KeelboltSaver(Connected, BaseCheckpointSaver[str]):
     ``storage`` is a URL, which is opened at the first call, or an open storage. Synchronous and asynchronous methods
     can be called from any thread and any event loop. A run that would fork its thread because another run has written
     to it meanwhile gets CheckpointConflict; with ``on_conflict="fork"`` it forks the thread. A run that starts at an
-    older checkpoint by its ``checkpoint_id`` may always do that. ``close`` (or ``with``) frees what a URL opened.
+    older checkpoint by its ``checkpoint_id`` may always fork. ``close`` (or ``with``) closes a storage opened by URL.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class KeelboltSaver(Connected, BaseCheckpointSaver[str]):
         number = 0 if current is None else current if isinstance(current, int) else int(current.split(".")[0])
         return f"{number + 1:032}.{random.random():016}"  # noqa: S311  (tells two writers apart, no secret)
 
-    # -------------------------------------------------------------------------------------------------- to our storage
+    # -------------------------------------------------------------------------------------------------- to the storage
 
     def _new(
         self,
@@ -298,7 +298,7 @@ class KeelboltSaver(Connected, BaseCheckpointSaver[str]):
     def _call_sync(self, function: Callable[[Scope], Any]) -> Any:
         return self._connection.call_sync(lambda kernel: function(kernel.scoped(self._partition)))
 
-    # ------------------------------------------------------------------------------------------------ from our storage
+    # ------------------------------------------------------------------------------------------------ from the storage
 
     def _matching(self, found: Sequence[StoredCheckpoint], wanted: dict[str, Any] | None) -> Sequence[StoredCheckpoint]:
         if not wanted:
@@ -344,7 +344,7 @@ def _lane(config: RunnableConfig) -> Lane:
 
 
 def _asked(config: RunnableConfig) -> str | None:
-    """The id of the checkpoint that the caller asks for, as a plain string."""
+    """Return the id of the requested checkpoint as a plain string."""
     wanted = get_checkpoint_id(config)
     return str(wanted) if wanted else None
 

@@ -1,4 +1,4 @@
-"""LangGraph's long-term memory on our storage."""
+"""LangGraph's long-term memory on Keelbolt's storage."""
 
 from __future__ import annotations
 
@@ -62,21 +62,21 @@ _decode = msgspec.msgpack.Decoder(_Stored).decode
 
 @dataclass(slots=True)
 class _Found:
-    """What a batch read: results of all operations but semantic searches, and the candidates of those."""
+    """Results of a batch's reads, and the candidates of its semantic searches."""
 
     results: list[Result]
     candidates: dict[int, list[_Stored]] = field(default_factory=dict)
 
 
 class KeelboltStore(Connected, BaseStore):
-    """Keeps items by namespace and key on SQLite, PostgreSQL, Redis/Valkey or in memory.
+    """Stores items by namespace and key on SQLite, PostgreSQL, Redis/Valkey or in memory.
 
         store = KeelboltStore("sqlite:///agent.db", index={"dims": 1536, "embed": embed, "fields": ["text"]})
         graph = builder.compile(checkpointer=saver, store=store)
 
-    ``storage`` is a URL, which is opened at the first call, or an open storage. ``index`` turns on semantic search: it
-    compares the query with every item under the namespace prefix. ``ttl`` sets the default expiry, in minutes. The
-    puts of one batch are one commit.
+    ``storage`` is a URL, which is opened at the first call, or an open storage. ``index`` enables semantic search,
+    which compares the query with every item under the namespace prefix. ``ttl`` sets the default expiry, in minutes.
+    The puts of one batch are one commit.
     """
 
     supports_ttl = True
@@ -124,10 +124,10 @@ class KeelboltStore(Connected, BaseStore):
     async def _run(
         self, kernel: Kernel, ops: Sequence[Op], vectors: Mapping[int, Vectors], asked: Mapping[str, list[float]]
     ) -> _Found:
-        """Read first, then write: an operation of a batch does not see the puts of the same batch."""
+        """Read first, then write: operations do not see the puts of their own batch."""
         scope = kernel.scoped(self._partition)
         found = _Found([None] * len(ops))
-        puts: dict[str, tuple[PutOp, Vectors]] = {}  # the last put of a key counts
+        puts: dict[str, tuple[PutOp, Vectors]] = {}  # the last put of a key wins
         for number, op in enumerate(ops):
             if isinstance(op, GetOp):
                 stored = await self._get(scope, op)
@@ -160,7 +160,7 @@ class KeelboltStore(Connected, BaseStore):
         return stored
 
     async def _search(self, scope: Scope, op: SearchOp, limit: int | None) -> list[_Stored]:
-        """The items that match, in the order of namespace and key; at most ``limit``."""
+        """Return the matching items in the order of namespace and key; at most ``limit``."""
         found: list[_Stored] = []
         async for record in scope.scan(_under(op.namespace_prefix), page=PAGE):
             stored = _load(record)
@@ -192,7 +192,7 @@ class KeelboltStore(Connected, BaseStore):
         await scope.commit(*operations)
 
     def _texts(self, ops: Sequence[Op]) -> list[tuple[int, str, str]]:
-        """(operation, path, text) of everything that is to be embedded."""
+        """Return (operation, path, text) of everything to embed."""
         texts: list[tuple[int, str, str]] = []
         if self.embeddings is None:
             return texts
@@ -218,7 +218,7 @@ def _by_operation(texts: Sequence[tuple[int, str, str]], vectors: Sequence[list[
 
 
 def _ranked(ops: Sequence[Op], found: _Found, asked: Mapping[str, list[float]]) -> list[Result]:
-    """Fill in the results of semantic searches: by the best vector of each item; items without vectors come last."""
+    """Fill in the results of semantic searches by the best vector of each item; items without vectors come last."""
     for number, candidates in found.candidates.items():
         op = ops[number]
         assert isinstance(op, SearchOp)
@@ -268,7 +268,7 @@ async def _namespaces(scope: Scope, op: ListNamespacesOp) -> list[Namespace]:
         (record,) = page.records
         found.add(_load(record).namespace)
         path = str(record.fields["path"])
-        if len(path) <= _SORTED:  # go on behind all other items of this namespace
+        if len(path) <= _SORTED:  # skip all other items of this namespace
             query, cursor = msgspec.structs.replace(query, since=f"{path}\0"), None
             continue
         cursor = page.cursor
@@ -332,7 +332,7 @@ def _path(namespace: Sequence[str]) -> str:
 
 
 def _under(prefix: Sequence[str]) -> Query:
-    """All items whose namespace begins so; of very long namespaces also others, which the caller leaves out."""
+    """Query all items under a namespace prefix; for a very long prefix also others, which the caller must skip."""
     path = _path(prefix)[:_SORTED]
     if not path:
         return Query(ITEMS, order="path")

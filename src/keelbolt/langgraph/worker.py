@@ -1,4 +1,4 @@
-"""A LangGraph graph as the worker of an agent server: interrupts are questions, tokens are streamed."""
+"""A LangGraph graph as the worker of an agent server: interrupts become questions, and tokens are streamed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pydantic_core import to_jsonable_python
 from keelbolt.errors import InvalidValue
 from keelbolt.tasks import TaskContext, Worker
 
-MESSAGE = "a2a_message_id"  # in the metadata of the checkpoints that a message led to
+MESSAGE = "a2a_message_id"  # in the metadata of the checkpoints that a message caused
 
 
 class GraphContext(TypedDict):
-    """What a node gets as ``runtime.context`` of a `Runtime[GraphContext]`."""
+    """The ``runtime.context`` of a node with a `Runtime[GraphContext]`."""
 
     task: TaskContext
 
@@ -30,18 +30,18 @@ def langgraph_worker(
     context: Callable[[TaskContext], Any] | None = None,
     thread: Literal["task", "context"] = "task",
 ) -> LangGraphWorker:
-    """A worker that runs a compiled graph for each message.
+    """Return a worker that runs a compiled graph for each message.
 
         graph = builder.compile(checkpointer=KeelboltSaver("sqlite:///agent.db"))
         server = A2AServer(worker=langgraph_worker(graph), agent_card=card, storage="sqlite:///agent.db")
 
-    ``given`` returns the graph's input: by default the user's text as a message where the state has ``messages``,
-    otherwise the data of the message. ``result`` returns the answer from the final state: by default the text of the
-    last message, otherwise the state. A text becomes a text artifact, other values JSON. A thread belongs to a task;
-    with ``thread="context"`` all tasks of a context share one, as in a chat. An interrupt asks the user, and the answer
-    resumes the graph (JSON is decoded). A run that was killed continues after its last checkpoint. Nodes get the
-    TaskContext as ``runtime.context["task"]``; a graph with a context schema of its own needs ``context``, which
-    returns what its nodes get.
+    ``given`` returns the graph's input: by default the data of the message if it has any, otherwise ``messages`` with
+    the user's text. ``result`` returns the answer from the final state: by default the text of the last message,
+    otherwise the state. A text becomes a text artifact, other values JSON. A thread belongs to a task; with
+    ``thread="context"`` all tasks of a context share one, as in a chat. An interrupt asks the user, and the answer
+    resumes the graph (JSON is decoded). A killed run continues after its last checkpoint. Nodes get the TaskContext as
+    ``runtime.context["task"]``; a graph with its own context schema needs ``context``, which returns the context of its
+    nodes.
     """
     if not getattr(graph, "checkpointer", None):
         raise InvalidValue("compile the graph with a checkpointer: builder.compile(checkpointer=KeelboltSaver(url))")
@@ -88,7 +88,7 @@ class LangGraphWorker(Worker):
         if not isinstance(answer, str):
             await ctx.complete_json(to_jsonable_python(answer, fallback=str))
         elif answer and answer == streamed:
-            await ctx.complete()  # the artifact is there
+            await ctx.complete()  # the artifact was streamed
         else:
             await ctx.complete(answer)
 
@@ -102,7 +102,7 @@ class LangGraphWorker(Worker):
             text = _text(message)
             if not isinstance(message, AIMessage) or not text:
                 continue
-            # The same when a killed run repeats the node: its artifact begins anew.
+            # The id is the same when a killed run repeats the node, so that the new text replaces the artifact.
             last = f"{about['langgraph_node']}-{about['langgraph_step']}"
             await ctx.emit_text_artifact(text, artifact_id=last, append=last in texts)
             texts[last] = texts.get(last, "") + text
@@ -110,12 +110,12 @@ class LangGraphWorker(Worker):
 
 
 async def _ask(ctx: TaskContext, interrupt: Interrupt) -> Any:
-    """The user's answer to an interrupt."""
+    """Ask the user the question of an interrupt, and return the answer."""
     value = to_jsonable_python(interrupt.value, fallback=str)
     question = value if isinstance(value, str) else None
     if isinstance(value, dict) and isinstance(value.get("question"), str):
         question = value["question"]
-    # The id tells apart two interrupts that ask the same.
+    # The id distinguishes two interrupts with the same question.
     answer = await ctx.ask(question, data={"interrupt": interrupt.id, "value": value})
     for part in answer.parts:
         if part.data is not None:

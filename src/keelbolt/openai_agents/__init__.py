@@ -1,4 +1,4 @@
-"""Sessions of the OpenAI Agents SDK on our storage.
+"""Sessions of the OpenAI Agents SDK on Keelbolt's storage.
 
     session = KeelboltSession("user-123", "sqlite:///agent.db")
     result = await Runner.run(agent, "Hello", session=session)
@@ -24,7 +24,7 @@ _NAMES = {"KeelboltSession": "session", "openai_agent_worker": "worker"}
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name when it is first used. The declarations in ``families`` need no SDK."""
+    """Import a name on first use. The declarations in ``families`` need no SDK."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if find_spec("agents") is None:

@@ -24,7 +24,7 @@ _ENDS: dict[str, Any] = {
 
 
 def durable_agent(agent: Agent[Any], task: TaskContext, in_doubt: InDoubt) -> Agent[Any]:
-    """A copy of the agent, and of those that it hands over to, for one run of a task."""
+    """Return a copy of the agent and of its handoff agents for one run of a task."""
     copies: dict[int, Agent[Any]] = {}
 
     def copied(one: Agent[Any]) -> Agent[Any]:
@@ -40,7 +40,7 @@ def durable_agent(agent: Agent[Any], task: TaskContext, in_doubt: InDoubt) -> Ag
 
 
 def durable_tool(tool: FunctionTool, task: TaskContext, in_doubt: InDoubt) -> FunctionTool:
-    """A copy of the tool: each call of it is a step."""
+    """Return a copy of the tool; each of its calls is a step."""
     call = tool.on_invoke_tool
 
     async def invoke(context: Any, arguments: str) -> Any:
@@ -55,7 +55,7 @@ def durable_tool(tool: FunctionTool, task: TaskContext, in_doubt: InDoubt) -> Fu
 
 
 class DurableProvider(ModelProvider):
-    """Looks models up by name, for agents that have a name and not a model."""
+    """Finds models by name, for agents that have a model name instead of a model."""
 
     def __init__(self, task: TaskContext, inner: ModelProvider | None = None) -> None:
         self._task = task
@@ -66,7 +66,7 @@ class DurableProvider(ModelProvider):
 
 
 class DurableModel(Model):
-    """A model each of whose streamed responses is a step. A recorded response comes as its last event alone."""
+    """A model whose streamed responses are steps. A recorded response is replayed as its last event only."""
 
     def __init__(self, inner: Model, task: TaskContext) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""What sessions keep, and where: the families of one tenant's partition. Needs no SDK."""
+"""The data of sessions: the families of one tenant's partition. Needs no SDK."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keelbolt.data.shown import plain_body
 from keelbolt.state.names import name, tenant_partition
 from keelbolt.storage import Collection, Index, Kernel, Record, Scope
 
-SESSIONS = "openai_sessions"  # session: how many items it ever had, and when it was last written
+SESSIONS = "openai_sessions"  # session: how many items it ever had, and its last write
 ITEMS = "openai_items"  # (session, number)
 
 PARTITIONS = "~openai/"
@@ -21,7 +21,7 @@ PLAIN, SEALED = b"j", b"s"  # the first byte of an item
 
 
 def partition_of(tenant: str) -> str:
-    """The partition of a tenant's sessions. No caller of a server has a partition whose name begins so."""
+    """Return the partition of a tenant's sessions. No caller of a server has a partition with this prefix."""
     return tenant_partition(PARTITIONS, tenant)
 
 

@@ -1,4 +1,4 @@
-"""The SDK's session on our storage: every change is one commit, whatever other processes do."""
+"""The SDK's session on Keelbolt's storage: every change is one commit, safe against concurrent processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from keelbolt.storage import Delete, Insert, Kernel, Operation, Put, Query, Reco
 from keelbolt.storage.connection import AsyncConnected, Connection
 from keelbolt.webhooks.sealing import Sealer, opened
 
-ATTEMPTS = 100  # of a change that meets another one of the same session
+ATTEMPTS = 100  # of a change that conflicts with others of the same session
 PAGE = 500
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ class KeelboltSession(AsyncConnected):
         result = await Runner.run(agent, "Hello", session=session)
 
     ``storage`` is a URL, which is opened at the first call, or an open storage; sessions of one process share it.
-    ``add_items`` stores all items or none, next to each other; of several callers of ``pop_item`` each gets another
-    item. With ``ttl_seconds`` an item is gone this long after it was added. With ``secret_key`` (at least 32
-    characters; several with commas between: the first encrypts, all decrypt) items are stored encrypted.
+    ``add_items`` stores all items or none, next to each other; concurrent callers of ``pop_item`` get different items.
+    With ``ttl_seconds`` an item expires this long after it was added. With ``secret_key`` (at least 32 characters;
+    several separated by commas: the first encrypts, all decrypt) items are stored encrypted.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class KeelboltSession(AsyncConnected):
     # -------------------------------------------------------------------------------------------- the SDK's protocol
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """The newest ``limit`` items, or all of them, oldest first."""
+        """Return the newest ``limit`` items, or all of them, oldest first."""
         wanted = resolve_session_limit(limit, self.session_settings)
         if wanted == 0:
             return []
@@ -70,10 +70,10 @@ class KeelboltSession(AsyncConnected):
         return [self._load(record) for record in reversed(found)]
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Add items behind all others, all of them or none."""
+        """Append items, all of them or none."""
         if not items:
             return
-        bodies = [json.dumps(item).encode() for item in items]  # before anything is stored
+        bodies = [json.dumps(item).encode() for item in items]  # encode before anything is stored
         await self._call(partial(self._add, bodies=bodies))
 
     async def pop_item(self) -> TResponseInputItem | None:
@@ -85,10 +85,10 @@ class KeelboltSession(AsyncConnected):
         """Remove all items."""
         await self._call(self._clear)
 
-    # ------------------------------------------------------------------------------------------------------ and more
+    # ---------------------------------------------------------------------------------------------------- extensions
 
     async def fork(self, session_id: str) -> KeelboltSession:
-        """Copy the items into another session, which goes on by itself; refused if that session has items."""
+        """Copy the items into another, independent session. Raise InvalidValue if that session has items."""
         target = KeelboltSession(
             session_id,
             self._connection,
@@ -109,7 +109,7 @@ class KeelboltSession(AsyncConnected):
         return await self._connection.call(lambda kernel: function(kernel.scoped(partition_of(self._tenant))))
 
     async def _read(self, scope: Scope, limit: int | None) -> list[Record]:
-        """The newest items, newest first."""
+        """Return the newest items, newest first."""
         query = Query(ITEMS, equal={"session": self._key}, order="number", newest_first=True)
         return [record async for record in scope.scan(query, limit=limit, page=PAGE)]
 
@@ -117,7 +117,7 @@ class KeelboltSession(AsyncConnected):
         async def change(session: Record | None) -> tuple[list[Operation], None]:
             if session is not None:
                 number = int(session.fields["items"] or 0)
-            else:  # a new session, or one that expired before its items, which had no expiry
+            else:  # a new session, or one that expired before its items without expiry
                 number = max([int(record.fields["number"] or 0) for record in await self._read(scope, 1)], default=0)
             inserts: list[Operation] = []
             for body in bodies:
@@ -151,7 +151,7 @@ class KeelboltSession(AsyncConnected):
     async def _changed(
         self, scope: Scope, change: Callable[[Record | None], Awaitable[tuple[list[Operation], T]]]
     ) -> T:
-        """Commit a change of the session as it is now; again if another change came first."""
+        """Commit a change of the current session; retry if another change came first."""
         for attempt in range(ATTEMPTS):
             operations, result = await change(await scope.get(SESSIONS, self._key))
             if not operations:
@@ -176,7 +176,7 @@ class KeelboltSession(AsyncConnected):
     def _expires(self) -> int | None:
         return None if self._ttl is None else int((time.time() + self._ttl) * 1_000_000)
 
-    # ----------------------------------------------------------------------------------------------------- the bytes
+    # ---------------------------------------------------------------------------------------------------- encryption
 
     def _sealed(self, body: bytes, key: str) -> bytes:
         if self._sealer is None:

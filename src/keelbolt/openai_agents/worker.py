@@ -25,12 +25,12 @@ def openai_agent_worker(
     run_config: RunConfig | None = None,
     max_turns: int = 10,
 ) -> OpenAIAgentWorker:
-    """A worker that runs the agent for each message, with the TaskContext as its context.
+    """Return a worker that runs the agent for each message, with the TaskContext as its context.
 
         server = A2AServer(worker=openai_agent_worker(agent), agent_card=card, storage="sqlite:///agent.db")
 
     The text of the model is streamed. Model responses and calls of function tools are durable steps: a killed run
-    continues after the last one. A tool call that was under way may have happened: the user is asked; with
+    continues after the last one. An interrupted tool call may have taken effect, so the user is asked; with
     ``tool_in_doubt="retry"`` it is repeated. A tool that needs approval asks the user. The items of earlier tasks of
     the same context are the history, unless ``conversation`` is False.
     """
@@ -94,7 +94,7 @@ class OpenAIAgentWorker(Worker):
 
 
 async def _stream(ctx: TaskContext, result: Any) -> str:
-    """Emit the text of the model as it comes; return the text of the last response."""
+    """Emit the model's text as it arrives; return the text of the last response."""
     text = ""
     try:
         async for event in result.stream_events():
@@ -104,7 +104,7 @@ async def _stream(ctx: TaskContext, result: Any) -> str:
                 await ctx.emit_text_artifact(event.data.delta, artifact_id=ARTIFACT, append=bool(text))
                 text += event.data.delta
             elif event.data.type == "response.created":
-                text = ""  # the next text begins the artifact anew
+                text = ""  # the next text replaces the artifact
     except BaseException:
         result.cancel()
         raise
@@ -112,7 +112,7 @@ async def _stream(ctx: TaskContext, result: Any) -> str:
 
 
 async def _approval(ctx: TaskContext, item: Any) -> tuple[bool, str]:
-    """Whether the user approves a tool call, and what the user said."""
+    """Ask the user to approve a tool call. Return whether it is approved, and the user's text."""
     raw = item.raw_item
     call = raw.get("call_id") if isinstance(raw, dict) else getattr(raw, "call_id", None)
     text = raw.get("arguments") if isinstance(raw, dict) else getattr(raw, "arguments", None)

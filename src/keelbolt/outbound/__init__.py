@@ -1,1 +1,1 @@
-"""Requests to addresses that a client named: webhooks and downloads. Only public addresses."""
+"""Requests to addresses that a client specified: webhooks and downloads. Only public addresses are allowed."""

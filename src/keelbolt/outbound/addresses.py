@@ -1,7 +1,7 @@
-"""Which addresses a request may go to: those of the public internet alone, however an address is spelled.
+"""Restricts requests to addresses of the public internet, in any spelling.
 
-`check_url` checks a URL as far as that is possible without a query to the network. `resolve` resolves its host once
-before each connection and checks every address; the connection goes to an address that was checked.
+`check_url` checks a URL as far as possible without network access. `resolve` resolves its host once before each
+connection and checks every address; the connection uses an address that was checked.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Resolver = Callable[[str, int], Awaitable[list[str]]]
 
 MAX_URL = 2048
 NAME_THREADS = 32
-MAX_TRIED = 3  # addresses of one host
-FIRST_FREE_PORT = 1024  # below it are services of other protocols
+MAX_TRIED = 3  # addresses per host
+FIRST_FREE_PORT = 1024  # lower ports belong to services of other protocols
 
 _FORBIDDEN_4 = tuple(
     IPv4Network(network)
@@ -51,7 +51,7 @@ _FORBIDDEN_6 = tuple(
     for network in (
         "2001::/23",  # Teredo, ORCHID, benchmarking and other special purposes
         "2001:db8::/32",
-        "2002::/16",  # 6to4: an IPv4 address in disguise
+        "2002::/16",  # 6to4: embeds an IPv4 address
         "3fff::/20",
         "2620:4f:8000::/48",
     )
@@ -64,26 +64,27 @@ _NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes: the URL in parts, each of them checked."""
+    """The destination of a request: the parts of a checked URL."""
 
     url: str
     scheme: str
     host: str
     port: int
-    path: str  # with the query
-    netloc: str  # host and port as the URL has them
+    path: str  # including the query
+    netloc: str  # host and port as in the URL
 
     @property
     def certified(self) -> str:
-        """The name that its certificate must have."""
+        """The name that the certificate must be valid for."""
         return self.host.rstrip(".")
 
 
 @functools.lru_cache(4096)
 def check_url(url: str, *, loopback: bool = False, hosts: tuple[str, ...] = ()) -> Target:
-    """Return the target of this URL, or raise AddressNotAllowed. ``loopback`` allows this machine, also by plain HTTP.
+    """Return the target of this URL, or raise AddressNotAllowed.
 
-    ``hosts`` are the only ones allowed: names, addresses, or ``*.example.com`` for all names below that one.
+    ``loopback`` allows this machine, also over plain HTTP. If ``hosts`` is not empty, only these are allowed: names,
+    addresses, or ``*.example.com`` for all names below that one.
     """
     if len(url) > MAX_URL:
         raise AddressNotAllowed(f"the URL has more than {MAX_URL} characters")
@@ -119,7 +120,7 @@ def _matches(host: str, allowed: str) -> bool:
 
 
 def literal_address(host: str) -> Address | None:
-    """The address that a host is, in any spelling that some resolver takes for one; None: it is a name."""
+    """Return the address that a host denotes, in any spelling that some resolver accepts; None if it is a name."""
     text = host.strip("[]").partition("%")[0].removesuffix(".")
     try:
         return ip_address(text)
@@ -149,7 +150,7 @@ def check_address(address: Address) -> None:
 
 
 async def resolve(target: Target, *, loopback: bool = False, resolver: Resolver | None = None) -> list[str]:
-    """Return the addresses to connect to. One address that is not public makes the whole name untrustworthy."""
+    """Return the addresses to connect to. Raise AddressNotAllowed if any address of the host is not public."""
     literal = literal_address(target.host)
     answers = [str(literal)] if literal is not None else await (resolver or _ask)(target.host, target.port)
     if not answers:
@@ -167,8 +168,8 @@ _names: ThreadPoolExecutor | None = None
 
 
 def _asking() -> ThreadPoolExecutor:
-    """Threads of their own: names whose servers are silent must not hold up the rest of the process."""
-    global _names  # noqa: PLW0603 - one for all
+    """Return a separate thread pool: slow name servers must not block the rest of the process."""
+    global _names  # noqa: PLW0603 - one per process
     if _names is None:
         _names = ThreadPoolExecutor(NAME_THREADS, thread_name_prefix="keelbolt-names")
     return _names
@@ -188,7 +189,7 @@ def _check_name(host: str, *, loopback: bool) -> None:
     if not _NAME.fullmatch(host) or len(host) > 253:
         raise AddressNotAllowed("this is not the name of a host")
     name = host.removesuffix(".").lower()
-    if _NUMBER.fullmatch(name.rpartition(".")[2]):  # it ends like an address, and is none
+    if _NUMBER.fullmatch(name.rpartition(".")[2]):  # it ends like an address, but is not one
         raise AddressNotAllowed("this is not the address of a host")
     if loopback and name == "localhost":
         return

@@ -1,7 +1,7 @@
-"""One connection: HTTP/1.1 to an address that was checked, with a certificate for its name.
+"""An HTTP/1.1 connection to a checked address, with a certificate that is valid for the host.
 
-`Connection.post` is all of HTTP that a webhook needs: it sends a POST and returns the status. The rest of the answer is
-read up to a bound and discarded. `keelbolt.outbound.download` reads whole answers.
+`Connection.post` covers the needs of webhooks: it sends a POST and returns the status. The rest of the response is read
+up to a limit and discarded. `keelbolt.outbound.download` reads whole responses.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from keelbolt.outbound.addresses import Resolver, Target, resolve
 
 MAX_ANSWER = 64 * 1024  # bytes, head and body together
 READ_BYTES = 16 * 1024
-REST_SECONDS = 1.0  # the status is what counts; the rest of the answer is worth no long wait
+REST_SECONDS = 1.0  # only the status is needed; do not wait long for the rest
 
 
 class BadAnswer(Exception):
-    """What the receiver answered is not HTTP."""
+    """The receiver's response is not HTTP."""
 
 
 class ClosedEarly(Exception):
-    """The receiver closed a connection that was kept, before it answered: the request may be sent over a new one."""
+    """The receiver closed a reused connection before it responded; the request can be sent over a new one."""
 
 
 @functools.cache
 def public_authorities() -> ssl.SSLContext:
-    """The TLS settings that trust certificates of public authorities."""
+    """Return TLS settings that trust certificates of public authorities."""
     return ssl.create_default_context()
 
 
 async def connect(
     target: Target, *, loopback: bool = False, resolver: Resolver | None = None, tls: ssl.SSLContext | None = None
 ) -> Connection:
-    """Resolve the host, check every address, and connect to the first that can be reached.
+    """Resolve the host, check every address, and connect to the first reachable one.
 
-    ``tls`` says which certificates are trusted; None: those of public authorities.
+    ``tls`` defines the trusted certificates; None: those of public authorities.
     """
     addresses = await resolve(target, loopback=loopback, resolver=resolver)
     context = (tls or public_authorities()) if target.scheme == "https" else None
@@ -48,13 +48,13 @@ async def connect(
             return await Connection.open(address, target.port, context, target.certified)
         except ssl.SSLError:
             raise
-        except OSError:  # the next one may be reachable from here
+        except OSError:  # the next one may be reachable
             continue
     return await Connection.open(addresses[-1], target.port, context, target.certified)
 
 
 class Connection:
-    """Open for one host alone. ``fresh``: nothing was sent over it yet."""
+    """A connection to one host. ``fresh``: nothing was sent over it yet."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -64,14 +64,14 @@ class Connection:
 
     @classmethod
     async def open(cls, address: str, port: int, tls: ssl.SSLContext | None, name: str) -> Connection:
-        """``name`` is what the certificate must be for."""
+        """Open a connection. ``name`` is the host that the certificate must be valid for."""
         if tls is None:
             return cls(*await asyncio.open_connection(address, port, limit=READ_BYTES))
         return cls(*await asyncio.open_connection(address, port, ssl=tls, server_hostname=name, limit=READ_BYTES))
 
     @property
     def idle(self) -> bool:
-        """Whether it can be used once more: what came unasked, or its end, makes it useless."""
+        """Whether the connection can be reused: it is open and has no unread data."""
         return self.usable and not self._reader.at_eof() and not self._writer.is_closing() and not self._leftover
 
     @property
@@ -80,7 +80,7 @@ class Connection:
 
     def close(self) -> None:
         self.usable = False
-        self._writer.transport.abort()  # no farewell: a receiver that does not read would never let us go
+        self._writer.transport.abort()  # no graceful close: it would block on a receiver that does not read
 
     async def send(self, data: bytes) -> None:
         self.fresh = self.usable = False
@@ -88,11 +88,11 @@ class Connection:
         await self._writer.drain()
 
     async def read(self) -> bytes:
-        """Return the next bytes of the answer; none at its end."""
+        """Return the next bytes of the response; empty at its end."""
         return await self._reader.read(READ_BYTES)
 
     async def post(self, head: bytes, body: bytes) -> int:
-        """The status of the answer. After an answer of no reasonable size, the connection is not usable any more."""
+        """Send a POST and return the status. After an oversized response, the connection is not usable any more."""
         kept, self.fresh = not self.fresh, False
         self.usable = False
         answer = _Answer()
@@ -122,7 +122,7 @@ class Connection:
         return answer.status
 
     async def _rest(self, answer: _Answer, parser: httptools.HttpResponseParser, most: int) -> None:
-        """Read what follows, so that the connection can be kept; if that is too much or too slow, it can't."""
+        """Read the rest of the response, so that the connection can be reused; not if it is too large or too slow."""
         with contextlib.suppress(TimeoutError, BadAnswer):
             async with asyncio.timeout(REST_SECONDS):
                 while not answer.complete and most > 0 and (data := await self._reader.read(READ_BYTES)):
@@ -140,7 +140,7 @@ def _feed(parser: httptools.HttpResponseParser, data: bytes) -> None:
 
 
 class _Answer:
-    """Listens to the parser: an answer 1xx is not the last one."""
+    """Callbacks of the parser. A 1xx response is not final."""
 
     def __init__(self) -> None:
         self.status = 0

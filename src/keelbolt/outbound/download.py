@@ -1,4 +1,4 @@
-"""Downloads a file from a URL that a client named: public addresses alone, bounded in size and time."""
+"""Downloads a file from a URL that a client specified: public addresses only, with limits of size and time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadRules:
-    """Which files may be downloaded. ``seconds`` bounds a whole download, the time that the caller takes included.
+    """Limits for downloads. ``seconds`` limits a whole download, including the caller's processing time.
 
-    ``loopback`` allows this machine, also by plain HTTP: for development. ``hosts`` are the only ones allowed: names,
-    addresses, or ``*.example.com`` for all names below that one; empty: all public ones. ``tls`` says which
-    certificates are trusted, and ``resolver`` resolves names; None: those of the system.
+    ``loopback`` allows this machine, also over plain HTTP: for development. ``hosts`` are the only hosts allowed:
+    names, addresses, or ``*.example.com`` for all names below that one; empty: all public ones. ``tls`` defines the
+    trusted certificates, and ``resolver`` resolves names; None: those of the system.
     """
 
     max_bytes: int = 50 * 1024 * 1024
@@ -47,9 +47,9 @@ class DownloadRules:
 
 
 async def download(url: str, rules: DownloadRules) -> AsyncIterator[bytes]:
-    """Yield the bytes of the file. Raises AddressNotAllowed or DownloadFailed, also after some of the bytes.
+    """Yield the bytes of the file. Raise AddressNotAllowed or DownloadFailed, possibly after some of the bytes.
 
-    Redirects are followed, at most `MAX_REDIRECTS`; each one is checked like the first URL.
+    At most `MAX_REDIRECTS` redirects are followed; each one is checked like the first URL.
     """
     ends = asyncio.get_running_loop().time() + rules.seconds
     for _ in range(MAX_REDIRECTS + 1):
@@ -68,7 +68,7 @@ async def download(url: str, rules: DownloadRules) -> AsyncIterator[bytes]:
 
 
 async def _opened(target: Target, rules: DownloadRules, ends: float) -> _Exchange:
-    """Connect, send the request and read the head of the answer."""
+    """Connect, send the request and read the head of the response."""
     exchange = _Exchange(target, rules.seconds, ends)
     try:
         await exchange.begin(rules)
@@ -79,7 +79,7 @@ async def _opened(target: Target, rules: DownloadRules, ends: float) -> _Exchang
 
 
 class _Exchange:
-    """One GET. The parser calls its ``on_…`` methods."""
+    """One GET request. The parser calls its ``on_…`` methods."""
 
     def __init__(self, target: Target, seconds: float, ends: float) -> None:
         self.target = target
@@ -116,7 +116,7 @@ class _Exchange:
             )
 
     async def body(self, most: int) -> AsyncIterator[bytes]:
-        """Yield the body; raises DownloadFailed when it is larger than ``most`` bytes, or breaks off."""
+        """Yield the body. Raise DownloadFailed if it is larger than ``most`` bytes or incomplete."""
         if self._length is not None and self._length > most:
             raise DownloadFailed(f"the file has {self._length} bytes, and at most {most} are allowed")
         size = 0
@@ -167,7 +167,7 @@ class _Exchange:
         assert isinstance(error, OSError)
         return DownloadFailed(f"no connection to {host}: {error.strerror or type(error).__name__}"[:300])
 
-    # -------------------------------------------------------------------------------------------------- the parser
+    # -------------------------------------------------------------------------------------------- parser callbacks
 
     def on_header(self, name: bytes, value: bytes) -> None:
         text, known = value.decode("latin-1").strip(), name.lower()
@@ -182,7 +182,7 @@ class _Exchange:
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status >= _OK:  # an answer 1xx is followed by another
+        if status >= _OK:  # another response follows a 1xx response
             self.status, self._headed = status, True
 
     def on_body(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Why a connection could not be made, in words for operators."""
+"""Describes for operators why a connection failed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
 
 
 def connection_reason(error: BaseException) -> str:
-    """The cause that the operating system or TLS gives: refused, an unknown host, a certificate, a time-out."""
+    """Return the cause given by the operating system or TLS: refused, unknown host, certificate, timeout."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, socket.gaierror):
@@ -29,6 +29,6 @@ def connection_reason(error: BaseException) -> str:
 
 
 def _number(error: OSError) -> int:
-    """The errno; of an error for several addresses of a host, that of the first. 0: there is none."""
+    """Return the errno; for an error about several addresses of a host, the first one. 0 if there is none."""
     found = _ERRNO.search(str(error))
     return error.errno or (int(found[1]) if found is not None else 0)

@@ -32,9 +32,9 @@ class KeelboltDurability(BaseDurabilityCapability[Any]):
 
         agent = Agent("openai:gpt-5", name="shop", capabilities=[KeelboltDurability()])
 
-    A killed run continues with the results of its steps. A model request that was under way is repeated. A tool call
-    that was under way may have happened: the user is asked; with ``tool_in_doubt="retry"`` it is repeated. Outside of
-    the worker the agent runs as always.
+    A killed run continues with the results of its steps. An interrupted model request is repeated. An interrupted tool
+    call may have taken effect, so the user is asked; with ``tool_in_doubt="retry"`` it is repeated. Outside of the
+    worker, the agent runs unchanged.
     """
 
     engine_spec = DurabilityEngineSpec(
@@ -87,7 +87,7 @@ class _Steps(JournalCallableOperationBackend[InDoubt]):
 
 
 async def stream_text(_ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
-    """Emit the text of a model's response as an artifact. A repeated request begins it anew."""
+    """Emit the text of a model's response as an artifact. A repeated request replaces it."""
     task = current_task.get()
     begun = False
     async for event in events:

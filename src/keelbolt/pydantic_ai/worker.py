@@ -17,7 +17,7 @@ YES = ("yes", "y", "ok", "approve", "approved", "true")
 
 
 def pydantic_ai_worker(agent: Agent[Any, Any], *, conversation: bool = True) -> PydanticAIWorker:
-    """A worker that runs the agent for each message, with the TaskContext as its deps.
+    """Return a worker that runs the agent for each message, with the TaskContext as its deps.
 
         agent = Agent("openai:gpt-5", name="shop", capabilities=[KeelboltDurability()])
         server = A2AServer(worker=pydantic_ai_worker(agent), agent_card=card)
@@ -49,7 +49,7 @@ class PydanticAIWorker(Worker):
         history: list[ModelMessage] = ModelMessagesTypeAdapter.validate_python(before)
         prompt: str | None = ctx.user_text
         answers: DeferredToolResults | None = None
-        durable = KeelboltDurability.from_agent(self._agent) is not None  # it has the handler itself then
+        durable = KeelboltDurability.from_agent(self._agent) is not None  # it then has its own handler
         while True:
             result: Any = await self._agent.run(
                 prompt,
@@ -67,10 +67,10 @@ class PydanticAIWorker(Worker):
         if not isinstance(result.output, str):
             await ctx.complete_json(to_jsonable_python(result.output, fallback=str))
         else:
-            await ctx.complete()  # its text was streamed
+            await ctx.complete()  # the text was streamed
 
     async def _approvals(self, ctx: TaskContext, requests: DeferredToolRequests) -> DeferredToolResults:
-        """The user's decision on each call that waits for it."""
+        """Ask the user about each deferred call, and return the decisions."""
         results = DeferredToolResults()
         for call in requests.approvals:
             arguments = call.args_as_dict()

@@ -1,4 +1,4 @@
-"""Aids for tests: a harness for workers, real servers to throw away, a network that fails on command, chosen crashes.
+"""Test utilities: a worker harness, temporary real servers, a network that fails on command, and crash points.
 
 `WorkerHarness` runs a worker with lost attempts and a clock that the test advances. `postgres` and `valkey` start
 servers, `pytest` offers them as fixtures, `proxy` cuts and delays connections, `clock` stands still until it is

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told otherwise."""
+"""A clock that stands still until a test advances it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ MICROSECONDS = 1_000_000
 
 
 class FakeClock(Clock):
-    """Give it to an engine as its ``clock``.
+    """Pass it to an engine as its ``clock``.
 
-    ``advance`` is time going by, ``jump`` somebody setting the wall clock, ``reboot`` a new boot of the machine.
+    ``advance`` lets time pass, ``jump`` sets the wall clock, ``reboot`` simulates a restart of the machine.
     """
 
     def __init__(self, *, wall: int = 1_767_225_600 * MICROSECONDS, steady: int = 1000 * MICROSECONDS) -> None:
@@ -28,16 +28,16 @@ class FakeClock(Clock):
         return f"boot-{self._boots}"
 
     def advance(self, seconds: float) -> None:
-        """Time goes by, for both clocks."""
+        """Let time pass on both clocks."""
         self._wall += int(seconds * MICROSECONDS)
         self._steady += int(seconds * MICROSECONDS)
 
     def jump(self, seconds: float) -> None:
-        """The wall clock is set forward, or back; no time goes by."""
+        """Set the wall clock forward or back; no time passes."""
         self._wall += int(seconds * MICROSECONDS)
 
     def reboot(self, *, seconds: float = 30.0) -> None:
-        """The machine is off for a while; the steady clock starts anew."""
+        """Simulate a reboot: the machine is off for ``seconds``, and the steady clock restarts."""
         self._wall += int(seconds * MICROSECONDS)
         self._steady = 1 * MICROSECONDS
         self._boots += 1

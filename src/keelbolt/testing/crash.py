@@ -14,18 +14,18 @@ import signal
 from typing import Self
 
 POINTS = (
-    "taken",  # the batch has left the queue
+    "taken",  # the batch was taken from the queue
     "locked",  # no other process can write now
     "begun",  # the transaction is open
-    "judged",  # the callers' checks are made, nothing is written yet
+    "judged",  # the callers' checks are done, nothing is written yet
     "saved",  # everything is written, nothing is committed
-    "committed",  # it is durable, nobody knows yet
-    "acknowledged",  # the callers are about to hear of it
+    "committed",  # the batch is durable, no caller has its result yet
+    "acknowledged",  # the callers are about to get their results
 )
 
 
 class CrashPoint:
-    """A probe that sends its own process a signal at the n-th hit of a point."""
+    """A probe that sends a signal to its own process at the n-th hit of a point."""
 
     def __init__(self, point: str, *, hit: int = 1, with_signal: signal.Signals = signal.SIGKILL) -> None:
         if point not in POINTS:
@@ -36,7 +36,7 @@ class CrashPoint:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From ``point:hit`` or ``point:hit:SIGNAL``, as one hands it to a child process."""
+        """Parse ``point:hit`` or ``point:hit:SIGNAL``, the form used for arguments of child processes."""
         point, hit, *name = text.split(":")
         return cls(point, hit=int(hit), with_signal=signal.Signals[name[0]] if name else signal.SIGKILL)
 

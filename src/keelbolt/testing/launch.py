@@ -1,4 +1,4 @@
-"""What throw-away servers share: a place of their own, a port, and a keeper that ends them whatever happens to us."""
+"""Shared code for temporary servers: a directory, a port, and a keeper process that always ends them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from keelbolt.errors import KeelboltError
 
 START_SECONDS = 60.0
-MAX_SOCKET_PATH = 70  # of about 107 that a unix socket's path may have; the server's file name comes after it
+MAX_SOCKET_PATH = 70  # of the about 107 characters that a unix socket's path may have; the server's file name follows
 
 
 class ServerFailed(KeelboltError):
@@ -29,12 +29,12 @@ class NoServer(KeelboltError):
 
 
 def user_for_servers() -> pwd.struct_passwd | None:
-    """Whom servers run as that refuse root: nobody if we are root, otherwise (None) ourselves."""
+    """Return the user for servers that refuse to run as root: ``nobody`` if this process is root, else None."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
 
 def free_port() -> int:
-    """A port that is free now. Somebody may take it before the server does, so starting is tried again."""
+    """Return a free port. Another process may take it before the server does, so callers retry the start."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -42,8 +42,8 @@ def free_port() -> int:
 
 
 def make_home(name: str, owner: pwd.struct_passwd | None) -> Path:
-    """A new temporary directory that its owner can reach, with a path short enough for a unix socket."""
-    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):  # noqa: S108 - mkdtemp makes a name of its own in it
+    """Create a temporary directory that its owner can access, with a path short enough for a unix socket."""
+    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):  # noqa: S108 - mkdtemp creates a unique name in it
         if len(parent) > MAX_SOCKET_PATH - 30 or not _reachable(Path(parent), owner):
             continue
         home = Path(tempfile.mkdtemp(prefix=f"keelbolt-{name}-", dir=parent))
@@ -58,9 +58,9 @@ def _reachable(directory: Path, owner: pwd.struct_passwd | None) -> bool:
 
 
 class Keeper:
-    """A shell that waits until we are gone or say so, then ends the server and removes its directory.
+    """A shell process that ends the server and removes its directory, on request or when this process ends.
 
-    It hears of our end by the end of a pipe, which comes however we end. So nothing is left behind by a killed test.
+    It detects the end of this process by the end of a pipe, so a killed test leaves nothing behind.
     """
 
     _SCRIPT = """
@@ -86,7 +86,7 @@ class Keeper:
         )
 
     def watch(self, pid: int | None) -> None:
-        """This is the server now; None: there is none."""
+        """Set the server's process id; None if no server is running."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{pid or ''}\n".encode())
         self._process.stdin.flush()
@@ -97,12 +97,12 @@ class Keeper:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         if server is not None:
-            server.wait()  # it is our child, and not gone for the keeper before we have looked
+            server.wait()  # reap the child, or the keeper would still see it running
         self._process.wait()
 
 
 def wait_for(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until it is ready; ServerFailed with the end of its log if it ends before, or takes too long."""
+    """Wait until the server is ready. Raise ServerFailed with the end of its log if it exits or takes too long."""
     end = time.monotonic() + START_SECONDS
     while not ready():
         if process.poll() is not None or time.monotonic() > end:
@@ -115,7 +115,7 @@ def tail_of(log: Path, lines: int = 20) -> str:
 
 
 def runs(program: Path, user: pwd.struct_passwd | None) -> bool:
-    """Whether this user can start this program."""
+    """Return whether this user can start this program."""
     try:
         done = subprocess.run([program, "--version"], capture_output=True, check=False, cwd="/", **as_user(user))
     except OSError:
@@ -124,7 +124,7 @@ def runs(program: Path, user: pwd.struct_passwd | None) -> bool:
 
 
 def as_user(user: pwd.struct_passwd | None) -> dict[str, Any]:
-    """The arguments by which subprocess starts something as this user."""
+    """Return the subprocess arguments that start a program as this user."""
     if user is None:
         return {}
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}

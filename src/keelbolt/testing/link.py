@@ -1,4 +1,4 @@
-"""The connection of one simulated process to a kernel that others use, too."""
+"""The connection of one simulated process to a kernel that other processes share."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from keelbolt.storage import Claim, Kernel, Scope
 
 
 class KernelLink:
-    """Passes every call on to the kernel. While it is ``cut``, calls raise StorageUnreachable instead.
+    """Forwards every call to the kernel. While ``cut`` is set, calls raise StorageUnreachable instead.
 
-    Its scopes, and those of its claims, lead through the link as well.
+    Its scopes and the scopes of its claims use the link as well.
     """
 
     def __init__(self, kernel: Kernel) -> None:

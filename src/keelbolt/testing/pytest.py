@@ -21,7 +21,7 @@ from keelbolt.testing.worker import WorkerHarness
 
 @pytest.fixture(scope="session")
 def keelbolt_postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL for the whole session."""
+    """A PostgreSQL server for the whole session."""
     with postgres_server() as server:
         yield server
 
@@ -35,7 +35,7 @@ def postgres_url(keelbolt_postgres: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def keelbolt_valkey() -> Iterator[ValkeyServer]:
-    """A Valkey or Redis for the whole session."""
+    """A Valkey or Redis server for the whole session."""
     with valkey_server() as server:
         yield server
 
@@ -48,7 +48,7 @@ def redis_url(keelbolt_valkey: ValkeyServer) -> str:
 
 @pytest.fixture
 async def worker_harness() -> AsyncIterator[Callable[..., Awaitable[WorkerHarness]]]:
-    """A function that starts a `WorkerHarness` for a worker, to be awaited; closed at the end of the test."""
+    """An awaitable function that starts a `WorkerHarness` for a worker; it is closed at the end of the test."""
     async with AsyncExitStack() as stack:
 
         async def start(worker: AnyWorker, **options: Any) -> WorkerHarness:

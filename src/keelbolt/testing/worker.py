@@ -33,11 +33,11 @@ LOOK_SECONDS = 0.002
 
 
 class WorkerHarness:
-    """One task of a worker after the other, on a storage in memory.
+    """Runs tasks of a worker, one after the other, on an in-memory storage.
 
     `send`, `answer`, `cancel`, `crash` and `advance` return the task when its turn is over, or when it sleeps in
-    `ctx.sleep`. Every `ctx.sleep` leaves the process, however short: only `advance` ends it. ``seconds`` is how long
-    they wait, in real time, before they raise TimeoutError.
+    `ctx.sleep`. Every `ctx.sleep`, however short, ends only by `advance`, and the process releases the task meanwhile.
+    ``seconds`` is the real time after which these calls raise TimeoutError.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class WorkerHarness:
         **settings: Any,
     ) -> None:
         self.clock = FakeClock()
-        self.task: Task | None = None  # as `send`, `answer`, … returned it last
+        self.task: Task | None = None  # as last returned by `send`, `answer`, …
         self._worker = worker
         self._dependencies = dependencies
         self._principal = principal
@@ -58,7 +58,7 @@ class WorkerHarness:
         self._settings = TaskSettings.of({}, **{"drain_seconds": 0.0, "sleep_hold_seconds": 0.0, **settings})
         self._kernel = MemoryKernel(clock=self.clock)
         self._stack = contextlib.AsyncExitStack()
-        self._front = TaskEngine(self._kernel, settings=self._settings, clock=self.clock)  # what clients talk to
+        self._front = TaskEngine(self._kernel, settings=self._settings, clock=self.clock)  # serves the clients
         self._engine: TaskEngine | None = None
         self._process: KernelLink | None = None
         self._task_id: str | None = None
@@ -77,7 +77,7 @@ class WorkerHarness:
         await self._stack.aclose()
 
     async def _start(self) -> None:
-        """Start the process of the worker."""
+        """Start the worker's process."""
         self._process = KernelLink(self._kernel)
         self._engine = TaskEngine(
             cast("Kernel", self._process),
@@ -88,12 +88,12 @@ class WorkerHarness:
         )
         await self._stack.enter_async_context(self._engine)
 
-    # ------------------------------------------------------------------------------------------------ what clients do
+    # ------------------------------------------------------------------------------------------------- client actions
 
     async def send(self, content: str | Message | Sequence[Part], *, wait: bool = True, **more: Any) -> Task:
-        """Send a message that makes a new task. ``more`` are members of the message: ``metadata``, ``context_id``, …
+        """Send a message that creates a new task. ``more`` are members of the message: ``metadata``, ``context_id``, …
 
-        ``wait=False`` returns at once, for a `crash` or a `cancel` while the worker runs.
+        ``wait=False`` returns immediately, for a `crash` or a `cancel` while the worker runs.
         """
         return await self._sent(_message(content, more), wait=wait)
 
@@ -114,13 +114,13 @@ class WorkerHarness:
         )
         return await self._settled()
 
-    # ------------------------------------------------------------------------------------------------ what goes wrong
+    # ------------------------------------------------------------------------------------------------ faults and time
 
     async def crash(self, *, wait: bool = True) -> Task:
-        """Kill the worker's process: the attempt is lost, its lease ends, and another process takes the task over.
+        """Kill the worker's process: the attempt is lost, its lease ends, and another process takes over the task.
 
-        Nothing that the handler does afterwards reaches the storage. Python can't end a coroutine without its
-        `finally` blocks; they run, and every write in them fails.
+        Later writes of the handler do not reach the storage. Python can't end a coroutine without running its `finally`
+        blocks; they run, and every write in them fails.
         """
         engine, process = self._running(), self._process
         assert process is not None
@@ -134,7 +134,7 @@ class WorkerHarness:
         return await self._settled() if wait else await self._look()
 
     async def advance(self, seconds: float, *, wait: bool = True) -> Task:
-        """Let time go by, for the storage and for `ctx.sleep`; the task runs on if its sleep is over."""
+        """Let time pass for the storage and for `ctx.sleep`; the task continues if its sleep is over."""
         engine = self._running()
         assert engine.runner is not None
         self.clock.advance(seconds)
@@ -142,7 +142,7 @@ class WorkerHarness:
         return await self._settled() if wait else await self._look()
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        """Wait until the condition holds: for the right moment of a `crash`. The properties are current in it."""
+        """Wait until the condition is true, for example before a `crash`. The condition can use the properties."""
         async with asyncio.timeout(self._seconds):
             while True:
                 if self._task_id is not None:
@@ -151,11 +151,11 @@ class WorkerHarness:
                     return
                 await asyncio.sleep(LOOK_SECONDS)
 
-    # ------------------------------------------------------------------------------------------------ what came of it
+    # -------------------------------------------------------------------------------------------------------- results
 
     @property
     def state(self) -> str:
-        """The state of the task by its name: ``completed``, ``input_required``, …"""
+        """The name of the task's state: ``completed``, ``input_required``, …"""
         return self._now().status.state.name
 
     @property
@@ -172,13 +172,13 @@ class WorkerHarness:
 
     @property
     def steps(self) -> dict[str, str]:
-        """The steps of the current turn by name, and how each stands: started, done, failed, asked, …"""
+        """The steps of the current turn by name, with their states: started, done, failed, asked, …"""
         assert self._stored is not None
         return {key: step.state for key, step in self._stored.view.steps.items() if not key.startswith("~")}
 
     @property
     def task_state(self) -> Any:
-        """`ctx.state`, as the last end of a turn committed it."""
+        """`ctx.state` as committed at the end of the last turn."""
         assert self._stored is not None
         return from_json(self._stored.view.kept)
 

@@ -1,4 +1,4 @@
-"""Loads what the commits of a batch touch into a ledger, and saves what they changed."""
+"""Loads the state that the commits of a batch touch into a ledger, and saves the changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_KEYS: Sequence[Sequence[str]] = ((), (), ())
 
 
 class Book:
-    """One batch: a fresh ledger, on a connection in a transaction that holds the locks."""
+    """One batch: a new ledger on a connection whose transaction holds the batch's locks."""
 
     def __init__(self, connection: Connection, sql: dict[str, str], *, shard: int) -> None:
         self.connection = connection
@@ -39,9 +39,9 @@ class Book:
     # ------------------------------------------------------------------------------------------------------- load
 
     async def load(self, batch: UUID, commits: Iterable[tuple[str, Sequence[Operation]]]) -> tuple[int, int] | None:
-        """Make the ledger know every key that these commits touch.
+        """Load every key that these commits touch into the ledger.
 
-        Returns the database's time and the version of the catalog; None when this batch was committed already.
+        Return the database's time and the catalog's version, or None if this batch was committed already.
         """
         ledger = self.ledger
         wanted = wanted_by(commits, ledger)
@@ -99,12 +99,12 @@ class Book:
     # ------------------------------------------------------------------------------------------------------- save
 
     async def save(self, partitions: Iterable[str], *, now: int) -> None:
-        """Write what the ledger has changed: one statement for what most batches have, others for what few have."""
+        """Write the ledger's changes: one statement for the common kinds, separate statements for rare ones."""
         ledger = self.ledger
         totals = Totals()
         inserted, changed, deleted = self._records(totals)
         await self._many("delete_records", deleted)
-        await self._many("delete_streams", [(number,) for number in ledger.drops])  # a new one may have the same name
+        await self._many("delete_streams", [(number,) for number in ledger.drops])  # a new one may reuse the name
         streams, heads = self._streams()
         entries = [(new.stream, new.seq, new.at, new.kind, new.data) for new in ledger.entries]
         items, gone = self._work(now)
@@ -134,7 +134,7 @@ class Book:
         await self._many("insert_partitions", [(name,) for name in sorted(partitions)])
 
     def _together(self, names: tuple[str, ...], parts: Mapping[str, Sequence[Any]]) -> str:
-        """Several statements as one, which is one round trip. No two of them may change the same row."""
+        """Combine several statements into one to save round trips. No two of them may change the same row."""
         if len(names) == 1:
             return self._sql[names[0]]
         key = "+".join(names)
@@ -152,7 +152,7 @@ class Book:
             await self.connection.execute(self._sql[query], *zip(*rows, strict=True))
 
     def _records(self, totals: Totals) -> tuple[list[Any], list[Any], list[Any]]:
-        """The rows that are new, changed and gone. Entries and counters change with the fields."""
+        """Return the inserted, changed and deleted rows. Index entries and counters change with the fields."""
         inserted, changed, deleted = [], [], []
         ledger, shapes = self.ledger, self.catalog.shapes
         for place, old in ledger.changed_records.items():
@@ -180,7 +180,7 @@ class Book:
         return inserted, changed, deleted
 
     def _streams(self) -> tuple[list[Any], list[Any]]:
-        """The streams that are new, and the heads of others."""
+        """Return the rows of new streams, and the new heads of existing ones."""
         streams, heads = [], []
         for place, old in self.ledger.changed_streams.items():
             new = self.ledger.streams[place]
@@ -194,7 +194,7 @@ class Book:
         return streams, heads
 
     def _work(self, now: int) -> tuple[list[Any], list[Any]]:
-        """The work items that are new or changed, and those that are gone."""
+        """Return the rows of new or changed work items, and the keys of deleted ones."""
         items, gone = [], []
         for place, old in self.ledger.changed_work.items():
             row = self.ledger.work[place]
@@ -230,12 +230,12 @@ class Book:
 
 
 def _shifted(sql: str, by: int) -> str:
-    """A statement whose parameters begin with a higher number."""
+    """Return the statement with its parameter numbers raised by ``by``."""
     return _PARAMETER.sub(lambda found: f"${int(found[1]) + by}", sql)
 
 
 def _key_columns(keys: Sequence[Key]) -> Sequence[Sequence[str]]:
-    """The partitions, the families and the names of these keys."""
+    """Return the partitions, families and shortened names of these keys, one column each."""
     if not keys:
         return _NO_KEYS
     partitions, families, names = zip(*keys, strict=True)
@@ -243,10 +243,10 @@ def _key_columns(keys: Sequence[Key]) -> Sequence[Sequence[str]]:
 
 
 def _columns(rows: Iterable[Sequence[Any]]) -> Sequence[Sequence[Any]]:
-    """The rows as one array per column; none when there are no rows."""
+    """Return the rows as one array per column; empty if there are no rows."""
     return tuple(zip(*rows, strict=True))
 
 
 def work_row(row: Sequence[Any]) -> WorkRow:
-    """A row of the work table, from its state on."""
+    """Build a WorkRow from the columns of the work table, starting with its state."""
     return WorkRow(work_state(row[0]), *row[1:])

@@ -9,7 +9,7 @@ from keelbolt.storage.postgres.entries import Place, Totals, entries_of
 
 
 async def load_catalog(connection: Connection, sql: dict[str, str], known: Catalog) -> Catalog:
-    """The catalog as it is in the database; the known one, when that has not changed."""
+    """Load the catalog from the database; return ``known`` if its version is current."""
     version = int(await connection.fetchval(sql["catalog_version"]))
     if version == known.version:
         return known
@@ -18,7 +18,7 @@ async def load_catalog(connection: Connection, sql: dict[str, str], known: Catal
 
 
 async def declare(connection: Connection, sql: dict[str, str], shape: Shape, *, lock: int) -> Catalog:
-    """Store a declaration; a changed one rebuilds its indexes and counters, while no batch is being written."""
+    """Store a declaration. A changed one rebuilds its indexes and counters while no batch is being written."""
     async with connection.transaction(isolation=ISOLATION):
         await connection.execute("SELECT pg_advisory_xact_lock($1)", lock)
         catalog = await load_catalog(connection, sql, Catalog())
@@ -34,7 +34,7 @@ async def declare(connection: Connection, sql: dict[str, str], shape: Shape, *, 
 
 
 async def rebuild(connection: Connection, sql: dict[str, str], place: Place) -> None:
-    """Make the index entries and the counters of a collection anew, in the caller's transaction."""
+    """Rebuild the index entries and counters of a collection in the caller's transaction."""
     shape, base = place
     await connection.execute(sql["clear_counters"], base, base + SLOTS - 1, timeout=SLOW_SECONDS)
     after = ("", "")

@@ -1,8 +1,8 @@
-"""The committer: takes whatever has queued and commits it in one transaction.
+"""The committer: commits all queued commits in one transaction.
 
-While one batch is on its way the next one gathers. When the connection breaks, the same batch is tried again under the
-same id on a new one: if the first attempt was committed after all, its row in the table of batches says so, and the
-callers get the answers that were worked out then.
+While one batch is being written, the next one queues. If the connection breaks, the committer retries the batch under
+the same id on a new connection. If the first attempt was committed after all, its row in the table of batches proves
+it, and the callers get the results of that attempt.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Answer = tuple["asyncio.Future[Receipt]", Receipt | None, KeelboltError | None]
 
 @dataclass(slots=True)
 class Commit:
-    """A caller's commit on its way."""
+    """A queued commit of a caller."""
 
     partition: str
     operations: tuple[Operation, ...]
@@ -62,9 +62,10 @@ class Commit:
 
 @dataclass(slots=True)
 class Batch:
-    """Commits that go together; ``answers`` is what was worked out when COMMIT was sent.
+    """Commits that are written in one transaction.
 
-    ``doubtful`` is since when nobody knows what became of that COMMIT.
+    ``answers`` holds their results, computed before COMMIT is sent. ``doubtful`` is the monotonic time since which the
+    outcome of that COMMIT is unknown.
     """
 
     id: UUID
@@ -95,7 +96,7 @@ class Committer:
         self._hint = hint
         self._batch = batch
         self._meter = meter
-        self._shard = random.randrange(SHARDS)  # noqa: S311 - a shard is no secret
+        self._shard = random.randrange(SHARDS)  # noqa: S311 - sharding needs no cryptographic randomness
         self._connection: Connection | None = connection
         self._partitions: set[str] = set()
         self._queue: deque[Commit] = deque()
@@ -115,7 +116,7 @@ class Committer:
         return future
 
     async def flush(self) -> None:
-        """Return when everything that has queued is answered."""
+        """Wait until all queued commits have their results."""
         waiting = [commit.future for commit in self._queue]
         await self._idle.wait() if not waiting else await asyncio.wait([waiting[-1]])
 
@@ -144,7 +145,7 @@ class Committer:
         return commits
 
     async def _serve(self, batch: Batch) -> None:
-        """Commit a batch, however often the connection breaks; give up when the server stays away."""
+        """Commit a batch and retry on broken connections; fail it when the server stays unreachable."""
         pause, began = 0.02, time.monotonic()
         for attempt in count(1):
             try:
@@ -177,7 +178,10 @@ class Committer:
                 return
 
     def _relief(self, batch: Batch, error: BaseException) -> Batch | None:
-        """Refuse the commits that add to a full server; returns those that give space back, if there are others."""
+        """On a full server, fail the commits that add data and return the others, which free space, as a new batch.
+
+        Return None if the batch can't be split this way.
+        """
         relief = [commit for commit in batch.commits if relieves(commit.operations)]
         others = [commit for commit in batch.commits if not relieves(commit.operations)]
         if not relief or not others or batch.doubtful is not None:
@@ -189,13 +193,13 @@ class Committer:
 
     @staticmethod
     def _deadline(batch: Batch) -> float:
-        """Until when to try: callers have waited since they called, and doubts are worth some patience of their own."""
+        """Return when retries end: OUTAGE_SECONDS after the last call or the start of the doubt."""
         return max(batch.commits[-1].called, batch.doubtful or 0.0) + OUTAGE_SECONDS
 
     def _give_up(self, batch: Batch, error: KeelboltError, cause: BaseException | None = None) -> None:
         if isinstance(error, StorageUnreachable):
             logger.warning("the storage server does not answer")
-            # Who has waited long enough behind this batch shall not wait once more.
+            # Commits behind this batch that have already waited OUTAGE_SECONDS fail now, instead of waiting again.
             until = time.monotonic() - OUTAGE_SECONDS
             while self._queue and self._queue[0].called < until:
                 self._fail([self._queue.popleft()], error)
@@ -208,7 +212,7 @@ class Committer:
 
     @staticmethod
     def _is_final(error: BaseException) -> bool:
-        """A refusal by the server, rather than its silence or haste: waiting will not help."""
+        """Return whether a retry can't help, because the server refused the request."""
         return not translate(error).retryable
 
     async def _transact(self, batch: Batch) -> None:
@@ -226,7 +230,7 @@ class Committer:
         if begun is None:  # an earlier attempt was committed
             await connection.execute("ROLLBACK")
             return
-        batch.doubtful = None  # no earlier attempt was committed, and none can be any more
+        batch.doubtful = None  # no earlier attempt was or can still be committed
         now, version = begun
         if book.mark is not None and (refusal := book.mark.refusal(now)) is not None:
             raise refusal
@@ -246,7 +250,7 @@ class Committer:
         except LOST:
             raise
         except ERRORS:
-            batch.doubtful = None  # the server says that it was not committed
+            batch.doubtful = None  # the server reported that it was not committed
             raise
         self._partitions |= new
 

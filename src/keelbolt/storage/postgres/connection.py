@@ -1,4 +1,4 @@
-"""Connections to the server, and what its errors mean for a caller."""
+"""Connections to the server, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ try:
 except ImportError as error:
     raise MissingExtra("postgres", "asyncpg") from error
 
-Connection: TypeAlias = Any  # asyncpg brings no types
+Connection: TypeAlias = Any  # asyncpg has no type annotations
 
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 30.0
-LATE_SECONDS = 5.0  # how much longer than the server's own timeout an answer is waited for
+LATE_SECONDS = 5.0  # client-side wait beyond the server's own timeout
 LOCK_SECONDS = 10.0
-IDLE_SECONDS = 5.0  # a process that stops in the middle of a transaction holds its locks no longer
-OPEN_SECONDS = 60.0  # for one statement while opening: others may be migrating
-SLOW_SECONDS = 3600.0  # for a statement that looks at, or rebuilds, everything
-OUTAGE_SECONDS = 30.0  # how long callers wait for a server that went away
+IDLE_SECONDS = 5.0  # limit for a stalled process that holds locks in an open transaction
+OPEN_SECONDS = 60.0  # per statement while opening: another process may be migrating
+SLOW_SECONDS = 3600.0  # for statements that read or rebuild whole tables
+OUTAGE_SECONDS = 30.0  # how long callers wait for an unreachable server
 OLDEST = 14
 
 LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # its state machine, when the server ends the connection of its own accord
+    asyncpg.InternalClientError,  # raised by its state machine if the server ends the connection
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
@@ -71,7 +71,10 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 def statements(schema: str) -> dict[str, str]:
-    """The named statements for a schema. Those on index entries have one for each column: scan_up_0, scan_up_1, …"""
+    """Return the named statements for a schema.
+
+    Statements on index entries exist once per column: scan_up_0, scan_up_1, …
+    """
     if not _SCHEMA.fullmatch(schema):
         raise InvalidValue(f"a schema's name has 1 to 63 of a-z, 0-9 and '_', not {schema!r}")
     found: dict[str, str] = {}
@@ -85,7 +88,7 @@ def statements(schema: str) -> dict[str, str]:
 
 
 def plain_url(url: str) -> str:
-    """The URL without a driver's name and without our own options; those of TLS are the driver's."""
+    """Return the URL without a driver name and without Keelbolt's options; the TLS options stay for the driver."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     tls = {name: options[name] for name in TLS_OPTIONS if name in options}
@@ -96,7 +99,7 @@ def plain_url(url: str) -> str:
             raise CannotOpen(f"the file that {name} in the storage URL names can't be read")
     login, at, hosts = parts.netloc.rpartition("@")
     user, colon, password = login.partition(":")
-    # The driver splits a URL at other characters than we do; encoded, there is one way to read it.
+    # The driver and urlsplit split a URL at different characters; percent-encoding makes the login unambiguous.
     login = quote(unquote(user), safe="") + colon + quote(unquote(password), safe="")
     return urlunsplit(("postgresql", login + at + hosts, parts.path, urlencode(tls), ""))
 
@@ -104,9 +107,10 @@ def plain_url(url: str) -> str:
 async def connect(
     url: str, *, pooled: bool = False, settings: dict[str, str] | None = None, seconds: float | None = None
 ) -> Connection:
-    """A connection; ``pooled`` when a pooler may hand each transaction to another backend, which has no settings.
+    """Open a connection.
 
-    ``seconds`` is the most that one statement takes.
+    ``pooled`` means that a pooler may run each transaction on another backend, where session settings do not apply.
+    ``seconds`` is the timeout of one statement.
     """
     return await asyncpg.connect(
         url,
@@ -117,8 +121,8 @@ async def connect(
     )
 
 
-# Statements look up rows by their keys. Tables without statistics (new, or restored) look empty to the planner, and
-# reading all of an empty table looks cheap. One plan for each statement: planning costs more than executing.
+# Statements find rows by key. Tables without statistics (new or restored) look empty to the planner, so a sequential
+# scan looks cheap. Generic plans, because planning costs more than executing.
 BY_KEYS = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
@@ -130,7 +134,7 @@ BY_KEYS = {
 
 
 def reader_settings() -> dict[str, str]:
-    """Settings of the pool's sessions. A claim always waits for the disk, so that no fence is given twice."""
+    """Settings of the pool's sessions. A claim always waits for the disk, so that no fence is issued twice."""
     return BY_KEYS | {
         "statement_timeout": str(int(STATEMENT_SECONDS * 1000)),
         "lock_timeout": str(int(LOCK_SECONDS * 1000)),
@@ -144,26 +148,26 @@ def writer_settings(durability: Durability) -> dict[str, str]:
     return reader_settings() | {"synchronous_commit": "on" if durability == "durable" else "off"}
 
 
-# Each statement must see what was committed before it, whatever the database's default: one statement takes the locks,
-# and the next reads what they protect.
+# Each statement must see all earlier commits, regardless of the database's default: one statement takes the locks, and
+# the next reads the rows that they protect.
 ISOLATION = "read_committed"
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 
 def set_local(settings: dict[str, str]) -> str:
-    """The same settings for one transaction, where a pooler lets none through."""
+    """Return the settings as SET LOCAL statements, for poolers that drop session settings."""
     return "".join(f"SET LOCAL {name} = {value}; " for name, value in settings.items())
 
 
 class _Pooled(asyncpg.Connection):  # type: ignore[misc]  # asyncpg brings no types
-    """A connection that goes back to its pool without a round trip: nothing done here outlives its transaction."""
+    """A connection that returns to its pool without a reset query: no session state outlives its transaction."""
 
     def get_reset_query(self) -> str:
         return ""
 
 
 async def create_pool(url: str, *, size: int, pooled: bool, settings: dict[str, str]) -> Any:
-    """Connections for reading and for short transactions."""
+    """Create the pool for reads and short transactions."""
     return await asyncpg.create_pool(
         url,
         min_size=0,
@@ -177,25 +181,25 @@ async def create_pool(url: str, *, size: int, pooled: bool, settings: dict[str, 
 
 
 async def is_pooled(connection: Connection) -> bool:
-    """Whether a pooler stands between: it names another backend than the one that answers."""
+    """Return whether a pooler is in between: the announced backend pid then differs from the real one."""
     pid = await connection.fetchval("SELECT pg_backend_pid()")
     return bool(pid != connection.get_server_pid())
 
 
 def short(key: str) -> str:
-    """The key, or a name for it that fits into an index: its beginning and its hash."""
+    """Return the key, or for a long key a name that fits into an index: its beginning and its hash."""
     if key[0] != "\x01" and (len(key) <= LONG_BYTES // 4 or len(key.encode()) <= LONG_BYTES):
         return key
     return f"\x01{key[: LONG_BYTES // 8]}{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def long(key: str) -> str | None:
-    """What to keep beside a shortened name."""
+    """Return the full key if ``short`` shortens it, else None."""
     return None if short(key) == key else key
 
 
 def translate(error: BaseException) -> KeelboltError:
-    """The error of ours that says what this one means; the original stays its cause."""
+    """Return the Keelbolt error for a driver error. The caller chains the original as its cause."""
     if isinstance(error, KeelboltError):
         return error
     state = getattr(error, "sqlstate", None) or ""
@@ -232,7 +236,7 @@ def translate(error: BaseException) -> KeelboltError:
 
 
 def opening_error(error: BaseException, url: str) -> KeelboltError:
-    """The same while the storage is opened: it names the server and the cause, never the user and the password."""
+    """Like ``translate``, for errors while opening: names the server and the cause, never the user or password."""
     found = translate(error)
     parts = urlsplit(url)
     place = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
@@ -246,10 +250,10 @@ def opening_error(error: BaseException, url: str) -> KeelboltError:
 
 
 async def close_quietly(connection: Connection | None) -> None:
-    """Close a connection that may be broken, without waiting for a server that does not answer."""
+    """Close a connection that may be broken. Terminate it if the server does not respond within 2 seconds."""
     if connection is None:
         return
     try:
         await asyncio.wait_for(connection.close(), 2.0)
-    except Exception:  # noqa: BLE001 - it is gone, one way or the other
+    except Exception:  # noqa: BLE001 - it is closed either way
         connection.terminate()

@@ -1,4 +1,4 @@
-"""The PostgreSQL engine: wires the committer, the pool of readers and the hints to the contract."""
+"""The PostgreSQL engine: connects the committer, the reader pool and the notifications to the kernel contract."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class PostgresKernel(Front):
         return await connect(self._url, pooled=self._pooled, settings=writer_settings(self.durability))
 
     async def _check_server(self, connection: Connection) -> None:
-        """Refuse a server that can't keep what is promised."""
+        """Raise CannotOpen if the server can't provide the requested durability."""
         if await connection.fetchval("SELECT pg_is_in_recovery()"):
             raise CannotOpen("this server is a replica; use the URL of the primary")
         if self.durability == "durable" and not self._trusted and await connection.fetchval("SHOW fsync") == "off":
@@ -192,7 +192,7 @@ class PostgresKernel(Front):
         partitions, streams, entries, blobs, blob_bytes, workers = rest
         return Stats(
             partitions=partitions,
-            records={name: count for name, count in records},  # noqa: C416 - rows are no pairs to dict()
+            records={name: count for name, count in records},  # noqa: C416 - rows are not pairs
             streams=streams,
             entries=entries,
             blobs=blobs,
@@ -291,7 +291,7 @@ class PostgresKernel(Front):
                 return int(rows[0][1])
 
     def _index(self, shape: Shape, index: int) -> tuple[int, bytes]:
-        """The column of an index, and what its entries begin with."""
+        """Return the column of an index and the prefix of its entries."""
         number = self._catalog.index(shape, index)
         return number % SLOTS, prefix_of(number)
 
@@ -303,7 +303,7 @@ class PostgresKernel(Front):
                 return int(rows[0][1])
 
     async def _same_catalog(self, rows: Sequence[Any]) -> bool:
-        """Whether rows were read by the catalog that is known; otherwise another process changed it: learn it."""
+        """Return whether rows were read with the current catalog; if not, load the changed catalog."""
         if int(rows[0][0]) == self._catalog.version:
             return True
         async with self._readers.reading() as connection:
@@ -364,7 +364,7 @@ class PostgresKernel(Front):
         try:
             return await self._readers.patiently(attempt)
         except BaseException:
-            # The answer to COMMIT is missing: what was claimed for this worker after all, its next claim returns.
+            # The result of COMMIT is unknown: the next claim of this worker returns the items it holds after all.
             if claims:
                 self._unsure[queue, worker] = claims
             raise
@@ -399,7 +399,7 @@ class PostgresKernel(Front):
         ((now,),) = await self._readers.rows("now")
         return WorkCounts(
             work_counts(row[:3] for row in items),
-            {name: count for name, count in holders},  # noqa: C416 - rows are no pairs to dict()
+            {name: count for name, count in holders},  # noqa: C416 - rows are not pairs
             {name: (until - now) / MICROSECONDS for name, until in workers},
             oldest_ready([(row[0], row[3]) for row in items if work_state(row[1]) == "waiting"], now=now),
         )
@@ -427,7 +427,7 @@ class PostgresKernel(Front):
                     await queues.obey(connection, self._sql)
             except StorageError as error:
                 if isinstance(error.__cause__, UniqueViolationError):
-                    continue  # another process has just named the same bytes
+                    continue  # another process has just stored the same bytes
                 raise
             return
 
@@ -455,7 +455,7 @@ class PostgresKernel(Front):
         )
 
     async def _learn(self) -> None:
-        """Know what a copier has declared."""
+        """Load the collections that a copy has declared."""
         async with self._readers.reading() as connection:
             self._catalog = await load_catalog(connection, self._sql, self._catalog)
         self.declared.shapes |= {name: shape for name, (shape, _) in self._catalog.shapes.items()}

@@ -1,7 +1,7 @@
-"""Index entries and groups that fit into an index of PostgreSQL, which takes some 2,700 bytes.
+"""Index entries and counter groups, shortened to fit into a PostgreSQL index, which takes some 2,700 bytes.
 
-An entry begins with values that are only compared for being equal. Where these are long, their hash stands for them;
-the order among the entries of one such beginning, which is all that a query asks for, stays what it was.
+An entry begins with values that are only compared for equality. If these are long, a hash replaces them. The order of
+entries with the same beginning stays the same, and queries need no other order.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from keelbolt.storage.catalog import SLOTS
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.records import MAX_INDEXES, Fields
 
-Place = tuple[Shape, int]  # a collection in the catalog: its shape, and the number of its first index and counter
+Place = tuple[Shape, int]  # a collection in the catalog: its shape and the number of its first index and counter
 
 NO_ENTRIES = (None,) * MAX_INDEXES
 
-BEGINNING_BYTES = 1000  # the order's field and the key that follow have at most some 450 each
+BEGINNING_BYTES = 1000  # the order field and the key that follow have at most some 450 bytes each
 
 _HASHED = b"\x21"
 _SIZES = {0x01: 1, 0x02: 1, 0x03: 1, 0x10: 9, 0x11: 9}
@@ -27,12 +27,12 @@ _DIGEST_BYTES = 32
 
 
 def prefix_of(base: int) -> bytes:
-    """What the entries of a collection begin with; columns hold the entries of all collections."""
+    """Return the prefix of a collection's entries; each column holds entries of all collections."""
     return (base // SLOTS).to_bytes(2)
 
 
 def entries_of(place: Place, partition: str, key: str, fields: Fields) -> Sequence[bytes | None]:
-    """The entries of a record, one for each column."""
+    """Return the index entries of a record, one per column."""
     shape, base = place
     if not shape.indexes:
         return NO_ENTRIES
@@ -44,7 +44,7 @@ def entries_of(place: Place, partition: str, key: str, fields: Fields) -> Sequen
 
 
 def groups_of(shape: Shape, partition: str, fields: Fields) -> list[bytes]:
-    """The group of a record in each counter."""
+    """Return the group of a record in each counter."""
     groups = shape.groups(partition, fields)
     if max(map(len, groups), default=0) <= BEGINNING_BYTES:
         return groups
@@ -52,26 +52,26 @@ def groups_of(shape: Shape, partition: str, fields: Fields) -> list[bytes]:
 
 
 class Totals:
-    """By how much counters change."""
+    """Sums of counter changes."""
 
     def __init__(self) -> None:
         self._totals: Counter[tuple[int, bytes]] = Counter()
 
     def add(self, place: Place, partition: str, fields: Fields, by: int) -> None:
-        """Count a record in, or with -1 out."""
+        """Add a record to its counters, or remove it with -1."""
         shape, base = place
         if shape.counters:
             for number, group in enumerate(groups_of(shape, partition, fields), base):
                 self._totals[number, group] += by
 
     def columns(self) -> Sequence[Sequence[Any]]:
-        """Counters, groups and sums, or nothing; in order, so that two processes never wait for each other."""
+        """Return counters, groups and sums as columns, sorted so that two processes never deadlock; empty if none."""
         rows = sorted((number, group, total) for (number, group), total in self._totals.items() if total)
         return tuple(zip(*rows, strict=True))
 
 
 def fit(encoded: bytes, count: int) -> bytes:
-    """The same bytes, or those with a hash in place of the first ``count`` values."""
+    """Return the bytes; if they are too long, with a hash in place of the first ``count`` values."""
     if len(encoded) <= BEGINNING_BYTES:
         return encoded
     end = 0
@@ -83,7 +83,7 @@ def fit(encoded: bytes, count: int) -> bytes:
 
 
 def _text_bytes(encoded: bytes, start: int) -> int:
-    """How long the string is that begins here: to its NUL, past NULs of its own, with its hash if it has one."""
+    """Return the length of the encoded string at ``start``: up to its NUL, past escaped NULs, with its hash if any."""
     end = start
     while True:
         end = encoded.index(b"\0", end) + 1

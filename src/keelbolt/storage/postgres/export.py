@@ -1,4 +1,4 @@
-"""Reads a whole schema as it was at one moment: one transaction that sees no later commit, and pages in key order."""
+"""Reads a whole schema from one snapshot, in pages in key order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from keelbolt.storage.transfer.rows import (
     item_row,
 )
 
-# Pages come in the order of an index, also while the planner has no statistics of a fresh table.
+# Forces index order even if the planner has no statistics of a new table.
 SETTINGS = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; "
     "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; "
@@ -55,7 +55,7 @@ def transfer_statements(schema: str) -> dict[str, str]:
 
 
 class SchemaSource(Source):
-    """Reads on a connection of its own, which is in a transaction. ``now`` is the database's time at its moment."""
+    """Reads on its own connection, inside a transaction. ``now`` is the database's time of the snapshot."""
 
     def __init__(self, connection: Connection, sql: dict[str, str], now: int) -> None:
         self._connection = connection

@@ -1,6 +1,6 @@
-"""Hints between processes: NOTIFY, gathered for ten milliseconds and sent apart from the writes; and the safety poll.
+"""Notifications between processes by NOTIFY, batched for ten milliseconds and sent after the writes; the safety poll.
 
-NOTIFY inside a writing transaction makes all commits wait for each other, and costs four fifths of the throughput.
+NOTIFY inside a writing transaction serialises all commits and costs four fifths of the throughput.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ logger = logging.getLogger("keelbolt.storage")
 
 GATHER_SECONDS = 0.01
 POLL_SECONDS = 1.0
-POOLED_POLL_SECONDS = 0.25  # behind a pooler there is no LISTEN: the poll is all there is
-UNKNOWN = -1  # the head of a log that is new here: it may have changed before the first look
+POOLED_POLL_SECONDS = 0.25  # LISTEN does not work behind a pooler; only the poll does
+UNKNOWN = -1  # head of a newly watched log: it may have changed before the first poll
 PAYLOAD_TOPICS = 400  # 16 characters each; a payload has 8,000 bytes at most
 
 
@@ -50,7 +50,7 @@ class Hints:
             self._tasks.append(loop.create_task(self._send(), name="keelbolt-hints"))
 
     def hint(self, topics: Sequence[Topic]) -> None:
-        """Something was committed here: wake the watches of this process now, those of others soon."""
+        """Notify subscriptions of a commit: those of this process now, those of other processes soon."""
         self._board.wake(topics)
         if not self._pooled:
             self._gathered.update(dict.fromkeys(topics))
@@ -64,7 +64,7 @@ class Hints:
             topics, self._gathered = tuple(self._gathered), {}
             for start in range(0, len(topics), PAYLOAD_TOPICS):
                 payload = "".join(topic_digest(topic).hex() for topic in topics[start : start + PAYLOAD_TOPICS])
-                with contextlib.suppress(*ERRORS):  # a hint may be lost
+                with contextlib.suppress(*ERRORS):  # notifications may be lost
                     await self._readers.pool.execute("SELECT pg_notify($1, $2)", self._channel, payload)
 
     async def _poll(self) -> None:
@@ -77,7 +77,7 @@ class Hints:
                     self._board.wake(await self._look())
 
     async def _listen(self) -> None:
-        """Keep one connection that listens; make a new one when it broke."""
+        """Keep one listening connection; replace it when it breaks."""
         if self._listener is not None and not self._listener.is_closed():
             return
         connection = None
@@ -87,24 +87,24 @@ class Hints:
                 await connection.add_listener(self._channel, self._hear)
         except ERRORS:
             await close_quietly(connection)
-        except BaseException:  # closed meanwhile
+        except BaseException:  # cancelled by close()
             if connection is not None:
                 connection.terminate()
             raise
         else:
             self._listener = connection
-            self._board.wake_all()  # what was hinted meanwhile is lost
+            self._board.wake_all()  # notifications in the meantime were lost
 
     def _hear(self, _connection: Connection, _pid: int, _channel: str, payload: str) -> None:
         raw = bytes.fromhex(payload)
         self._board.wake_digests([raw[start : start + 8] for start in range(0, len(raw), 8)])
 
     async def _look(self) -> list[Topic]:
-        """Return the topics that may have changed since the last look.
+        """Return the topics that may have changed since the last poll.
 
-        As long as the server's snapshot is the same, no transaction has committed, and nothing else is read. Otherwise
-        one statement compares the heads of all watched logs with those of the last look. A queue has no head: its
-        readers look into it.
+        While the server's snapshot is the same, no transaction has committed, and nothing else is read. Otherwise one
+        statement compares the heads of all watched logs with those of the last poll. A queue has no head, so queues are
+        always returned.
         """
         (snapshot,) = await self._readers.row("snapshot")
         if snapshot == self._snapshot:

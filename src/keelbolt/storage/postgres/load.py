@@ -1,4 +1,4 @@
-"""Writes rows that come from elsewhere: COPY for what there is much of, one statement for the rest."""
+"""Writes rows of a copy: COPY for the large tables, one statement for each of the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RECORD = ("partition", "collection", "name", "key", "version", "fields", "expir
 
 
 class Loader:
-    """One schema; each call is made in a transaction of its caller."""
+    """Writes rows into one schema. Each call runs in its caller's transaction."""
 
     def __init__(self, sql: dict[str, str], schema: str, lock: int) -> None:
         self._sql = sql
@@ -57,7 +57,7 @@ class Loader:
         await self._put[table](connection, rows)
 
     def forget(self) -> None:
-        """After a rollback or a wipe: ids may be others now."""
+        """Drop cached ids after a rollback or a wipe, because they may have changed."""
         self._streams.clear()
         self._catalog = Catalog()
 
@@ -122,7 +122,7 @@ class Loader:
         await self._many(connection, "insert_dedupes", dedupes)
 
     async def _ids(self, connection: Connection, rows: Sequence[EntryRow]) -> dict[Key, int]:
-        """The ids of the streams of these entries."""
+        """Return the ids of the streams of these entries."""
         if len(self._streams) > KNOWN_STREAMS:
             self._streams.clear()
         unknown = {row[:3]: None for row in rows if row[:3] not in self._streams}

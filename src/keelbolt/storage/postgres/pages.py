@@ -1,6 +1,6 @@
-"""Reading logs: what many readers ask for while one answer is on its way is asked for in one statement.
+"""Reads logs: requests that arrive while a query is running are combined into the next query.
 
-A thousand streams that follow their logs thus cost a query now and then, not a thousand.
+A thousand streams that follow their logs thus share a few queries.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from keelbolt.storage.logs import Entry, LogPage
 from keelbolt.storage.postgres.connection import short
 
-PAGES = 64  # asked for at once
+PAGES = 64  # per query
 
 Fetch = Callable[..., Awaitable[Sequence[Any]]]
 
@@ -57,7 +57,7 @@ class Pages:
             self._wishes = [wish for wish in self._wishes if wish not in some]
             try:
                 await self._answer(some, backward=backward)
-            except Exception as error:  # noqa: BLE001 - every reader gets it
+            except Exception as error:  # noqa: BLE001 - passed to every reader
                 for wish in some:
                     if not wish.future.done():
                         wish.future.set_exception(error)

@@ -1,7 +1,7 @@
-"""Proves at opening that a server behaves like PostgreSQL where a difference would silently lose or repeat work.
+"""Checks on opening that a server behaves like PostgreSQL where a difference would silently lose or repeat work.
 
-Databases that speak PostgreSQL's protocol differ here without an error: advisory locks that lock nothing, and sequences
-whose numbers are cached in each session, so that a later number can be lower.
+Databases that speak PostgreSQL's protocol can differ without an error: advisory locks that lock nothing, and sequences
+cached per session, so that a later number can be lower.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from keelbolt.storage.postgres.connection import BEGIN, CONNECT_SECONDS, MISSING
 
 
 async def prove(first: Connection, second: Connection, sql: dict[str, str]) -> None:
-    """Raise CannotOpen unless locks exclude, and ids rise, across these two connections."""
+    """Raise CannotOpen unless locks exclude each other and ids increase across these two connections."""
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             await asyncio.gather(first.execute(BEGIN), second.execute(BEGIN))
@@ -33,7 +33,7 @@ async def prove(first: Connection, second: Connection, sql: dict[str, str]) -> N
 
 
 async def _prove(first: Connection, second: Connection, sql: dict[str, str]) -> None:
-    locks = [random.getrandbits(62) for _ in range(2)]  # no other process takes the same
+    locks = [random.getrandbits(62) for _ in range(2)]  # random, so that no other process uses the same
     low = (await first.fetchrow(sql["prove_locks"], *locks))[0]
     shared, exclusive, middle = await second.fetchrow(sql["try_locks"], *locks)
     if shared or exclusive:

@@ -1,4 +1,4 @@
-"""Claims, leases and sweeps, each in a short transaction of its own beside the committer."""
+"""Claims, leases and sweeps, each in its own short transaction, independent of the committer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from keelbolt.storage.scope import Scope
 from keelbolt.storage.served import Served
 from keelbolt.storage.work import Claim
 
-PROMOTED = 1000  # items that leave the waiting room in one claim
+PROMOTED = 1000  # delayed items that one claim makes ready, at most
 BATCHES_KEPT_SECONDS = 600.0
 
 
 async def obey(connection: Connection, sql: dict[str, str]) -> None:
-    """Raise when the store's mark refuses writing. Call it after the first write of the transaction."""
+    """Raise if the store's mark forbids writes. Call it after the first write of the transaction."""
     _obey(*await connection.fetchrow(sql["get_mark"]))
 
 
@@ -38,7 +38,7 @@ async def claim(
     lease_seconds: float,
     scoped: Callable[[str], Scope],
 ) -> list[Claim]:
-    """Expired leases first, then the lanes in turn, and the partitions of each lane in turn."""
+    """Claim work items: expired leases first, then fairness keys in turn, and the partitions of each in turn."""
     lease = int(lease_seconds * MICROSECONDS)
     now, mark, renewed = await connection.fetchrow(sql["renew_claim"], worker, lease, int(lease * RENEWED))
     _obey(now, mark)
@@ -46,7 +46,7 @@ async def claim(
     if len(rows) < limit:
         await connection.execute(sql["promote_later"], queue, now, PROMOTED)
         rows += await _ready(connection, sql, served, queue, worker, limit - len(rows))
-    if rows and not renewed:  # the first write of this transaction came after the look at the mark
+    if rows and not renewed:  # the mark was read before the transaction's first write
         await obey(connection, sql)
     return [Claim(scoped(partition), *rest) for partition, *rest in rows]
 
@@ -54,7 +54,7 @@ async def claim(
 async def _ready(
     connection: Connection, sql: dict[str, str], partitions: Served, queue: str, worker: str, limit: int
 ) -> list[Any]:
-    """One item of each lane in turn, from the lane after the one that was served last; of its partitions likewise."""
+    """Claim one item per fairness key in turn, starting after the one served last; likewise for its partitions."""
     rows: list[Any] = []
     served = await connection.fetchval(sql["last_lane"], f"lane/{queue}") or ""
     lane = served
@@ -79,7 +79,7 @@ async def _ready(
 
 
 async def still_held(connection: Connection, sql: dict[str, str], worker: str, claims: Sequence[Claim]) -> list[Claim]:
-    """Which of these claims, whose COMMIT nobody answered, were made after all."""
+    """Return those of the claims with an unknown COMMIT result that were in fact made."""
     places = [(claim.partition, claim.queue, short(claim.key)) for claim in claims]
     rows = await connection.fetch(sql["still_held"], *zip(*places, strict=True), worker)
     fences = {row[3] for row in rows}
@@ -87,7 +87,7 @@ async def still_held(connection: Connection, sql: dict[str, str], worker: str, c
 
 
 async def retire(connection: Connection, sql: dict[str, str], worker: str) -> list[str]:
-    """Release everything a worker holds; answers the queue of each item."""
+    """Release all items that a worker holds. Return the queue of each item."""
     await connection.fetchval(sql["lock_held_by"], worker)
     rows = await connection.fetch(sql["release_held_by"], worker)
     await connection.execute(sql["delete_worker"], worker)

@@ -1,4 +1,4 @@
-"""The pool: connections for reading and for short transactions, which wait for a server that comes back."""
+"""The connection pool for reads and short transactions. Calls wait while the server is unreachable."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Readers:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Connection]:
-        """A connection; its errors become ours."""
+        """Acquire a connection; driver errors are raised as Keelbolt errors."""
         try:
             connection = await self.pool.acquire(timeout=STATEMENT_SECONDS)
         except ERRORS as error:
@@ -76,7 +76,7 @@ class Readers:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Connection]:
-        """A short transaction beside the committer."""
+        """Open a short transaction, independent of the committer."""
         async with self.reading() as connection, connection.transaction(isolation=ISOLATION):
             if self._settings:
                 await connection.execute(self._settings)
@@ -84,7 +84,7 @@ class Readers:
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[Callable[..., Awaitable[list[Any]]]]:
-        """Queries about one moment, which may take as long as a large store needs."""
+        """Open a read-only snapshot for queries without a statement timeout, which large stores need."""
         async with self.reading() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
             await connection.execute(_WHOLE_TABLES)
 
@@ -95,7 +95,7 @@ class Readers:
             yield look
 
     async def rows(self, query: str, *values: Any) -> list[Any]:
-        """The rows of a statement that may be run twice."""
+        """Return the rows of a statement that is safe to run twice."""
 
         async def fetch() -> list[Any]:
             async with self.reading() as connection:
@@ -109,7 +109,7 @@ class Readers:
         return rows[0] if rows else None
 
     async def patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Call it again while the server is away, for as long as a commit would wait."""
+        """Retry the call while the server is unreachable, for as long as a commit would wait."""
         until = time.monotonic() + OUTAGE_SECONDS
         pause = 0.02
         while True:

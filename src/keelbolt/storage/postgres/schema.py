@@ -1,4 +1,4 @@
-"""Makes Keelbolt's schema in a database, and brings an older one up to date."""
+"""Creates Keelbolt's schema in a database and applies migrations."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _APPLIED = """CREATE TABLE IF NOT EXISTS {schema}.migration (
     applied_at timestamptz NOT NULL DEFAULT now()
 )"""
 _MIGRATED = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'migration'"
-_ENTRIES = 4  # the migration that keeps index entries in the records
-_LOCK = 0x484F4C44  # one migration at a time, in the whole database
+_ENTRIES = 4  # the migration that stores index entries in the records
+_LOCK = 0x484F4C44  # advisory lock: one migration at a time per database
 
 
 async def pending(connection: Connection, schema: str) -> list[Migration]:
-    """What `prepare_schema` would apply; changes nothing."""
+    """Return the migrations that `prepare_schema` would apply, without applying them."""
     statements(schema)
     version = connection.get_server_version().major
     if version < OLDEST:
         raise CannotOpen(f"this is PostgreSQL {version}; Keelbolt needs {OLDEST} or later")
     known = migrations_of("keelbolt.storage.postgres")
-    # Not by to_regclass(): it may remember that there was none, from before this connection waited for its lock.
+    # Not to_regclass(): it may have cached a negative result from before this connection waited for its lock.
     if not await connection.fetchval(_MIGRATED, schema):
         return known
     rows = await connection.fetch(f"SELECT number, checksum FROM {schema}.migration")
@@ -48,7 +48,7 @@ async def pending(connection: Connection, schema: str) -> list[Migration]:
 
 
 async def prepare_schema(connection: Connection, schema: str) -> list[Migration]:
-    """Apply what is missing, in one transaction under a lock; answers what that was."""
+    """Apply the missing migrations in one transaction under a lock, and return them."""
     if not await pending(connection, schema):
         return []
     async with connection.transaction(isolation=ISOLATION):
@@ -59,7 +59,7 @@ async def prepare_schema(connection: Connection, schema: str) -> list[Migration]
             return []
         if not await connection.fetchval("SELECT count(*) FROM pg_namespace WHERE nspname = $1", schema):
             try:
-                await connection.execute(f"CREATE SCHEMA {schema}")  # IF NOT EXISTS would need the right to create it
+                await connection.execute(f"CREATE SCHEMA {schema}")  # IF NOT EXISTS needs the CREATE privilege
             except RESERVED:
                 raise InvalidValue(f"the schema can't be called {schema!r}, a word of SQL; choose another") from None
         await connection.execute(_APPLIED.format(schema=schema))
@@ -77,13 +77,13 @@ async def prepare_schema(connection: Connection, schema: str) -> list[Migration]
 
 
 async def _fill_entries(connection: Connection, sql: dict[str, str]) -> None:
-    """Fill the columns of migration 4, which SQL can't encode."""
+    """Fill the columns of migration 4, whose encoding SQL can't produce."""
     for place in (await load_catalog(connection, sql, Catalog())).shapes.values():
         await rebuild(connection, sql, place)
 
 
 def migrate(url: str, schema: str, *, dry_run: bool) -> list[Migration]:
-    """For the command line: what is missing, applied unless ``dry_run``."""
+    """Return the missing migrations, and apply them unless ``dry_run``. For the command line."""
 
     async def run() -> list[Migration]:
         connection = None
@@ -99,7 +99,7 @@ def migrate(url: str, schema: str, *, dry_run: bool) -> list[Migration]:
 
 
 def run_script(url: str, schema: str, sql: str) -> None:
-    """Run statements of a face in an existing schema, all or none."""
+    """Run SQL of a face in an existing schema, in one transaction."""
 
     async def run() -> None:
         connection = None

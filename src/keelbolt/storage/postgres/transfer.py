@@ -1,4 +1,4 @@
-"""The whole schema, for a copier: read at one moment, written page by page, and marked."""
+"""Access to a whole schema for copies: reads from one snapshot, writes page by page, and sets the store's mark."""
 
 from __future__ import annotations
 

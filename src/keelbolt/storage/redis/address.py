@@ -1,4 +1,4 @@
-"""Where a server is, and how to log in: redis://user:password@host:port/database, rediss:// with TLS, unix:///path."""
+"""Server addresses and logins: redis://user:password@host:port/database, rediss:// with TLS, unix:///path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PORT = 6379
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """``path`` is that of a unix socket; then host and port say nothing."""
+    """``path`` is the path of a unix socket; if it is set, host and port are unused."""
 
     host: str = "127.0.0.1"
     port: int = PORT
@@ -25,7 +25,7 @@ class Address:
     ca_file: str | None = None
 
     def at(self, host: str, port: int) -> Address:
-        """The same login on another server."""
+        """Return the same login for another server."""
         return replace(self, host=host, port=port, path="")
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Address:
 
 
 def address_of(parts: SplitResult, options: dict[str, str]) -> Address:
-    """The address in a URL; takes ``db`` and ``ca_file`` out of its options."""
+    """Parse the address in a URL. Removes ``db`` and ``ca_file`` from ``options``."""
     scheme = parts.scheme.split("+")[0].lower()
     username = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if parts.password else None

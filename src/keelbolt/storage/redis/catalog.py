@@ -1,8 +1,9 @@
-"""What is declared on the server. It holds for all processes: one that declared otherwise follows it.
+"""The declarations on the server. They apply to all processes, also to one that declared something else.
 
-A changed declaration gets a new number and new indexes. Each partition takes it over by itself: from a first moment on
-all its writes go to the new indexes, then its older records are added one by one, and when that is done it can be found
-by. Whoever meets a partition that is not yet so far does this work, so nothing depends on who declared it.
+A changed declaration gets a new version and new indexes. Each partition adopts it separately: first, all its new writes
+go to the new indexes; then its older records are added one by one; when that is done, the indexes can be queried. Any
+process that meets a partition that is not up to date does this work, so it does not depend on the process that declared
+the change.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from keelbolt.errors import SchemaMismatch, SchemaTooNew
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.redis.store import Store
 
-FORMAT = 2  # of keys and values, as the Lua files lay them out; 1 had logs as streams of the server
+FORMAT = 2  # of keys and values, as defined in the Lua files; in format 1, logs were streams of the server
 RELIST_LOGS = 200
 REINDEX_KEYS = 200
 
@@ -34,14 +35,14 @@ class Catalog:
         self._wiped: set[str] = set()
 
     def wiped(self) -> None:
-        """The server has forgotten them all; each is told anew when it is declared again."""
+        """Note that the server lost all declarations. Each is sent again when it is declared again."""
         self._wiped = set(self.entries)
 
     def has(self, name: str) -> bool:
         return name in self.entries and name not in self._wiped
 
     async def load(self) -> None:
-        """What is declared; refuses what a newer program has laid out in another way."""
+        """Load the declarations. Raise SchemaTooNew if a newer program has changed the format."""
         format_ = await self._store.read_registry(b"GET", b"format")
         if format_ is not None and int(format_) > FORMAT:
             raise SchemaTooNew(
@@ -56,7 +57,7 @@ class Catalog:
             self._keep(name.decode(), stored)
 
     async def _relist(self) -> None:
-        """Bring the logs of a store of format 1 to format 2. Can be interrupted, and be done by several at once."""
+        """Migrate the logs of a store from format 1 to 2. Can be interrupted, and run by several processes at once."""
         gathered: dict[str, list[bytes]] = {}
         async for key in self._store.keys(self._store.layout.pattern):
             place = self._store.layout.parse(key)
@@ -79,7 +80,7 @@ class Catalog:
         self.entries[name] = Entry(int(version), shape, _text(int(version), shape))
 
     async def declare(self, shape: Shape) -> None:
-        """Make it known; a changed one is taken over by every partition before this returns."""
+        """Store a declaration. A changed one is adopted by every partition before this returns."""
         known = self.entries.get(shape.name)
         if known is not None and known.shape.dump() == shape.dump() and self.has(shape.name):
             return
@@ -90,7 +91,7 @@ class Catalog:
             await self._take_over(shape.name, entry, None)
 
     async def take_over(self, name: str, partition: str) -> None:
-        """Bring one partition up to the declaration."""
+        """Make one partition adopt the current declaration."""
         await self.reload(name)
         await self._take_over(name, self.entries[name], partition)
 
@@ -113,7 +114,7 @@ class Catalog:
             await store.write("reshaped", found, name.encode(), b"%d" % entry.version)
 
     def index(self, shape: Shape, number: int) -> tuple[Entry, int]:
-        """The declaration that holds, and the number in it (from 1) of an index that this process declared."""
+        """Return the current declaration, and in it the number (from 1) of an index that this process declared."""
         entry = self.entries[shape.name]
         wanted = shape.indexes[number]
         return entry, _place(
@@ -136,7 +137,7 @@ def _place(known: Sequence[Any], wanted: Any, what: Callable[[], str]) -> int:
 
 
 def _text(version: int, shape: Shape) -> bytes:
-    """As the Lua files read it."""
+    """Encode a declaration for the Lua files."""
     indexes = "".join(f"{','.join(index.equal)}{f'>{index.order}' if index.order else ''};" for index in shape.indexes)
     counters = "".join(f"{','.join(names)};" for names in shape.counters)
     return f"{version}|{indexes}|{counters}".encode()

@@ -1,4 +1,4 @@
-"""One connection to one server: sends a pipeline of calls, answers as many replies, within a bounded time."""
+"""One connection to one server: sends a pipeline of calls and returns their replies, within a time limit."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from keelbolt.storage.redis.replies import ReplyParser
 
 Reply = Any
 
-# uvloop raises RuntimeError where something is written to a connection that was reset.
+# uvloop raises RuntimeError on a write to a connection that was reset.
 _BROKEN = (RedisError, OSError, RuntimeError)
 
 
 class Wire:
-    """An open connection. After any failure it is of no use any more."""
+    """An open connection. It is unusable after any failure."""
 
     def __init__(self, address: Address, *, seconds: float) -> None:
         self.address = address
@@ -56,7 +56,7 @@ class Wire:
             "db": address.database,
             "username": address.username,
             "password": address.password,
-            "socket_timeout": None,  # a whole pipeline has one limit
+            "socket_timeout": None,  # the whole pipeline has one timeout
             "socket_connect_timeout": self._seconds,
             "protocol": 2,
             "client_name": "keelbolt",
@@ -69,7 +69,7 @@ class Wire:
         return Connection(host=address.host, port=address.port, **login)
 
     async def run(self, calls: Sequence[Sequence[bytes]], *, seconds: float | None = None) -> list[Reply]:
-        """One reply per call; an error reply is an exception in the list. Raises Disconnected when in doubt."""
+        """Return one reply per call, exceptions for error replies. Raise Disconnected if the outcome is unknown."""
         connection = self._connection
         if connection is None:
             raise Disconnected
@@ -91,14 +91,14 @@ class Wire:
         return replies
 
     async def one(self, *words: bytes | str | int) -> Reply:
-        """One call; raises its error reply."""
+        """Make one call and return its reply. Raise an error reply."""
         (reply,) = await self.run([[_word(word) for word in words]])
         if isinstance(reply, Exception):
             raise reply
         return reply
 
     async def send(self, *words: bytes | str) -> None:
-        """Without waiting for an answer: for subscriptions."""
+        """Send a call without reading a reply, for subscriptions."""
         if self._connection is None:
             raise Disconnected
         try:
@@ -107,7 +107,7 @@ class Wire:
             raise Disconnected from error
 
     async def hear(self) -> Reply:
-        """The next message, whenever it comes."""
+        """Wait for the next message, without a timeout."""
         if self._connection is None:
             raise Disconnected
         try:
@@ -131,7 +131,7 @@ def _word(word: bytes | str | int) -> bytes:
 
 
 class _Sizes(dict[int, bytes]):
-    """The line before a word of so many bytes."""
+    """Cache of the length line that precedes each argument."""
 
     def __missing__(self, size: int) -> bytes:
         line = b"$%d" % size

@@ -1,4 +1,4 @@
-"""The Redis and Valkey engine: wires the servers, the catalog, the queues and the hints to the contract."""
+"""The Redis and Valkey engine: connects the servers, the catalog, the queues and the notifications to the contract."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ logger = logging.getLogger("keelbolt.storage")
 TIMEOUT_SECONDS = 10.0
 MAX_TIMEOUT_SECONDS = 300.0
 LISTEN_SECONDS = 2.0
-ATTEMPTS = 8  # to read by an index while others declare it anew
+ATTEMPTS = 8  # to read by an index while other processes change its declaration
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class RedisKernel(Front):
-    """A kernel on a Redis or Valkey server, or a cluster of them. Any number of processes may open it.
+    """A kernel on a Redis or Valkey server or cluster. Any number of processes may open it.
 
-    ``namespace`` is what its keys begin with; ``replicas`` is how many replicas must have confirmed each write;
-    ``timeout_seconds`` bounds every call, reconnecting included.
+    ``namespace`` is the prefix of its keys; ``replicas`` is the number of replicas that must confirm each write;
+    ``timeout_seconds`` limits every call, including reconnects.
     """
 
     engine = "redis"
@@ -231,7 +231,7 @@ class RedisKernel(Front):
     async def _indexed(
         self, name: str, partition: str, collection: str, find: Callable[[], tuple[Any, int]], words: Sequence[bytes]
     ) -> Sequence[Any]:
-        """Read by an index or counter as it is declared now; brings the partition up to that if need be."""
+        """Read by an index or counter of the current declaration; first make the partition adopt it if necessary."""
         for _ in range(ATTEMPTS):
             entry, number = find()
             head = (collection.encode(), b"%d" % entry.version, b"%d" % number)

@@ -1,4 +1,4 @@
-"""Reads a whole store by its names, in their order; each row is of one moment, and every checksum is looked at."""
+"""Reads a whole store in key order. Each row is consistent, and every checksum is verified."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from keelbolt.storage.transfer.rows import (
     item_row,
 )
 
-TOGETHER = 16  # calls that are on their way at once
+TOGETHER = 16  # concurrent calls
 CALL_NAMES = 200
 CALL_BYTES = 512 * 1024
-CHUNKS = 4  # that are read in one call
+CHUNKS = 4  # per call
 _DIGEST_BYTES = 32
 
 Found = tuple[Row, Cursor]
 
 
 class StoreSource(Source):
-    """What is stored now; a row that is changed while this reads is read before or after its change, never between."""
+    """The store's current data. A row that changes meanwhile is read before or after its change, never in between."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class StoreSource(Source):
             self._names.close()
 
     async def _known(self) -> Names:
-        """The names are gathered when they are first asked for."""
+        """Return the names of all keys; collects them on first use."""
         if self._names is None:
             names = Names()
             try:
@@ -78,7 +78,7 @@ class StoreSource(Source):
         return self._names
 
     async def _register(self, names: Names) -> None:
-        """In a cluster a partition may not have been told: its writer died before that."""
+        """Register unregistered partitions of a cluster: a writer can die before it registers a new partition."""
         told = {name async for name in self._store.every_partition()}
         for name in names.partitions():
             if name not in told:
@@ -128,7 +128,7 @@ class StoreSource(Source):
         if rows:
             yield Page(rows, cursor)
 
-    # ---------------------------------------------------------------------------------------- what has no long names
+    # ------------------------------------------------------------------------------------ collections and partitions
 
     async def _collections(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
         found = await self._store.read_registry(b"HGETALL", b"catalog")
@@ -145,7 +145,7 @@ class StoreSource(Source):
             yield [(PartitionRow(name.decode()), [name.decode()]) for name in names]
             last = names[-1]
 
-    # ------------------------------------------------------------------------------------ rows that are read by name
+    # --------------------------------------------------------------------------------------------- rows read by name
 
     async def _records(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
         async for found in self._named("record", after):
@@ -172,7 +172,7 @@ class StoreSource(Source):
         return [row async for rows in self._batches(table, places) for row in rows]
 
     async def _batches(self, table: Table, names: Iterable[Name]) -> AsyncIterator[list[Row]]:
-        """The rows that are there, in the order of the names."""
+        """Return the existing rows in the order of the names."""
         make = _MAKE[table]
         groups = _groups(names)
         for start in range(0, len(groups), TOGETHER):
@@ -186,13 +186,13 @@ class StoreSource(Source):
                     left = left[len(found) :]
                     if not left:
                         break
-                    answer = await self._ask(f"export_{table}", left)  # it was cut where it became too long
+                    answer = await self._ask(f"export_{table}", left)  # the reply was cut at its size limit
 
     async def _read(self, function: str, group: Sequence[Name]) -> list[Any]:
         return (await self._ask(function, group))[1]
 
     async def _ask(self, function: str, group: Sequence[Name]) -> tuple[int, list[Any]]:
-        """The server's time and what it found: some of the first, of one partition."""
+        """Return the server's time and the rows of the first names of the group, all of one partition."""
         partition = group[0][0]
         words: list[bytes] = [b"%d" % CALL_BYTES] if function == "export_record" else []
         for _, family, name in group:
@@ -200,7 +200,7 @@ class StoreSource(Source):
         answer: list[Any] = await self._store.read(function, partition, *words)
         return (0, answer) if function == "export_stream" else (answer[0], answer[1:])
 
-    # ---------------------------------------------------------------------------------- rows that belong to others
+    # ----------------------------------------------------------------------------------- rows of streams and blobs
 
     async def _entries(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
         async def more(name: Name, after: int) -> list[EntryRow]:
@@ -226,7 +226,7 @@ class StoreSource(Source):
         more: Callable[[Name, int], Awaitable[list[Any]]],
         next_: Callable[[Any], int],
     ) -> AsyncIterator[list[Any]]:
-        """The parts of each stream or blob; of the first one those after ``start``."""
+        """Return the parts of each stream or blob after the cursor; those of its stream or blob after ``start``."""
         if after is not None:
             while rows := await more(_name(after), start):
                 yield rows
@@ -278,7 +278,7 @@ def _place(row: Row) -> Name:
 
 
 def _groups(names: Iterable[Name]) -> list[list[Name]]:
-    """Of one partition each, and not too many."""
+    """Split names into groups of one partition and at most CALL_NAMES each."""
     groups = []
     for _, of_partition in groupby(names, key=lambda name: name[0]):
         some = list(of_partition)
@@ -290,7 +290,7 @@ def _size(row: Row) -> int:
     return sum(len(value) for value in row if isinstance(value, bytes | str))
 
 
-# ------------------------------------------------------------------------------------------------- rows from answers
+# ------------------------------------------------------------------------------------------------- rows from replies
 
 
 def _left(until: bytes | None, now: int) -> int | None:

@@ -1,4 +1,4 @@
-"""The server's errors as ours: what happened and what to do, never the server's own words."""
+"""Translates the server's errors into Keelbolt's: cause and remedy, never the server's own text."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from keelbolt.errors import (
     StorageUnavailable,
 )
 
-# Answers after which the same words may be sent again: nothing was done, and it passes by itself.
+# Transient errors: nothing was done, and the same call can be sent again.
 _PASSING = ("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY ")
 _NO_FUNCTION = "function not found"
 
 
-# What our own functions answer when the store is marked.
+# Errors that the Lua functions return while the store is marked.
 _MARKED: dict[str, type[StorageUnavailable]] = {
     "HFPAUSED": StoragePaused,
     "HFMOVED": StorageMoved,
     "HFFILLING": StorageFilling,
 }
 
-# The driver takes the code off these and makes a class of it.
+# For these, the driver strips the code and raises a class instead.
 _CODES: dict[type[Exception], str] = {
     exceptions.OutOfMemoryError: "OOM",
     exceptions.ReadOnlyError: "READONLY",
@@ -42,7 +42,7 @@ _CODES: dict[type[Exception], str] = {
 
 
 def text_of(error: Exception) -> str:
-    """An error reply as the server wrote it, with its code in front."""
+    """Return an error reply as the server wrote it, with its code in front."""
     code = _CODES.get(type(error))
     return f"{code} {error}" if code else str(error)
 
@@ -64,12 +64,12 @@ def is_moved(error: str) -> bool:
 
 
 def is_replica(error: str) -> bool:
-    """The server that was the primary is none any more; whoever answers there after a reconnect may be one."""
+    """Return whether the server is no longer primary. After a reconnect, the address may lead to a primary again."""
     return error.startswith("READONLY")
 
 
 def failure_of(error: str) -> KeelboltError:
-    """What to raise for an error reply."""
+    """Return the exception for an error reply."""
     code = error.split(" ", 1)[0]
     if code in _MARKED:
         return _MARKED[code]()

@@ -1,7 +1,7 @@
-"""Hints between processes: digests of topics over pub/sub, one message per batch of commits.
+"""Notifications between processes: digests of topics over pub/sub, one message per batch of commits.
 
-A message may be lost, and a writer may die before it sends one. So while there are watches, the server is asked every
-second whether anything was written at all, and if so, for the heads of all watched logs at once.
+A message may be lost, and a writer may die before it sends one. So while there are subscriptions, each process asks the
+server every second whether anything was written, and if so, reads the heads of all watched logs at once.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ GATHER_SECONDS = 0.004
 FEW_TOPICS = 4
 MOST_PAUSES = 8
 POLL_SECONDS = 1.0
-HEADS_AT_ONCE = 500  # logs in one call: the server does nothing else meanwhile
+HEADS_AT_ONCE = 500  # logs per call, because a call blocks the server
 
 
 class Announcer:
-    """Tells other processes of topics: at once after a silence, else what has gathered; the busier, the less often.
+    """Publishes topics to other processes: at once after a quiet period, otherwise batched; less often under load.
 
-    An announcement goes along with the batch that it is about; what comes too soon after the last one is sent alone.
+    A notification is sent with the batch that it is about. Topics that come too soon after the last message are sent
+    later in a separate message.
     """
 
     def __init__(self, channel: bytes, publish: Callable[[list[bytes]], None]) -> None:
-        self.sender = os.urandom(SENDER_BYTES)  # what we hear from ourselves is no news
+        self.sender = os.urandom(SENDER_BYTES)  # to ignore messages of this process
         self._channel = channel
         self._publish = publish
         self._loop = asyncio.get_running_loop()
@@ -43,13 +44,13 @@ class Announcer:
         return self._timer is None and self._loop.time() >= self._silent_until
 
     def words(self, topics: Collection[Topic]) -> list[bytes]:
-        """The call that tells of these topics; the more there are, the more readers wake, and the longer we pause."""
+        """Return the call that publishes these topics. More topics wake more readers and cause a longer pause."""
         pause = GATHER_SECONDS * min(max(len(topics) / FEW_TOPICS, 1), MOST_PAUSES)
         self._silent_until = self._loop.time() + pause
         return [b"PUBLISH", self._channel, self.sender + b"".join(map(topic_digest, topics))]
 
     def tell(self, topics: Iterable[Topic]) -> None:
-        """Of what has been committed already."""
+        """Publish topics of changes that are already committed."""
         self._gathered.update(dict.fromkeys(topics))
         if self._timer is None:
             self._timer = self._loop.call_later(max(self._silent_until - self._loop.time(), 0), self._flush)
@@ -66,9 +67,9 @@ class Announcer:
 
 
 class Hints:
-    """Listens for announcements, and polls.
+    """Receives notifications, and polls.
 
-    ``sender`` is the name of this process, ``connect`` opens a connection to listen on, ``changes`` returns another
+    ``sender`` is the id of this process, ``connect`` opens a connection to listen on, ``changes`` returns a different
     value after any write, ``heads`` returns the heads of streams of one partition.
     """
 
@@ -106,7 +107,7 @@ class Hints:
                     message = await wire.hear()
                     if message[0] == b"subscribe":
                         self.listening.set()
-                        self._board.wake_all()  # what was said while nobody listened
+                        self._board.wake_all()  # earlier messages were missed
                     elif message[0] == b"message" and not message[2].startswith(self._sender):
                         self._hear(message[2][len(self._sender) :])
             except KeelboltError:
@@ -132,7 +133,7 @@ class Hints:
                 seen = now
 
     async def _changed(self) -> list[Topic]:
-        """Return the queues, and the watched logs whose heads are not those of the last call."""
+        """Return the watched queues, and the watched logs whose heads changed since the last call."""
         changed: list[Topic] = []
         partitions: dict[str, list[LogTopic]] = {}
         for topic in self._board.topics():

@@ -1,4 +1,4 @@
-"""Looking at everything that is kept: how much it is, and whether it is still what was written."""
+"""Statistics and integrity checks over all stored data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE_ENTRIES = 500
 PAGE_BYTES = 4 * 1024 * 1024
 LOOKS = 3
 MICROSECONDS = 1_000_000
-TOGETHER = 200  # keys that are looked at in one round trip
+TOGETHER = 200  # keys per round trip
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ async def stats(store: Store, catalog: Catalog) -> Stats:
 
 
 async def count_work(store: Store, queues: Sequence[str]) -> WorkCounts:
-    """Asks each partition for its totals, and each worker for what it holds."""
+    """Count work items from the totals of each partition and the holdings of each worker."""
     states = ("waiting", "held", "dead")
     places = [(queue, state) for queue in queues for state in states]
     counted: Counter[tuple[str, str]] = Counter()
@@ -95,7 +95,7 @@ async def count_work(store: Store, queues: Sequence[str]) -> WorkCounts:
 
 
 async def _workers(store: Store) -> dict[str, float]:
-    """The known workers, with the seconds until their leases end."""
+    """Return the known workers with the seconds until their leases end."""
     found = await store.read_registry(b"ZRANGE", b"workers", b"0", b"-1", b"WITHSCORES")
     now = await store.time_at(store.layout.registry)
     pairs = found if found and isinstance(found[0], list) else zip(found[::2], found[1::2], strict=True)
@@ -147,7 +147,7 @@ async def _is_live(store: Store, catalog: Catalog, partition: str, collection: s
 
 
 async def problems(store: Store, catalog: Catalog) -> AsyncIterator[Problem]:
-    """Read everything. What is written meanwhile may make the totals, which are read last, look wrong."""
+    """Check all data. Concurrent writes may make the totals, which are read last, look wrong."""
     counted: Counter[tuple[str, str]] = Counter()
     async for keys in _pages(store):
         found = await asyncio.gather(*(_look(store, catalog, counted, *place) for place in keys))
@@ -176,7 +176,7 @@ async def _look(
 
 
 async def _record(store: Store, catalog: Catalog, partition: str, collection: str, key: str) -> list[Problem]:
-    """Looked at again when somebody has written it between the two looks."""
+    """Check a record; check it again if it was written during the check."""
     found: list[Problem] = []
     for _ in range(LOOKS):
         version, found = await _record_once(store, catalog, partition, collection, key)
@@ -193,12 +193,12 @@ async def _record_once(
     place = f"r/{collection}/{key}".encode()
     version, fields, body, crc, indexed = await store.command(partition, b"HMGET", place, b"v", b"f", b"b", b"c", b"x")
     if version is None:
-        return None, []  # removed since it was listed
+        return None, []  # removed after it was listed
     if body is None or fields is None or checksum(body) != crc:
         return version, [Problem(where, "its checksum is wrong")]
     known = catalog.entries.get(collection)
     if known is None or indexed != b"%d" % known.version:
-        return version, []  # not yet indexed by the present declaration
+        return version, []  # not yet indexed by the current declaration
     skip = len(partition_entry(partition))
     entries = known.shape.entries(partition, key, tokens.unpack(fields))
     scores = await asyncio.gather(
@@ -244,7 +244,7 @@ async def _stream(store: Store, partition: str, name: bytes) -> list[Problem]:
 
 
 async def _trimmed(store: Store, partition: str, name: bytes, seq: int) -> bool:
-    """Whether the log was cut, or dropped, behind this entry while it was being read."""
+    """Return whether the log was trimmed past this entry, or dropped, while it was being read."""
     floor = await store.command(partition, b"HGET", b"s/" + name, b"f")
     return floor is None or int(floor) > seq
 
@@ -257,14 +257,14 @@ async def _blob(store: Store, partition: str, digest: bytes) -> list[Problem]:
         if data is None or hashlib.sha256(data[32:]).digest() != data[:32]:
             found.append(Problem(f"blob {digest.decode()}", f"chunk {number}: its checksum is wrong"))
     if found and not await store.command(partition, b"EXISTS", b"b/" + digest):
-        return []  # swept while it was being read
+        return []  # swept during the check
     return found
 
 
 async def _totals(store: Store, catalog: Catalog, partition: str, collection: str, count: int) -> list[Problem]:
-    """Whether every record of a collection stands in each of its indexes, and the counters agree with it.
+    """Check that each index holds every record of a collection, and that the counters match.
 
-    Somebody may write meanwhile: what looks wrong is counted again, and believed when the totals stood still.
+    Concurrent writes can cause mismatches: a mismatch is counted again, and reported only if the totals did not change.
     """
     known = catalog.entries.get(collection)
     done = await store.command(partition, b"HGET", b"shapes", f"{collection}!".encode())
@@ -281,12 +281,12 @@ async def _totals(store: Store, catalog: Catalog, partition: str, collection: st
             break
         before = after
     else:
-        return []  # too busy to tell
+        return []  # too many concurrent writes to decide
     return [Problem(what, f"it has {total} entries for {count} records") for what, total in before if total != count]
 
 
 async def _sums(store: Store, known: Entry, partition: str, collection: str) -> list[tuple[str, int]]:
-    """How many records each index and each counter has."""
+    """Return the number of records in each index and each counter."""
     version, shape = known.version, known.shape
     cards = [
         store.command(partition, b"ZCARD", _index(collection, version, number))
@@ -303,8 +303,8 @@ async def _sums(store: Store, known: Entry, partition: str, collection: str) -> 
 
 
 async def _pages(store: Store) -> AsyncIterator[list[tuple[str, bytes]]]:
-    """Partition and name of every key, some at a time, each once: a scan may meet one twice while the server grows."""
-    seen: set[int] = set()  # hashes: a set of the keys themselves would hold the whole store's names
+    """Return partition and name of every key in pages, without the duplicates that SCAN can return during a rehash."""
+    seen: set[int] = set()  # hashes: the keys themselves would take too much memory
     page: list[tuple[str, bytes]] = []
     async for key in store.keys(store.layout.pattern):
         mark = hash(key)

@@ -1,4 +1,4 @@
-"""The mark of the store and the last fence: in the registry of a single server, and in each slot of a cluster."""
+"""The store's mark and last fence: in the registry of a single server, and in each slot of a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keelbolt.storage.judge import MICROSECONDS
 from keelbolt.storage.marks import Mark, MarkState, lapsed
 from keelbolt.storage.redis.store import Store
 
-TOGETHER = 2048  # journals that are called at once
+TOGETHER = 2048  # concurrent calls
 
 
 class Journal:
@@ -19,7 +19,7 @@ class Journal:
         self._store = store
 
     async def _all(self, call: Callable[[bytes], Awaitable[Any]]) -> list[Any]:
-        """Call every journal; that of the registry last, so that what holds there holds everywhere."""
+        """Call every journal, the registry's last: a value in the registry is then in all journals."""
         *others, own = self._store.journals()
         found: list[Any] = []
         for start in range(0, len(others), TOGETHER):
@@ -29,12 +29,12 @@ class Journal:
     # ------------------------------------------------------------------------------------------------------- mark
 
     async def mark(self) -> Mark | None:
-        """The mark, unless its time is over."""
+        """Return the mark, or None if it has expired."""
         mark, now = await self.look()
         return mark if mark is not None and not mark.over(now) else None
 
     async def look(self) -> tuple[Mark | None, int]:
-        """The mark, and the server's time."""
+        """Return the mark and the server's time."""
         store = self._store
         base = store.layout.registry
         text, now = await asyncio.gather(store.look(b"GET", store.journal(base) + b"mark"), store.time_at(base))
@@ -53,7 +53,7 @@ class Journal:
             raise lapsed()
 
     async def release(self) -> None:
-        """Remove the mark; the registry's own comes last, together with the copier's note."""
+        """Remove the mark; in the registry last, together with the copy's note."""
         if not self._store.single:
             await self.set_mark(None, "")
         await self._store.note("release", self._store.layout.registry)
@@ -61,7 +61,7 @@ class Journal:
     # ----------------------------------------------------------------------------------------------------- fences
 
     async def last_fence(self) -> int:
-        """The clock is part of a fence: one that is given out now is not less."""
+        """Return the highest fence issued. Fences contain the time, so later ones are not lower."""
         fences = await self._all(lambda journal: self._store.look(b"GET", journal + b"fence"))
         return max(int(fence or 0) for fence in fences)
 

@@ -1,12 +1,12 @@
-"""Where everything lies. All of a partition is in one slot of a cluster: its name is the hash tag of each key.
+"""The layout of keys. All keys of a partition have its name as hash tag, so that they are in one slot of a cluster.
 
-    keelbolt:{p}:r/tasks/42       a record;           keelbolt:{p}:i/tasks/1/2    its place in an index
+    keelbolt:{p}:r/tasks/42       a record;           keelbolt:{p}:i/tasks/1/2    an index with its entries
     keelbolt:{p}:l/events/42      a log's entries;    keelbolt:{p}:s/events/42    its head and floor
     keelbolt:{p}:w/runs/42        a work item;        keelbolt:{%}:…              the registry of all partitions
 
 In a cluster keelbolt:{%.n}:… is the journal of a slot; on a single server the registry is the journal.
 
-The Lua files say more about each.
+The Lua files document each kind of key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Layout:
 
     @property
     def registry(self) -> bytes:
-        """Its tag can't be a partition's: there a % is always followed by two digits."""
+        """Key prefix of the registry. No partition has its tag: in a partition's tag, two hex digits follow each %."""
         return f"{self.namespace}:{{%}}:".encode()
 
     def base(self, partition: str) -> bytes:
@@ -44,18 +44,18 @@ class Layout:
 
     @property
     def pattern(self) -> bytes:
-        """Matches every key of a partition, and the registry's."""
+        """Pattern of all keys of partitions and of the registry."""
         return f"{self.namespace}:{{*".encode()
 
     def records(self, collection: str, partition: str | None = None) -> bytes:
-        """Matches the records of a collection, in one partition or in all."""
+        """Pattern of the records of a collection, in one partition or in all."""
         if partition is None:
             return f"{self.namespace}:{{*}}:r/{collection}/*".encode()
         base = self.base(partition).decode()
         return f"{_GLOB.sub(_ESCAPED, base)}r/{collection}/*".encode()
 
     def parse(self, key: bytes) -> tuple[str, bytes] | None:
-        """The partition of a key and the rest of it; None for the registry's, a journal's, or somebody else's."""
+        """Return the partition of a key and the rest of the key; None if the key is not one of a partition."""
         start = len(self.namespace) + 2
         tag, end, rest = key[start:].partition(b"}:")
         if not end or tag == b"%" or tag.startswith(b"%."):
@@ -77,5 +77,5 @@ def _base(namespace: str, partition: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def partition_entry(partition: str) -> bytes:
-    """What every index entry and counter's group of a partition begins with; it is not stored."""
+    """Return the prefix of all index entries and counter groups of a partition; the prefix is not stored."""
     return encode_text(partition)

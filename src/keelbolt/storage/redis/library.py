@@ -1,6 +1,6 @@
-"""The server-side functions: one library, made of the Lua files, named after its contents.
+"""The server-side functions: one library, built from the Lua files and named after a hash of its contents.
 
-Two versions of a program can so use one server at the same time, each with its own functions.
+Two versions of a program can thus use one server at the same time, each with its own functions.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _FILES = (
 
 @cache
 def library() -> tuple[str, bytes]:
-    """Its name and its source."""
+    """Return the library's name and source."""
     folder = resources.files("keelbolt.storage.redis").joinpath("lua")
-    # They are used by turn, which comes before them: a name must be declared before its first use.
+    # turn.lua uses both tables before their files define them, so they are declared first.
     parts = (folder.joinpath(f"{name}.lua").read_text() for name in _FILES)
     source = "\n".join(("local Registry, Marks = {}, {}", *parts))
     name = f"keelbolt_{hashlib.sha256(source.encode()).hexdigest()[:12]}"
@@ -42,5 +42,5 @@ def library() -> tuple[str, bytes]:
 
 @cache
 def function(name: str) -> bytes:
-    """The full name of a function."""
+    """Return the full name of a function."""
     return f"{library()[0]}_{name}".encode()

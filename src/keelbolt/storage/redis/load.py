@@ -1,4 +1,4 @@
-"""Writes rows that come from elsewhere, some partitions at a time. Whatever is written twice is there once."""
+"""Writes rows of a copy, several partitions at a time. Writing a row twice has the same effect as once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from keelbolt.storage.transfer.rows import (
     Table,
 )
 
-CALL_BYTES = 256 * 1024  # more would keep the server from answering others
+CALL_BYTES = 256 * 1024  # larger calls would block the server for other clients
 CALL_ROWS = 200
 
 Words = list[bytes]
@@ -38,7 +38,7 @@ class Loader:
         self._catalog = catalog
 
     async def put(self, table: Table, rows: Sequence[Any]) -> None:
-        """All of it is there when this returns; what is sent to one partition is written in its order."""
+        """Write all rows. Rows of one partition are written in their order."""
         if table == "record":
             rows = [row for row in rows if self._catalog.has(row.collection)]
         calls = []
@@ -57,7 +57,7 @@ class Loader:
 
 
 def _parted(rows: Sequence[Any]) -> Iterable[tuple[str, list[Any]]]:
-    """The rows of each partition, which is the first of every row."""
+    """Group rows by partition, the first column of every row."""
     parted: dict[str, list[Any]] = {}
     for row in rows:
         parted.setdefault(row[0], []).append(row)
@@ -65,7 +65,7 @@ def _parted(rows: Sequence[Any]) -> Iterable[tuple[str, list[Any]]]:
 
 
 def _cut(rows: Iterable[Words]) -> Iterable[Words]:
-    """The words of some rows at a time."""
+    """Join the words of several rows, up to the limits of one call."""
     words: Words = []
     size = count = 0
     for row in rows:
@@ -79,7 +79,7 @@ def _cut(rows: Iterable[Words]) -> Iterable[Words]:
         yield words
 
 
-# ------------------------------------------------------------------------------------------------ one row of each kind
+# ------------------------------------------------------------------------------------------------------- rows to words
 
 
 def _micros(left: int | None) -> bytes:
@@ -138,7 +138,7 @@ def _item(row: ItemRow) -> Words:
 
 def _blob(row: BlobRow) -> Words:
     chunks = -(-row.size // CHUNK_BYTES)
-    upload = secrets.randbits(63)  # unless it has one
+    upload = secrets.randbits(63)  # used only if the blob has no upload yet
     return [row.digest.encode(), b"%d" % row.size, b"%d" % chunks, b"%016x" % upload, _micros(row.grace)]
 
 

@@ -1,8 +1,8 @@
-"""The names of everything in a store, in order.
+"""The names of all keys of a store, sorted.
 
-A server lists its keys in no order, and some of them twice while it grows. So they are gathered once, and sorted and
-kept apart by a temporary SQLite database, which goes to disk when there are many: the memory of a copier is bounded,
-whatever the size of the store.
+SCAN returns keys in no order, and some of them twice during a rehash. So the names are collected once in a temporary
+SQLite database, which sorts them and removes duplicates. It spills to disk when there are many, so the memory of a copy
+is bounded for any store size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS: dict[bytes, Kind] = {b"r": "record", b"s": "stream", b"w": "work", b"b":
 
 
 class Names:
-    """Those that were there throughout the gathering, and some of the others."""
+    """Contains all names that existed throughout the collection, and some that existed for a part of it."""
 
     def __init__(self) -> None:
         self._file = sqlite3.connect("", isolation_level=None)
@@ -64,7 +64,7 @@ class Names:
             yield row[0]
 
     async def pages(self, kind: Kind, after: Name = ("", "", "")) -> AsyncIterator[list[Name]]:
-        """All after this one, some at a time."""
+        """Return all names after this one, in pages."""
         while True:
             page: list[Name] = self._file.execute(
                 "SELECT partition, family, name FROM name WHERE kind = ? AND (partition, family, name) > (?, ?, ?) "

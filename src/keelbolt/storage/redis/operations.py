@@ -1,4 +1,4 @@
-"""Operations as the words of a commit's call, and its answer as outcomes."""
+"""Encodes operations as the words of a commit call, and decodes its reply into outcomes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def micros(seconds: float) -> bytes:
 
 
 def key_hash(key: bytes) -> bytes:
-    """Of a long key, which an index entry can't hold; empty for all others."""
+    """Return the hash of a long key, which an index entry can't hold; empty for all others."""
     return hashlib.sha256(key).digest() if len(key) > LONG_BYTES else b""
 
 
@@ -102,7 +102,7 @@ def entry_checksum(kind: str, data: bytes) -> bytes:
 
 
 def unpacked(page: bytes) -> Iterator[tuple[int, int, str, bytes, bytes, bytes]]:
-    """(seq, at, kind, data, dedupe key, checksum) of each entry of a page, as logs.lua packs them."""
+    """Return (seq, at, kind, data, dedupe key, checksum) of each entry of a page, in the format of logs.lua."""
     place = 0
     while place < len(page):
         line = page.index(b"\n", place)
@@ -173,11 +173,11 @@ _WORDS: dict[type[Operation], Callable[[Any, Callable[[str], int]], Words]] = {
 }
 
 
-# --------------------------------------------------------------------------------------------------------- answers
+# --------------------------------------------------------------------------------------------------------- replies
 
 
 def outcomes_of(operations: tuple[Operation, ...], answer: Sequence[Any]) -> tuple[Outcome, ...]:
-    """What a commit's call answered; raises its refusal."""
+    """Return the outcomes in the reply to a commit. Raise CommitRefused if it was refused."""
     if answer[0] == 0:
         operation = operations[answer[1] - 1]
         reason = answer[2].decode()
@@ -206,7 +206,7 @@ _NUMBERS = frozenset((Insert, Restore, Put, Replace, Patch, Delete, Enqueue, Ret
 
 
 def record_of(collection: str, key: str, row: Sequence[Any]) -> Record:
-    """A record from its version, fields, body and checksum."""
+    """Build a record from its version, fields, body and checksum."""
     version, fields, body, crc = row
     if checksum(body) != crc:
         raise StorageCorrupt.of(f"a record of {collection!r}")
@@ -214,7 +214,7 @@ def record_of(collection: str, key: str, row: Sequence[Any]) -> Record:
 
 
 def topics_of(partition: str, operations: Iterable[Operation]) -> list[Topic]:
-    """Return the topics whose watches this commit wakes."""
+    """Return the topics that this commit notifies."""
     topics: list[Topic] = []
     for operation in operations:
         kind = type(operation)
@@ -226,7 +226,7 @@ def topics_of(partition: str, operations: Iterable[Operation]) -> list[Topic]:
 
 
 def came_back(operations: Iterable[Operation], answer: Sequence[Any]) -> list[Topic]:
-    """The queues of items that wait again, though they were completed: only the answer tells."""
+    """Return the queues of completed items that are waiting again, which only the reply shows."""
     return [
         QueueTopic(operation.queue)
         for operation, found in zip(operations, answer[1:], strict=True)

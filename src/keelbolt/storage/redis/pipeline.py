@@ -1,8 +1,8 @@
-"""Sends whatever has queued in one round trip, in call order, and resolves what a broken connection left in doubt.
+"""Sends all queued calls in one round trip, in call order, and resolves calls left in doubt by a broken connection.
 
-There is no timer: while one batch is on its way, the next one gathers. A writing call carries its session and number,
-and the server keeps its result until the session's next batch; so after a reconnect it is asked again, and is either
-told what it did or does it now.
+There is no timer: while one batch is on its way, the next one queues. A write carries its session and number, and the
+server keeps its result until the session's next batch. So after a reconnect the call is sent again: the server returns
+the stored result, or executes the call if it had not.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ BATCH_BYTES = 8 * 1024 * 1024
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 0.5
 
-MODE = 6  # the place of the mode among the words of a writing call
+MODE = 6  # index of the mode among the words of a write
 _FIRST, _AGAIN, _PLAIN = b"f", b"a", b""
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """``read`` turns the reply into the result, or raises. ``topics``: who may have something to see afterwards.
-    ``kept``: it is answered when the server will keep it. ``doubt``: it may have been done, without an answer.
+    """A queued call.
+
+    ``read`` converts the reply into the result, or raises. ``topics`` are notified afterwards. ``kept``: the result is
+    returned only when the durability is assured. ``doubt``: the call may have been executed, but its reply is missing.
     """
 
     words: list[bytes]
@@ -59,15 +61,15 @@ class Call:
 
     @property
     def key(self) -> bytes:
-        """By which a cluster knows the server."""
+        """The key by which a cluster finds the server."""
         return self.words[3] if self.words[0] == b"FCALL" else self.words[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Assurance:
-    """What is asked of the server after each batch of writes, and whether its answer will do.
+    """The durability request after each batch of writes, and the test of its reply.
 
-    ``again``: what is not so yet may be so soon, and it is asked until then.
+    ``again``: if the test fails, the request is repeated, because it may succeed soon.
     """
 
     words: tuple[bytes, ...]
@@ -76,7 +78,7 @@ class Assurance:
 
     @classmethod
     def counting(cls, *words: bytes, enough: tuple[int, ...]) -> Assurance:
-        """For WAITAOF and WAIT, which answer how many have confirmed."""
+        """Build an assurance from WAITAOF or WAIT, which return the number of confirmations."""
 
         def holds(reply: Reply) -> bool:
             found = reply if isinstance(reply, list) else [reply]
@@ -86,9 +88,10 @@ class Assurance:
 
 
 class Pipeline:
-    """Calls to one server, in order. ``connect`` opens and prepares a connection; ``moved`` takes calls elsewhere.
+    """Calls to one server, in order.
 
-    ``announcer`` tells others of a batch, behind what makes it durable.
+    ``connect`` opens and prepares a connection; ``moved`` gets calls whose slot is on another server; ``announcer``
+    publishes a batch's topics after its durability request.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class Pipeline:
     # ---------------------------------------------------------------------------------------------------- calling
 
     def call(self, words: list[bytes], read: Callable[[Reply], Any], *, kept: bool = False) -> asyncio.Future[Any]:
-        """A call that may be repeated. ``kept``: it writes, and is answered like a write."""
+        """Queue a call that is safe to repeat. ``kept``: it writes, and its result waits for durability."""
         return self._add(words, read, writes=False, kept=kept)
 
     def write(
@@ -132,7 +135,7 @@ class Pipeline:
         read: Callable[[Reply], Any],
         topics: Sequence[Topic] = (),
     ) -> asyncio.Future[Any]:
-        """A call of a writing function, done once."""
+        """Queue a call of a writing function; it is executed once."""
         self._number += 1
         head = [b"FCALL", function, b"1", base, self._session, b"%d" % self._number, _PLAIN]
         return self._add([*head, *words], read, writes=True, topics=topics)
@@ -160,7 +163,7 @@ class Pipeline:
         self._wake.set()
 
     async def drained(self) -> None:
-        """Everything that was called before this is answered."""
+        """Wait until all earlier calls have their results."""
         while self._queue or self._busy:
             await self._idle.wait()
 
@@ -176,7 +179,7 @@ class Pipeline:
         while True:
             try:
                 await self._wake.wait()
-            except asyncio.CancelledError:  # the loop ends, and nobody has closed us: finish what was called
+            except asyncio.CancelledError:  # the loop ends without close(): finish queued calls
                 self._closing = True
             self._wake.clear()
             while self._queue:
@@ -215,11 +218,11 @@ class Pipeline:
             except Disconnected as error:
                 self._wire = None
                 left = self._still_patient(batch, error)
-            except asyncio.CancelledError:  # the loop ends, and nobody has closed us: finish what was called
+            except asyncio.CancelledError:  # the loop ends without close(): finish queued calls
                 self._closing = True
                 self._wire = None
                 left = batch
-            except KeelboltError as error:  # it can be reached, and can't be used
+            except KeelboltError as error:  # the server is reachable but not usable
                 self._wire = None
                 self._give_up(batch, StorageUnavailable(f"{error}. Nothing was written"))
                 return
@@ -233,7 +236,7 @@ class Pipeline:
                 self._queue = self._still_patient(self._queue, Disconnected())
 
     async def _once(self, batch: list[Call]) -> list[Call]:
-        """Send a batch and answer it; answers which calls have to be sent again."""
+        """Send a batch and resolve its calls. Return the calls that must be sent again."""
         if self._wire is None:
             self._wire = await self._connect()
         words: list[Sequence[bytes]] = [call.words for call in batch]
@@ -252,7 +255,7 @@ class Pipeline:
                 call.doubt = True
             raise
         if announced:
-            replies.pop()  # a hint that fails is found by the poll
+            replies.pop()  # the poll covers a failed notification
         elif announcer is not None:
             announcer.tell(topics)
         if assured is not None and not await self._assured(self._wire, assured, replies.pop()):
@@ -270,14 +273,14 @@ class Pipeline:
                     self._refuse(call, text)
             else:
                 _answer(call, reply)
-        if left:  # perhaps a server that was emptied: prepare it anew
+        if left:  # the server may have been emptied: prepare it again
             await self._wire.close()
             self._wire = None
             left = self._still_patient(left, Disconnected("the server is not ready"))
         return left
 
     async def _assured(self, wire: Wire, assurance: Assurance, reply: Reply) -> bool:
-        """Whether what was asked for holds. Asked again and again: each time the replicas are asked as well."""
+        """Return whether the durability is assured. Each repetition also asks the replicas again."""
         until = time.monotonic() + self._patience
         while not assurance.holds(reply):
             if not assurance.again or isinstance(reply, Exception) or time.monotonic() > until:
@@ -286,7 +289,7 @@ class Pipeline:
         return True
 
     def _doubt(self, batch: Sequence[Call], replies: Sequence[Reply]) -> None:
-        """Written, but the server did not confirm that it will keep it."""
+        """Resolve a batch that was written, but whose durability the server did not confirm."""
         for call, reply in zip(batch, replies, strict=True):
             if isinstance(reply, Exception):
                 self._refuse(call, text_of(reply))
@@ -302,7 +305,7 @@ class Pipeline:
                 _answer(call, reply)
 
     def _still_patient(self, calls: list[Call], error: Disconnected) -> list[Call]:
-        """Those that may wait for a new connection; the others fail."""
+        """Return the calls that may wait for a new connection; fail the others."""
         now = time.monotonic()
         self._give_up(
             [call for call in calls if call.until <= now],
@@ -322,7 +325,7 @@ class Pipeline:
 
 
 def give_up(calls: Sequence[Call], error: KeelboltError) -> None:
-    """Fail these calls; what may have been written is told so."""
+    """Fail these calls; those that may have been written with CommitInDoubt."""
     for call in calls:
         if call.writes and call.doubt:
             _fail(
@@ -337,11 +340,11 @@ def give_up(calls: Sequence[Call], error: KeelboltError) -> None:
 
 
 def _answer(call: Call, reply: Reply) -> None:
-    """Also for a caller who no longer waits: others may have to be woken."""
+    """Resolve a call. Reads the reply even if the caller was cancelled, because reading may notify others."""
     result = error = None
     try:
         result = call.read(reply)
-    except Exception as raised:  # noqa: BLE001 - whatever reading it raises belongs to its caller
+    except Exception as raised:  # noqa: BLE001 - passed to the caller
         error = raised
     if call.future.done():
         return

@@ -1,7 +1,8 @@
-"""Claims, leases and sweeps, over all partitions.
+"""Claims, leases and sweeps over all partitions.
 
-The registry says where to look: partitions with expired leases first, then those where something became ready, then
-the lanes in turn. The partition itself decides: a lease that runs there is respected, an empty lane gives nothing.
+The registry lists candidates: partitions with expired leases first, then those with items that became ready, then the
+fairness keys in turn. The partition decides: it respects an unexpired lease, and returns nothing for an empty fairness
+key.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from keelbolt.storage.redis.store import Store
 from keelbolt.storage.scope import Scope
 from keelbolt.storage.work import Claim
 
-ROUNDS = 1000  # of picking lanes in one claim; each serves hundreds of items, or finds a lane empty
+ROUNDS = 1000  # of picking fairness keys per claim; each serves hundreds of items, or finds one empty
 SWEEPS = 100
 
 
 class Queues:
-    """``tell`` wakes whoever waits for these topics; ``scoped`` gives each claim its scope."""
+    """``tell`` notifies the waiters of these topics; ``scoped`` returns the scope of a partition for its claims."""
 
     def __init__(self, store: Store, tell: Callable[[Sequence[Topic]], None], scoped: Callable[[str], Scope]) -> None:
         self._store = store
         self._scoped = scoped
         self._tell = tell
-        self._leases: dict[str, float] = {}  # worker: until, by this process's clock
-        self._renewed: dict[tuple[str, bytes], float] = {}  # worker and place: until
+        self._leases: dict[str, float] = {}  # worker: end, by this process's clock
+        self._renewed: dict[tuple[str, bytes], float] = {}  # worker and place: end
 
     def lease(self, worker: str) -> int:
-        """The microseconds that a worker's lease runs on; of one that has none, those of a new one."""
+        """Return the remaining microseconds of a worker's lease; the full lease for a worker without one."""
         left = self._leases.get(worker, 0.0) - time.monotonic()
         return int((left if left > 0 else LEASE_SECONDS) * MICROSECONDS)
 
     def alive(self, worker: str) -> None:
-        """It has claimed by Enqueue. If its lease had ended, a new one begins, for everything that it holds."""
+        """Note a claim by Enqueue. If the worker's lease had ended, start a new one for everything that it holds."""
         if self._leases.get(worker, 0.0) > time.monotonic():
             return
         hello = self._hello(worker, LEASE_SECONDS)
@@ -75,7 +76,7 @@ class Queues:
         return calls
 
     def _stale(self, worker: str, places: Sequence[bytes], lease_seconds: float) -> list[bytes]:
-        """The places whose lease differs from what is asked for now."""
+        """Return the places whose lease end differs from the requested one by more than the slack."""
         until = time.monotonic() + lease_seconds
         slack = lease_seconds * RENEWED
         return [place for place in places if abs(self._renewed.get((worker, place), 0.0) - until) > slack]
@@ -132,7 +133,7 @@ class Queues:
         return self._store.write_registry("pick", queue.encode(), b"%d" % max(need, 1), b"1" if visited else b"0")
 
     async def _serve(self, queue: str, worker: str, lease: bytes, picks: Sequence[Sequence[bytes]]) -> list[Claim]:
-        """One item for each pick, where there is one, in the order of the picks."""
+        """Claim one item per pick where there is one, in the order of the picks."""
         lanes: dict[bytes, list[bytes]] = {}
         for lane, partition in picks:
             lanes.setdefault(partition, []).append(lane)
@@ -194,6 +195,6 @@ def _claim(scope: Scope, queue: str, row: Sequence[Any]) -> Claim:
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
-    """A renewal that failed: the lease ends when it ends."""
+    """Ignore a failed renewal: the lease then expires."""
     if not future.cancelled():
         future.exception()

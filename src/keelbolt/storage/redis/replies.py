@@ -1,7 +1,7 @@
-"""Takes replies out of the bytes that have arrived.
+"""Parses replies from a buffer.
 
-The driver's own parser awaits every line of a reply, and a commit's reply has about ten: that cost a fifth of the CPU
-time of a request.
+The driver's own parser awaits every line of a reply, and a commit's reply has about ten lines: that cost a fifth of the
+CPU time of a request.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _ERROR, _STATUS, _NUMBER, _BULK, _ARRAY = b"-+:$*"
 
 
 class _Short(Exception):
-    """The rest of a reply has not arrived: so many bytes are missing, or more."""
+    """The reply is incomplete: at least ``missing`` more bytes are needed."""
 
     def __init__(self, missing: int) -> None:
         self.missing = missing
 
 
 class ReplyParser(_AsyncRESP2Parser):
-    """A parser for connections of the driver; replies are bytes, integers, None and lists of these."""
+    """A parser for the driver's connections; replies are bytes, integers, None and lists of these."""
 
     async def read_response(self, disable_decoding: bool = False) -> Any:  # noqa: ARG002, FBT001, FBT002 - the driver's
         if not self._connected:
@@ -50,7 +50,7 @@ class ReplyParser(_AsyncRESP2Parser):
             raise LostConnection("the server closed the connection")
         parts = [self._buffer[self._pos :], data]
         missing -= len(data)
-        while missing > 0:  # a large value: joined once, when all of it is there
+        while missing > 0:  # a large value: joined once, when it is complete
             data = await stream.read(missing)
             if not data:
                 raise LostConnection("the server closed the connection")
@@ -59,7 +59,7 @@ class ReplyParser(_AsyncRESP2Parser):
         self._buffer, self._pos = b"".join(parts), 0
 
     def _parsed(self, buffer: bytes, at: int) -> tuple[Any, int]:
-        """The reply that begins here, and where the next one does."""
+        """Return the reply at this position, and the position of the next one."""
         end = buffer.find(b"\r\n", at)
         if end < 0:
             raise _Short(0)

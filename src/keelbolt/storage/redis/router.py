@@ -1,4 +1,4 @@
-"""Which server has a key: the only one, or in a cluster the one that has its slot."""
+"""Finds the server of a key: the only one, or in a cluster the one that has the key's slot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Connect = Callable[[Address], Awaitable[Wire]]
 
 
 class Node:
-    """One server: a pipeline for writes, and some for reads."""
+    """One server: a pipeline for writes and several for reads."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Node:
 
 
 class Router(ABC):
-    """``registry`` says whether one step can reach the registry too, because everything is on one server."""
+    """``single``: everything is on one server, so that one call can also update the registry."""
 
     single: bool
 
@@ -104,7 +104,7 @@ class SingleRouter(Router):
 
 
 class ClusterRouter(Router):
-    """Learns the slots from the cluster, and again when a call is told that its slot has moved."""
+    """Loads the slot map from the cluster, and again when a server reports that a slot has moved."""
 
     single = False
 
@@ -119,7 +119,7 @@ class ClusterRouter(Router):
         self._waiting: list[Call] = []
 
     async def learn(self) -> None:
-        """Ask any server that answers for the slots."""
+        """Load the slot map from the first server that responds."""
         error: KeelboltError | None = None
         for address in (*(node.address for node in self._nodes.values()), self._seed):
             wire: Wire | None = None
@@ -165,7 +165,7 @@ class ClusterRouter(Router):
             self._learning = asyncio.get_running_loop().create_task(self._relearn(), name="keelbolt-redis-slots")
 
     async def _relearn(self) -> None:
-        await asyncio.sleep(0.05)  # a slot that is on its way arrives soon
+        await asyncio.sleep(0.05)  # a slot migration usually ends soon
         with suppress(Disconnected, KeelboltError):
             await self.learn()
         calls, self._waiting = self._waiting, []

@@ -1,4 +1,4 @@
-"""What a server is and promises: looked at before it is trusted, and again after each reconnect."""
+"""Checks of a server's version, role and durability, on opening; the role is checked again on each reconnect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAITAOF_SINCE = (7, 2)
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a server said of itself."""
+    """Properties that a server reports."""
 
     version: tuple[int, ...]
     name: str
@@ -27,16 +27,16 @@ class Server:
     role: str
     cluster: bool
     aof: bool
-    fsync: str | None  # None: the server does not let us ask
+    fsync: str | None  # None: the server does not allow CONFIG GET
     policy: str
 
     @property
     def can_wait(self) -> bool:
-        """Whether it can be asked to wait for its disk."""
+        """Whether the server supports WAITAOF."""
         return self.version >= WAITAOF_SINCE
 
     def weaknesses(self) -> list[str]:
-        """Why it can't keep what it acknowledges."""
+        """Return the reasons why the server may lose acknowledged writes."""
         found = []
         if self.policy != "noeviction":
             found.append(f"maxmemory-policy is {self.policy}, so it may throw data away; set it to noeviction")
@@ -48,7 +48,7 @@ class Server:
 
 
 async def look_at(wire: Wire) -> Server:
-    """Ask the server what it is."""
+    """Query the server's properties."""
     try:
         facts = _facts(await wire.one("INFO", "everything"))
     except ResponseError as error:
@@ -57,7 +57,7 @@ async def look_at(wire: Wire) -> Server:
         raise CannotOpen(
             f"the server at {wire.address} does not let this user ask INFO; grant it the rights"
         ) from error
-    # Valkey says which Redis it is compatible with; its own version counts from there.
+    # Valkey reports the Redis version that it is compatible with.
     version = tuple(int(part) for part in facts.get("redis_version", "0").split(".")[:3] if part.isdigit())
     return Server(
         version=version,
@@ -79,13 +79,13 @@ def _facts(info: bytes) -> dict[str, str]:
 async def _setting(wire: Wire, name: str) -> str | None:
     try:
         reply = await wire.one("CONFIG", "GET", name)
-    except ResponseError:  # managed servers forbid it
+    except ResponseError:  # managed servers forbid CONFIG
         return None
     return reply[1].decode() if isinstance(reply, list) and len(reply) > 1 else None
 
 
 def check(server: Server, durability: Durability) -> str:
-    """Refuse what can't be used; answers what a relaxed storage must live with."""
+    """Raise if the server can't be used. Return its weaknesses, which only a relaxed storage accepts."""
     if server.version < OLDEST:
         raise CannotOpen(f"the server is {server.name}; Keelbolt needs Redis 7 or Valkey 8, or later")
     if server.role != "master":
@@ -103,7 +103,7 @@ def check(server: Server, durability: Durability) -> str:
 
 
 async def load_library(wire: Wire) -> None:
-    """Make our functions known to the server; it keeps them like data."""
+    """Load Keelbolt's functions into the server, which persists them like data."""
     name, source = library()
     try:
         await wire.one("FUNCTION", "LOAD", source)

@@ -10,7 +10,7 @@ SLOTS = 16384
 
 @cache
 def tags() -> tuple[bytes, ...]:
-    """One per slot. A partition's tag can't be one of these: there a % is always followed by two digits."""
+    """Return one tag per slot. No partition has such a tag: in a partition's tag, two hex digits follow each %."""
     found: list[bytes | None] = [None] * SLOTS
     missing = SLOTS
     number = 0

@@ -1,4 +1,4 @@
-"""The servers behind one storage: connects to them, prepares them, and sends each call to the one that has its keys."""
+"""The servers of one storage: connects to them, prepares them, and sends each call to the server of its keys."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ SCAN_COUNT = b"1000"
 
 
 class Store:
-    """Calls by partition. On a single server a call keeps the registry in its own step; in a cluster the registry lies
-    elsewhere: it is told afterwards, before the caller hears of it.
+    """Calls by partition.
+
+    On a single server, a call also updates the registry. In a cluster, the registry may be on another server: it is
+    updated by a second call, before the caller gets its result.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class Store:
         self._inline = self.layout.registry if self._router.single else b""
 
     async def connect(self) -> Wire:
-        """A connection of one's own, to any of the servers."""
+        """Open a separate connection to one of the servers."""
         return await self._connect(self._address)
 
     async def _connect(self, address: Address, *, first: bool = False) -> Wire:
@@ -115,27 +117,27 @@ class Store:
         await load_library(wire)
         place = str(wire.address)
         if self._runs.get(place, server.run_id) != server.run_id:
-            # Another process answers there now, and may know less than the one before.
+            # A new server process may have lost data that the old one had.
             logger.warning("the server at %s was restarted or replaced", place)
             self._known.clear()
         self._runs[place] = server.run_id
 
     def _assurance(self) -> Assurance | None:
-        """What to ask for after each batch, so that its answer can be trusted."""
+        """Return the durability request to send after each batch of writes."""
         replicas = self._replicas
-        # A replica confirms when it is asked, and then each second; to ask again soon is faster than to wait.
+        # A replica confirms on request, and otherwise each second; a new request is faster than waiting.
         patience = b"%d" % (ASK_AGAIN_MS if replicas else int(self._timeout * 500))
         if self._durability == "durable" and self.server.can_wait:
             return Assurance.counting(b"WAITAOF", b"1", b"%d" % replicas, patience, enough=(1, replicas))
         if replicas:
             return Assurance.counting(b"WAIT", b"%d" % replicas, patience, enough=(replicas,))
-        if self._durability == "durable":  # it was found to sync always; that it still does is all one can ask
+        if self._durability == "durable":  # without WAITAOF: check that it still syncs always
             return Assurance((b"CONFIG", b"GET", b"appendonly", b"appendfsync"), _syncs_always, again=False)
         return None
 
     @property
     def place(self) -> str:
-        """Where it is, without any secret."""
+        """The server's address without the login."""
         return f"redis://{self._address}/{self._address.database}"
 
     @property
@@ -143,7 +145,7 @@ class Store:
         return self.server.name if self._router.single else f"{self.server.name}, {len(self._router.nodes())} nodes"
 
     async def drained(self) -> None:
-        """Everything that was called before this is answered."""
+        """Wait until all earlier calls have their results."""
         await self._router.drained()
         while self._background:
             await asyncio.wait(self._background)
@@ -156,7 +158,7 @@ class Store:
     # ----------------------------------------------------------------------------------------------------- writing
 
     def is_known(self, partition: str) -> bool:
-        """Whether the registry has this partition already."""
+        """Return whether the registry already contains this partition."""
         return partition in self._known
 
     def remember(self, partition: str) -> None:
@@ -165,11 +167,11 @@ class Store:
         self._known.add(partition)
 
     def forget_partitions(self) -> None:
-        """The registry was emptied."""
+        """Clear the cache of registered partitions, after the registry was emptied."""
         self._known.clear()
 
     def write(self, name: str, partition: str, *words: bytes) -> asyncio.Future[Any]:
-        """Call a writing function; its answer as it is."""
+        """Call a writing function and return its raw reply."""
         return self.write_and(name, partition, words, _same)
 
     def write_and(
@@ -180,7 +182,7 @@ class Store:
         read: Callable[[Any], Any],
         topics: Sequence[Topic] = (),
     ) -> asyncio.Future[Any]:
-        """Call a writing function, and read its answer; other processes are told of these topics."""
+        """Call a writing function and decode its reply with ``read``. Notifies other processes of the topics."""
         base = self.layout.base(partition)
         writer = self._router.node(base).writer
         full = (self._inline, partition.encode(), self._journal_word(base), *words)
@@ -204,7 +206,7 @@ class Store:
         await self._registry("told", partition.encode(), words)
 
     async def _survey(self, partition: str, queue: str) -> None:
-        """What was told empty may have been filled meanwhile: look again, and tell what is there."""
+        """Check again a queue that was reported empty, and report items that were added meanwhile to the registry."""
         base = self.layout.base(partition)
         head = (b"", partition.encode(), self._journal_word(base), queue.encode())
         reply = await self._router.node(base).writer.write(function("survey"), base, head, _same)
@@ -212,7 +214,7 @@ class Store:
             await self._tell_registry(partition, reply[1])
 
     async def repair(self, queue: str) -> bool:
-        """In a cluster the registry is only a hint; whoever finds nothing to do looks at a few partitions itself."""
+        """Survey a few partitions when a claim finds no work: in a cluster the registry may be out of date."""
         now = time.monotonic()
         if self._router.single or now - self._repaired_at < REPAIR_SECONDS:
             return False
@@ -251,23 +253,23 @@ class Store:
         return b"" if self._router.single else self.journal(base)
 
     def journals(self) -> Sequence[bytes]:
-        """All of them; the last one is that of the registry."""
+        """Return the key prefixes of all journals, the registry's last."""
         own = self.journal(self.layout.registry)
         if self._router.single:
             return (own,)
         return (*(place for slot in range(SLOTS) if (place := self.layout.journal(slot)) != own), own)
 
     def note(self, name: str, journal: bytes, *words: bytes) -> asyncio.Future[Any]:
-        """Call a function of a journal that may be repeated; it is kept when this is answered."""
+        """Call a journal function that is safe to repeat. Returns when the write is durable."""
         call = [b"FCALL", function(name), b"1", journal, *words]
         return self._router.node(journal).writer.call(call, _same, kept=True)
 
     def look(self, command: bytes, key: bytes, *words: bytes) -> asyncio.Future[Any]:
-        """A plain reading command on one key, wherever it lies."""
+        """Run a plain read command on one key, on its server."""
         return self._router.node(key).reader.call([command, key, *words], _same)
 
     def keep(self, command: bytes, key: bytes, *words: bytes) -> asyncio.Future[Any]:
-        """A plain writing command on one key, wherever it lies; it may be repeated."""
+        """Run a plain write command that is safe to repeat on one key, on its server."""
         return self._router.node(key).writer.call([command, key, *words], _same, kept=True)
 
     # ----------------------------------------------------------------------------------------------------- reading
@@ -280,7 +282,7 @@ class Store:
     def command(
         self, partition: str, command: bytes, name: bytes, *words: bytes, writes: bool = False
     ) -> asyncio.Future[Any]:
-        """A plain command on one key of a partition; one that writes may be repeated, and is kept with what follows."""
+        """Run a plain command on a key of a partition. A write must be repeatable; a later write makes it durable."""
         base = self.layout.base(partition)
         node = self._router.node(base)
         return (node.writer if writes else node.reader).call([command, base + name, *words], _same)
@@ -303,9 +305,9 @@ class Store:
             after = names[-1]
 
     async def keys(self, pattern: bytes) -> AsyncIterator[bytes]:
-        """Every key that is there throughout, on every server; one may come twice.
+        """Return every key that exists throughout the scan, on every server; some may come twice.
 
-        A cursor of SCAN has a meaning for one server process only. After a restart or a failover the scan starts again.
+        A SCAN cursor is valid for one server process only. After a restart or a failover the scan starts again.
         """
         for node in self._router.nodes():
             server, scanned = b"", None
@@ -332,19 +334,19 @@ class Store:
         seconds, micros = await node.reader.call([b"TIME"], _same)
         return int(seconds) * 1_000_000 + int(micros)
 
-    # ------------------------------------------------------------------------------------------------------- hints
+    # ----------------------------------------------------------------------------------------------- notifications
 
     def _publish(self, words: list[bytes]) -> None:
         said = self._router.node(self.layout.registry).reader.call(words, _same)
         said.add_done_callback(_ignored)
 
     async def heads(self, partition: str, logs: Sequence[LogTopic]) -> list[int]:
-        """Return the head of each of these streams of the partition; 0 for a stream that is not there."""
+        """Return the head of each of these streams of the partition; 0 for a missing stream."""
         found: list[int] = await self.read("heads", partition, *(f"{log.log}/{log.stream}".encode() for log in logs))
         return found
 
     async def changes(self) -> tuple[bytes, ...]:
-        """Differs when anything was written on any server."""
+        """Return a value that changes when anything was written on any server."""
         return tuple([await node.reader.call([b"INFO", b"persistence"], _dirty) for node in self._router.nodes()])
 
 
@@ -357,17 +359,17 @@ def _same(reply: Reply) -> Any:
 
 
 def _run_id(info: bytes) -> bytes:
-    """Return what tells one run of a server from the next."""
+    """Return the id of the server process."""
     found = re.search(rb"run_id:(\w+)", info)
     return found[1] if found is not None else b""
 
 
 def _dirty(info: bytes) -> bytes:
-    """Return what differs after a write. A save starts the count of changes anew, so its number and time are added."""
+    """Return a value that changes with each write. A save resets the change count, so its number and time are added."""
     return b" ".join(re.findall(rb"rdb_(?:changes_since_last_save|saves|last_save_time):(\d+)", info)) or info
 
 
 def _ignored(future: asyncio.Future[Any]) -> None:
-    """A hint that is lost is found by the poll."""
+    """Ignore a lost notification: the poll covers it."""
     if not future.cancelled() and future.exception() is not None:
         logger.debug("a hint was lost")

@@ -1,4 +1,4 @@
-"""Fields as tokens: their order-preserving encoding, from which Lua makes index entries and Python values."""
+"""Fields as tokens: an order-preserving encoding, which Lua turns into index entries and Python into values."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MASK = (1 << 64) - 1
 
 
 def token(value: Scalar) -> bytes:
-    """The encoding; a long string, of which that keeps only a hash, carries its text, and -0.0 its sign."""
+    """Encode a value. A long string, which the encoding hashes, also carries its text, and -0.0 its sign."""
     if isinstance(value, str):
         encoded = encode_text(value)
-        if len(encoded) <= LONG_BYTES:  # the usual case: it is not longer than its encoding
+        if len(encoded) <= LONG_BYTES:  # the usual case: the text is not longer than its encoding
             return encoded
         raw = value.encode("utf-8", "surrogatepass")
         return b"L%04d%b%b" % (len(encoded), encoded, raw) if len(raw) > LONG_BYTES else encoded
@@ -49,7 +49,7 @@ def value(token: bytes) -> Scalar:
 
 
 def pack(fields: Fields) -> bytes:
-    """name=length:token of each, in their own order, which a copy keeps."""
+    """Encode fields as name=length:token in their own order, which a copy preserves."""
     if not fields:
         return b""
     parts = []
@@ -74,5 +74,5 @@ def unpack(text: bytes) -> Fields:
 
 
 def pieces(values: Mapping[str, Scalar]) -> list[bytes]:
-    """Names and tokens, in turn; an empty token takes a field away."""
+    """Return names and tokens alternately; an empty token removes a field."""
     return [part for name, given in values.items() for part in (name.encode(), b"" if given is None else token(given))]

@@ -1,13 +1,12 @@
-"""The whole store of a server or a cluster, for a copier.
+"""Access to the whole store of a server or cluster, for copies.
 
-**A server has no snapshots.** Nothing there can be read as it was a while ago, so `reading` shows what is stored now,
-and a copy or a backup refuses writing while it reads.
+**A server has no snapshots.** `reading` returns the current data, so a copy or a backup refuses writes while it reads.
 
-**No transaction spans two slots.** Rows are written before the note that counts them, and a row that is written again
-is the same row: a copier that was killed in between writes some of them twice.
+**No transaction spans two slots.** Rows are written before the note that counts them, and rewriting a row has no
+effect: a copy that was killed in between writes some rows twice.
 
-**Names** are listed by SCAN, once for each reading, and sorted on the copier's disk (`keelbolt.storage.redis.names`):
-so each row is read once, in an order in which an interrupted copy can go on.
+**Names** are listed by SCAN, once per reading, and sorted on the copier's disk (`keelbolt.storage.redis.names`): so
+each row is read once, in an order in which an interrupted copy can continue.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from keelbolt.storage.transfer.ports import Source, Transfer
 from keelbolt.storage.transfer.rows import CollectionRow, Row, Table
 
 NOTE = b"copy"
-WIPED = 1000  # keys at once
-_KEPT = (b"format", b"generation", b"mark", b"fence")  # of the registry and the journals, when the rest is wiped
+WIPED = 1000  # keys per page
+_KEPT = (b"format", b"generation", b"mark", b"fence")  # kept in the registry and the journals by a wipe
 
 
 class StoreTransfer(Transfer):
@@ -59,7 +58,7 @@ class StoreTransfer(Transfer):
             return True
         async for key in self._store.keys(self._store.layout.pattern):
             place = self._store.layout.parse(key)
-            if place is not None and not place[1].startswith(b"x/"):  # answers to calls are no data
+            if place is not None and not place[1].startswith(b"x/"):  # stored replies to calls are not data
                 return True
         return False
 
@@ -80,7 +79,7 @@ class StoreTransfer(Transfer):
         await self._journal.raise_fence(fence)
 
     async def wipe(self) -> None:
-        """Declarations go on counting: another process may still know an earlier one by its number."""
+        """Delete all data. Declarations keep counting versions: other processes may have cached an earlier one."""
         store = self._store
         await self._catalog.load()
         last = max((entry.version for entry in self._catalog.entries.values()), default=0)
@@ -117,7 +116,7 @@ class StoreTransfer(Transfer):
         await self._journal.set_mark(state, copy, seconds=seconds, if_held=if_held)
 
     async def release(self) -> None:
-        """What this process has declared, and the copy has not, is declared again."""
+        """End the copy. Declares collections of this process that the copy lacks."""
         for name, shape in self._declared.shapes.items():
             if not self._catalog.has(name):
                 await self._catalog.declare(shape)

@@ -1,4 +1,4 @@
-"""Blobs: chunks under an upload of their own, which gets its name when all is there."""
+"""Blobs: chunks are stored under an upload id, which gets its digest when all chunks are stored."""
 
 from __future__ import annotations
 

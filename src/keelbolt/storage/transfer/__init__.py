@@ -1,3 +1,3 @@
-"""How a whole store travels. What users call is in `keelbolt.storage.copies`."""
+"""Copies and backups of whole stores. The public functions are in `keelbolt.storage.copies`."""
 
 from __future__ import annotations

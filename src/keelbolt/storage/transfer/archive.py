@@ -2,10 +2,9 @@
 
     magic · frame · frame · …      frame = tag (4 bytes) · length (4) · checksum (4) · payload
 
-Each checksum goes on from the one before it, so that no frame can be lost, changed or moved without being noticed. The
-frames are HEAD (JSON: id, engine, time), ROWS (a page of one table, compressed) and DONE (JSON: counts and hashes): a
-file without DONE was never finished. A page is a JSON array of rows, with the length of its bytes in place of the
-bytes, followed by the bytes.
+Each checksum continues the previous one, so that a lost, changed or moved frame is detected. The frames are HEAD (JSON:
+id, engine, time), ROWS (a page of one table, compressed) and DONE (JSON: counts and hashes); a file without DONE is
+incomplete. A page is a JSON array of rows, with the length of the bytes in place of the bytes, followed by the bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from keelbolt.errors import BadBackup
 from keelbolt.storage.transfer.rows import ROW_TYPES, TABLES, Row, Table
 
 MAGIC = b"KEELBOLT BACKUP 1\n"
-LEVEL = 1  # of compression: the disk waits for nothing else
+LEVEL = 1  # the fastest compression, because compression is slower than the disk
 
 _FRAME = struct.Struct(">4sII")
 _LENGTH = struct.Struct(">BI")
@@ -31,7 +30,7 @@ MAX_FRAME = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """``next`` is where to go on: the offset and the checksum of what lies before it."""
+    """``next`` is the resume position: the offset after this frame, and the checksum up to there."""
 
     tag: bytes
     payload: bytes
@@ -57,7 +56,7 @@ class ArchiveWriter:
 
 
 def frames(file: BinaryIO, start: tuple[int, int] | None = None) -> Iterator[Frame]:
-    """The frames from this place, each one checked."""
+    """Return the frames from this position; each checksum is verified."""
     offset, crc = start or (len(MAGIC), 0)
     file.seek(offset)
     while head := file.read(_FRAME.size):
@@ -90,7 +89,7 @@ def pack(table: Table, rows: list[Row]) -> bytes:
 
 
 def table_of(payload: bytes) -> Table:
-    """Only the table of a page, without reading it."""
+    """Return the table of a page without decoding the page."""
     return TABLES[zlib.decompressobj().decompress(payload, 1)[0]]
 
 

@@ -1,4 +1,4 @@
-"""Writes a whole store into one portable file, and reads it back as a source of a copy."""
+"""Writes a whole store into one portable file, and reads such a file as the source of a copy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from keelbolt.storage.transfer.rows import TABLES, BlobRow, ItemRow, RecordRow, 
 
 @contextlib.contextmanager
 def new_file(place: Path) -> Iterator[Path]:
-    """A file beside this place that takes it when it is whole and on the disk; a file that is there is left alone."""
+    """Create a file under a temporary name; rename it to ``place`` when it is complete and synced. Never overwrites."""
     if place.exists():
         raise DestinationInUse(f"{place.name!r} exists already; choose another name")
     partial = place.with_name(f"{place.name}.partial")
@@ -60,7 +60,7 @@ def new_file(place: Path) -> Iterator[Path]:
 
 
 async def write_backup(transfer: Transfer, engine: str, place: Path, *, tell: Tell = say_nothing) -> Copied:
-    """The store as it is at one moment, in a portable file."""
+    """Write a consistent copy of the store into a portable file."""
     digests = Digests()
     head = {"id": new_id(), "engine": engine, "taken_at": time.time_ns() // 1000}
     with new_file(place) as partial:
@@ -78,7 +78,7 @@ async def write_backup(transfer: Transfer, engine: str, place: Path, *, tell: Te
 
 @contextlib.asynccontextmanager
 async def _still(transfer: Transfer) -> AsyncIterator[None]:
-    """Refuse writing where the engine can't show one moment."""
+    """Refuse writes if the engine has no snapshots."""
     mark = await transfer.mark()
     if transfer.snapshots or (mark is not None and mark.state == "moved"):
         yield
@@ -110,7 +110,7 @@ def is_portable(place: Path) -> bool:
 
 
 def check_backup(place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read every byte; answers what the file says of itself at its beginning and at its end."""
+    """Read and verify the whole file. Return its HEAD and DONE frames."""
     with place.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
             raise BadBackup("this file is not a backup made by Keelbolt; name another one")
@@ -129,7 +129,7 @@ def check_backup(place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 class BackupSource(Source):
-    """The rows of a portable file. What time has passed since it was made has passed for them too."""
+    """The rows of a portable file. The time since the backup is subtracted from their remaining times."""
 
     def __init__(self, file: BinaryIO, head: dict[str, Any], done: dict[str, Any]) -> None:
         self._file = file
@@ -169,7 +169,7 @@ class BackupSource(Source):
 
 
 async def read_backup(place: Path, destination: Transfer, *, restart: bool, tell: Tell = say_nothing) -> Copied:
-    """Fill an empty store from a portable file, all of which is checked before anything is written."""
+    """Fill an empty store from a portable file. The whole file is verified before anything is written."""
     head, done = await asyncio.to_thread(check_backup, place)
     file = await asyncio.to_thread(place.open, "rb")
     with file:

@@ -1,8 +1,8 @@
-"""Copies a whole store into an empty one, page by page, so that an interrupted copy goes on where it was.
+"""Copies a whole store into an empty one, page by page, so that an interrupted copy can continue.
 
-The copier's note lies in the destination and is written with each page, in its transaction, so it says exactly how far
-the copy is. Both stores are marked: the source refuses writing while it is read, and after a move; the destination
-can't be used until the copy is whole and verified.
+The copy's note is in the destination and is written in the transaction of each page, so it always matches the copied
+rows. Both stores are marked: the source refuses writes while it is read, and after a move; the destination refuses them
+until the copy is complete and verified.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from keelbolt.storage.transfer.digests import Digests
 from keelbolt.storage.transfer.ports import Cursor, Page, Source, Transfer
 from keelbolt.storage.transfer.rows import TABLES, Row, Table
 
-MARK_SECONDS = 60.0  # how long writing is refused after a copier died
+MARK_SECONDS = 60.0  # how long writes are refused after a copier died
 
 Phase = Literal["copy", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far it is: rows of a table, done and in all (0: not known)."""
+    """Progress of a copy: rows of a table, done and in total (0: unknown)."""
 
     phase: Phase
     table: str
@@ -55,14 +55,14 @@ def say_nothing(_: Progress) -> None:
 
 @dataclass(slots=True)
 class Note:
-    """What the copier knows when it is started again."""
+    """The state of a copy, from which a restarted copier continues."""
 
     copy: str
     source: str
-    table: Table | None = TABLES[0]  # None: every table is there
+    table: Table | None = TABLES[0]  # None: all tables are copied
     cursor: Cursor | None = None
     rows: int = 0
-    done: dict[str, int] = field(default_factory=dict)  # rows of each table
+    done: dict[str, int] = field(default_factory=dict)  # rows per table
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -74,7 +74,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was copied and found the same on both sides. ``families`` counts the rows of each."""
+    """The result of a verified copy. ``families`` holds the number of rows of each family."""
 
     copy: str
     rows: int
@@ -87,7 +87,7 @@ class Copied:
 
 
 async def begin(destination: Transfer, source: str, *, restart: bool) -> tuple[Note, bool]:
-    """The note of this copy, and whether it goes on with an earlier one. Refuses a destination with data of its own."""
+    """Return the note of this copy, and whether it resumes an earlier one. Raise DestinationInUse if data exists."""
     text = await destination.note()
     if text is not None:
         note = Note.load(text)
@@ -104,7 +104,7 @@ async def begin(destination: Transfer, source: str, *, restart: bool) -> tuple[N
             raise DestinationInUse
     note = Note(new_id(), source)
     await destination.set_mark("filling", note.copy)
-    if text is None and await destination.holds_data():  # another process wrote to it since
+    if text is None and await destination.holds_data():  # another process has written to it meanwhile
         await destination.set_mark(None, note.copy)
         raise DestinationInUse
     await destination.wipe()
@@ -115,7 +115,7 @@ async def begin(destination: Transfer, source: str, *, restart: bool) -> tuple[N
 async def copy_tables(
     source: Source, destination: Transfer, note: Note, *, tell: Tell = say_nothing, digests: Digests | None = None
 ) -> None:
-    """Copy what the note says is missing. The next page is read while one is being written."""
+    """Copy the rows that the note does not cover yet. Reads the next page while one is being written."""
     totals = await source.totals()
     start = TABLES.index(note.table) if note.table is not None else len(TABLES)
     passed = 0
@@ -138,7 +138,7 @@ async def copy_tables(
 
 
 async def ahead(pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
-    """The pages, each one asked for while the one before it is used."""
+    """Return the pages; each one is fetched while the previous one is processed."""
     coming = asyncio.ensure_future(anext(pages, None))
     try:
         while (page := await coming) is not None:
@@ -153,14 +153,14 @@ async def ahead(pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
 
 
 def weight(rows: Sequence[Row]) -> int:
-    """The payload of some rows, in bytes."""
+    """Return the payload size of the rows in bytes."""
     return sum(
         len(value) for row in rows if (value := getattr(row, "body", None) or getattr(row, "data", None)) is not None
     )
 
 
 async def digests_of(source: Source, *, tell: Tell = say_nothing) -> Digests:
-    """Read everything and add it up."""
+    """Read the whole store and compute its digests."""
     totals = await source.totals()
     digests = Digests()
     for table in TABLES:
@@ -173,7 +173,7 @@ async def digests_of(source: Source, *, tell: Tell = say_nothing) -> Digests:
 
 
 async def verify(source: Digests, destination: Transfer, *, tell: Tell = say_nothing, outdated: bool = False) -> None:
-    """Compare what was read with what is there now. ``outdated``: the source may have changed since it was copied."""
+    """Compare the source's digests with the destination. ``outdated``: the source may have changed since the copy."""
     async with destination.reading() as written:
         differing = source.differing(await digests_of(written, tell=tell))
     if not differing:
@@ -185,7 +185,7 @@ async def verify(source: Digests, destination: Transfer, *, tell: Tell = say_not
 
 
 async def finish(source: Source, destination: Transfer) -> None:
-    """Let the destination be used. Its fences go on above those of the source."""
+    """Open the destination for use. Its fences continue above those of the source."""
     await destination.raise_fence(await source.last_fence())
     await destination.release()
 
@@ -198,10 +198,10 @@ async def copy_store(
     restart: bool = False,
     tell: Tell = say_nothing,
 ) -> Copied:
-    """Copy the whole store, compare both sides, and leave the source marked as moved.
+    """Copy the whole store, compare both sides, and mark the source as moved.
 
-    Writing to the source is refused meanwhile. With ``keep_source`` it goes on afterwards; an engine with snapshots
-    then takes writes during the copy too, and the copy shows the moment at which it began.
+    The source refuses writes meanwhile. With ``keep_source`` it accepts them again afterwards; an engine with snapshots
+    then accepts writes during the copy too, and the copy contains the state at its start.
     """
     text = await destination.note()
     copy = Note.load(text).copy if text is not None and not restart else None
@@ -213,7 +213,7 @@ async def copy_store(
     async with guard, source.reading() as reading:
         digests = Digests()
         await copy_tables(reading, destination, note, tell=tell, digests=digests)
-        if resumed:  # what an earlier run has copied may have changed since: read all of it again
+        if resumed:  # rows copied by an earlier run may have changed: read everything again
             digests = await digests_of(reading, tell=tell)
         await verify(digests, destination, tell=tell, outdated=resumed)
         await destination.raise_fence(await reading.last_fence())
@@ -222,7 +222,7 @@ async def copy_store(
 
 
 async def _stopped(source: Transfer, copy: str | None, *, keep_source: bool, restart: bool) -> bool:
-    """Whether writing to the source is refused for good; raises when it can't be copied."""
+    """Return whether the source refuses writes permanently. Raise if it can't be copied."""
     mark = await source.mark()
     if mark is None or mark.copy == copy:
         return mark is not None and mark.state == "moved"
@@ -242,9 +242,9 @@ async def _stopped(source: Transfer, copy: str | None, *, keep_source: bool, res
 
 @contextlib.asynccontextmanager
 async def writing_refused(source: Transfer, copy: str, *, then: MarkState | None = None) -> AsyncIterator[None]:
-    """Refuse writing to a store while it is read, and mark it with ``then`` at the end.
+    """Refuse writes to a store while it is read, and mark it with ``then`` at the end.
 
-    Raises CopyOutdated if writing was possible in between. The mark of a copier that died ends by itself.
+    Raise CopyOutdated if writes were possible in between. The mark of a copier that died expires.
     """
     await source.set_mark("copying", copy, seconds=MARK_SECONDS)
     ended = asyncio.Event()
@@ -252,19 +252,19 @@ async def writing_refused(source: Transfer, copy: str, *, then: MarkState | None
     try:
         yield
         ended.set()
-        await renewing  # a renewal that is under way must not replace the next mark
+        await renewing  # a renewal in progress must not overwrite the next mark
         await source.set_mark(then, copy, if_held=True)
     except BaseException:
         ended.set()
         await asyncio.wait([renewing])
-        with contextlib.suppress(StorageError):  # an unreachable source takes writes again when the mark ends
+        with contextlib.suppress(StorageError):  # an unreachable source accepts writes again when the mark expires
             await source.set_mark(None, copy, if_held=True)
         raise
 
 
 async def _renew(source: Transfer, copy: str, ended: asyncio.Event) -> None:
     while not ended.is_set():
-        with contextlib.suppress(StorageError):  # the last `set_mark` finds out whether the mark held all the time
+        with contextlib.suppress(StorageError):  # the last `set_mark` checks whether the mark held throughout
             await source.set_mark("copying", copy, seconds=MARK_SECONDS, if_held=True)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), MARK_SECONDS / 3)

@@ -1,6 +1,6 @@
-"""Compares two stores by a number per family: the sum of the hashes of its rows, in any order.
+"""Compares two stores by one digest per family: the sum of the hashes of its rows, independent of their order.
 
-Times are left out: both sides count what is left by their own clock. That something ends at all is in.
+Remaining times are excluded, because each side measures them by its own clock. Whether a row expires is included.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MASK = (1 << 128) - 1
 
 @dataclass(slots=True)
 class Digests:
-    """Per family how many rows there are, and the sum of their hashes."""
+    """The number of rows of each family, and the sum of their hashes."""
 
     families: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -44,12 +44,12 @@ class Digests:
             self.families[family] = (known + count, (known_hash + total_hash) & _MASK)
 
     def differing(self, other: Digests) -> list[str]:
-        """The families that are not the same on both sides."""
+        """Return the families that differ."""
         names = sorted(self.families.keys() | other.families.keys())
         return [name for name in names if self.families.get(name, (0, 0)) != other.families.get(name, (0, 0))]
 
     def counts(self) -> dict[str, int]:
-        """How many rows each family has."""
+        """Return the number of rows of each family."""
         return {name: count for name, (count, _) in self.families.items()}
 
     def to_json(self) -> dict[str, list[Any]]:
@@ -61,7 +61,7 @@ class Digests:
 
 
 def hash_of(row: Row) -> tuple[str, int]:
-    """The family of a row, and the hash of what it says."""
+    """Return the family of a row and the hash of its content."""
     family, head, data = _parts(row)
     hasher = blake2b(head.encode("utf-8", "surrogatepass"), digest_size=16)
     if data:
@@ -70,7 +70,7 @@ def hash_of(row: Row) -> tuple[str, int]:
 
 
 def _parts(row: Row) -> tuple[str, str, bytes]:
-    """The family of a row, what it says as text, and its bytes. A NUL can't be in any name."""
+    """Return the family of a row, its content as text, and its bytes. NUL separates values; names can't contain it."""
     match row:
         case EntryRow(partition, log, stream, seq, at, kind, data, dedupe):
             return f"log {log}", f"e{partition}\0{stream}\0{seq}\0{at}\0{kind}\0{dedupe or ''}\0", data

@@ -1,6 +1,6 @@
-"""What an engine offers so that its whole store can be read and written.
+"""The interface by which an engine's whole store is read and written.
 
-A third-party engine that offers nothing of this works like any other; it only can't be copied.
+It is optional: a third-party engine without it works, but can't be copied.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ Cursor = list[str | int]
 
 
 class Page(NamedTuple):
-    """Some rows of a table, and where to go on after them."""
+    """Rows of a table, and the cursor after them."""
 
     rows: Sequence[Row]
     cursor: Cursor
 
 
 class Source(ABC):
-    """A store as it was at one moment, or, of an engine without snapshots, as it is when a row is read."""
+    """A snapshot of a store; for an engine without snapshots, each row as it is when it is read."""
 
     @abstractmethod
     async def totals(self) -> dict[Table, int]:
-        """How many rows each table has, for a progress bar."""
+        """Return the number of rows of each table, for a progress bar."""
 
     @abstractmethod
     def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[Page]:
-        """All rows of a table, in pages of PAGE_ROWS or PAGE_BYTES, in an order that does not change."""
+        """Return all rows of a table in pages of PAGE_ROWS or PAGE_BYTES, in a stable order."""
 
     @abstractmethod
     async def last_fence(self) -> int:
-        """No fence that was ever given out is greater."""
+        """Return a number that no issued fence exceeds."""
 
 
 class Transfer(ABC):
-    """The store of an engine, for a copier."""
+    """Access to an engine's whole store, for copies."""
 
     @abstractmethod
     def place(self) -> str:
-        """Names this store among all stores; no secret is in it."""
+        """Return the unique address of this store, without secrets."""
 
     @abstractmethod
     def reading(self) -> AbstractAsyncContextManager[Source]:
-        """The store as it is now, for as long as the context lasts, unless the engine has no snapshots."""
+        """Open a snapshot of the store; without snapshots, its current data."""
 
-    snapshots = True  # whether `reading` shows one moment; if not, writers are stopped while it is read
-    native = False  # whether the engine has its own kind of backup
+    snapshots = True  # whether `reading` is a snapshot; if not, writes are refused during a copy
+    native = False  # whether the engine has its own backup format
 
     async def native_backup(self, file: Path, tell: Callable[[int, int], None]) -> None:
-        """Write the engine's own kind of backup into a new file; calls ``tell`` with pages done and in all."""
+        """Write the engine's own backup format into a new file. Calls ``tell`` with pages done and in total."""
         raise NotImplementedError
 
     # ---------------------------------------------------------------------------------------------------- writing
@@ -68,20 +68,20 @@ class Transfer(ABC):
 
     @abstractmethod
     async def put(self, table: Table, rows: Sequence[Row], note: str) -> None:
-        """Write rows and the copier's note, which never says more than what is there.
+        """Write rows and the copy's note. The note never covers rows that are not written.
 
-        Records of an unknown collection, entries without their stream, chunks and holders without their blob are left
-        out: the source changed between two runs of the copier, which the comparison at the end reports. A row that is
-        there already shows the same, and is written over or raises CopyOutdated.
+        Skips records of an unknown collection, entries without their stream, and chunks and holders without their blob:
+        the source changed between two runs of the copier, which the final comparison reports. A row that exists already
+        is overwritten with the same content, or CopyOutdated is raised.
         """
 
     @abstractmethod
     async def raise_fence(self, fence: int) -> None:
-        """Every fence given out from now on is greater than this."""
+        """Make all future fences greater than this one."""
 
     @abstractmethod
     async def wipe(self) -> None:
-        """Remove everything, the copier's note included."""
+        """Delete everything, including the copy's note."""
 
     # --------------------------------------------------------------------------------------- the note and the mark
 
@@ -93,17 +93,18 @@ class Transfer(ABC):
 
     @abstractmethod
     async def mark(self) -> Mark | None:
-        """The mark, unless its time is over."""
+        """Return the mark, or None if it has expired."""
 
     @abstractmethod
     async def set_mark(
         self, state: MarkState | None, copy: str, *, seconds: float | None = None, if_held: bool = False
     ) -> None:
-        """Mark the store, or remove its mark. When this returns, everything that was written before is visible and
-        everything that is written later obeys the mark. With ``if_held``, the store is marked only if this copy's mark
-        has held until now; else CopyOutdated is raised.
+        """Mark the store, or remove its mark.
+
+        When this returns, all earlier writes are visible, and all later writes obey the mark. With ``if_held``, the
+        store is marked only if this copy's mark has held until now; otherwise CopyOutdated is raised.
         """
 
     @abstractmethod
     async def release(self) -> None:
-        """Take the copier's note and the mark away, in one transaction."""
+        """Remove the copy's note and the mark in one transaction."""

@@ -1,7 +1,7 @@
-"""The rows in which a store travels from one engine to another, and into a backup.
+"""The rows in which a store is copied to another engine or into a backup.
 
-They carry no ids of an engine and no times of its clock: what ends some day carries how long it still has, in
-microseconds. Everything else is as it is stored, so that versions, seqs and fences stay what clients know.
+They contain no engine ids and no engine times: an expiry is stored as the remaining time in microseconds. Everything
+else is as stored, so that versions, seqs and fences stay valid for clients.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 Table = Literal["collection", "partition", "record", "stream", "entry", "work", "blob", "chunk", "holding"]
 
-# In this order they are written: a record needs its collection, an entry its stream, a chunk its blob.
+# In writing order: a record needs its collection, an entry its stream, a chunk its blob.
 TABLES: tuple[Table, ...] = (
     "collection",
     "partition",
@@ -34,7 +34,7 @@ class PartitionRow(NamedTuple):
 
 
 class RecordRow(NamedTuple):
-    """``fields`` is the JSON that engines store; ``expires_in`` may lie in the past: gone, but not yet swept."""
+    """``fields`` is the JSON that engines store; ``expires_in`` is negative for an expired record that is not swept."""
 
     partition: str
     collection: str
@@ -65,7 +65,7 @@ class EntryRow(NamedTuple):
 
 
 class ItemRow(NamedTuple):
-    """A work item that waits or is dead: a held one travels as one that waits, its attempt uncounted."""
+    """A waiting or dead work item; a held one is copied as waiting, without its current attempt."""
 
     partition: str
     queue: str
@@ -81,7 +81,7 @@ class ItemRow(NamedTuple):
 
 
 class BlobRow(NamedTuple):
-    """``grace`` is None while it has holders."""
+    """``grace`` is None while the blob has holders."""
 
     partition: str
     digest: str
@@ -129,7 +129,7 @@ def item_row(
     again_in: int | None,
     reason: str | None,
 ) -> ItemRow:
-    """A stored item as it travels. Its holder stays behind, so it travels as if it had been released."""
+    """Convert a stored item. A held item is copied as if it had been released, because its holder is not copied."""
     if state == "held":
         ready_in = 0 if again_in is None else min(0, again_in)
         attempt -= 1

@@ -1,5 +1,5 @@
--- blobs: b/<digest> names an upload (u: which, s: size, n: chunks, e: until when it is kept without a holder),
--- o/<digest> holds its holders, u/<upload>/<number> are its chunks.
+-- blobs: b/<digest> names an upload (u: its id, s: size, n: chunks, e: when it expires without a holder),
+-- o/<digest> is the set of its holders, u/<upload>/<number> are its chunks.
 
 local Blobs = {}
 
@@ -48,7 +48,7 @@ function Blobs.begin(turn)
   return 1
 end
 
--- Gives the upload its name; where the partition has the blob already, that one is kept, for longer.
+-- Names the upload by its digest. If the partition has the blob already, the existing one is kept, with a later expiry.
 function Blobs.name(turn)
   local upload, digest, size, chunks = Turn.next(turn), Turn.next(turn), Turn.next(turn), Turn.next(turn)
   local keep = Turn.number(turn)
@@ -71,7 +71,7 @@ function Blobs.undo(turn)
   return 1
 end
 
--- Answers whether it was nobody's and is gone now.
+-- Returns true if the blob had no holder and is removed.
 function Blobs.sweep(turn, digest)
   if redis.call('EXISTS', turn.base .. 'o/' .. digest) == 1 then
     redis.call('ZREM', turn.base .. 'expiring', 'b/' .. digest)

@@ -1,4 +1,4 @@
--- claims: taking work, keeping it and giving it back, in one partition.
+-- claims: claiming, renewing and releasing work items in one partition.
 
 local Claims = {}
 
@@ -33,7 +33,7 @@ local function take_over(turn, queue, worker, limit, claims)
   end
 end
 
--- What has become ready leaves the waiting room and opens its lane.
+-- Makes delayed items ready whose time has come.
 local function promote(turn, queue)
   local later = turn.base .. 'later/' .. queue
   local due = redis.call('ZRANGE', later, '-inf', turn.now, 'BYSCORE', 'LIMIT', 0, PROMOTED)
@@ -45,13 +45,13 @@ local function promote(turn, queue)
   Turn.note(turn, 'next', queue, soonest[2] or '')
 end
 
--- One item of each lane that is named, in this order; before them whatever belonged to expired leases. Answers one
--- entry per lane (false: it was empty) after the taken over ones.
+-- Claims one item of each given lane, in this order; before them, items of expired leases. Returns the items taken
+-- over, and one entry per lane (0: the lane was empty).
 function Claims.claim(turn)
   local queue, worker, lease, limit = Turn.next(turn), Turn.next(turn), Turn.number(turn), Turn.number(turn)
   local leases = turn.base .. 'leases/' .. queue
   if redis.call('ZSCORE', leases, worker) then
-    redis.call('ZADD', leases, turn.now + lease, worker) -- nobody takes over from itself
+    redis.call('ZADD', leases, turn.now + lease, worker) -- a worker never takes over from itself
   end
   local over = {}
   take_over(turn, queue, worker, limit, over)
@@ -79,7 +79,7 @@ function Claims.claim(turn)
   return {over, picked}
 end
 
--- Renews where something is held; answers how much that is.
+-- Renews the lease if the worker holds items. Returns their number.
 function Claims.renew(turn)
   local queue, worker, lease = Turn.next(turn), Turn.next(turn), Turn.number(turn)
   local held = redis.call('ZCARD', turn.base .. 'held/' .. queue .. '/' .. worker)
@@ -92,7 +92,7 @@ function Claims.renew(turn)
   return held
 end
 
--- Gives everything back, uncounted.
+-- Releases all items without counting the attempt.
 function Claims.retire(turn)
   local queue, worker = Turn.next(turn), Turn.next(turn)
   local keys = redis.call('ZRANGE', turn.base .. 'held/' .. queue .. '/' .. worker, 0, -1)
@@ -104,7 +104,7 @@ function Claims.retire(turn)
   return #keys
 end
 
--- What the registry should know of this partition's queue: a repair, for when it was told nothing.
+-- Reports the state of this partition's queue to the registry: a repair after lost notes.
 function Claims.survey(turn)
   local queue = Turn.next(turn)
   promote(turn, queue)

@@ -1,7 +1,7 @@
--- commit: every check against the state before it, then every write.
+-- commit: runs all checks against the state before the commit, then all writes.
 --
--- After the head of each call: how many shapes, name and text of each; then the operations, each a code and its
--- arguments. Answers {1, outcomes…} or {0, place of the operation, reason, what was found}.
+-- Arguments after the head of each call: the number of shapes, name and text of each; then the operations, each a code
+-- and its arguments. Returns {1, outcomes…} or {0, index of the operation, reason, value found}.
 
 local Commit = {}
 
@@ -179,7 +179,7 @@ local function blob(turn)
   return {digest = Turn.next(turn), holder = Turn.next(turn)}
 end
 
--- code: how to read it, its check, its write.
+-- code: {reader of the arguments, check, write}
 local OPERATIONS = {
   version = {versioned, check_version},
   absent = {record, check_absent},

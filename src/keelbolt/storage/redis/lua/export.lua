@@ -1,12 +1,12 @@
--- export: rows as a copier reads them, each whole and of one moment, by their names.
+-- export: reads rows by name for a copy. Each row is consistent.
 --
--- Where rows can be large, an answer ends when it holds so many bytes; whoever wants the others asks again.
+-- Where rows can be large, a reply ends at a size limit; the caller requests the rest.
 
 local Export = {}
 
 local RECORD = {'v', 'f', 'b', 'c', 'e'}
 
--- args: bytes, collection and key of each; answers the time, then a row (or 0) for each.
+-- args: bytes, collection and key of each. Returns the time, then a row (or 0) for each.
 function Export.records(keys, args)
   local found, size, most = {Turn.now()}, 0, tonumber(args[1])
   for at = 2, #args, 2 do
@@ -20,7 +20,7 @@ function Export.records(keys, args)
   return found
 end
 
--- args: log and stream of each; answers head and floor (or 0) for each.
+-- args: log and stream of each. Returns head and floor (or 0) for each.
 function Export.streams(keys, args)
   local found = {}
   for at = 1, #args, 2 do
@@ -30,7 +30,7 @@ function Export.streams(keys, args)
   return found
 end
 
--- args: log/stream, after, limit, bytes; answers one string, as Logs.read does.
+-- args: log/stream, after, limit, bytes. Returns one string, as Logs.read does.
 function Export.entries(keys, args)
   local row = redis.call('HMGET', keys[1] .. 's/' .. args[1], 'h', 'f')
   local head, floor = tonumber(row[1] or 0), tonumber(row[2] or 0)
@@ -38,7 +38,7 @@ function Export.entries(keys, args)
   return table.concat(page)
 end
 
--- args: queue and key of each; answers the time, then a row (or 0) for each.
+-- args: queue and key of each. Returns the time, then a row (or 0) for each.
 function Export.work(keys, args)
   local found = {Turn.now()}
   for at = 1, #args, 2 do
@@ -48,7 +48,7 @@ function Export.work(keys, args)
   return found
 end
 
--- args: digests; answers the time, then size, until when it is kept, how many holders and chunks it has (or 0) for each.
+-- args: digests. Returns the time, then size, expiry, number of holders and of chunks (or 0) for each.
 function Export.blobs(keys, args)
   local found = {Turn.now()}
   for at = 1, #args do
@@ -59,7 +59,7 @@ function Export.blobs(keys, args)
   return found
 end
 
--- args: digest, the number of the first one, how many.
+-- args: digest, number of the first chunk, how many.
 function Export.chunks(keys, args)
   local row = redis.call('HMGET', keys[1] .. 'b/' .. args[1], 'u', 'n')
   local found = {}

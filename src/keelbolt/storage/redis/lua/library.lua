@@ -1,4 +1,4 @@
--- library: the functions, by the names under which they are called. %PREFIX% becomes the library's own name.
+-- library: registers the functions under their names. %PREFIX% is replaced by the library's name.
 
 local function writer(name, act, flags, heeds)
   redis.register_function({
@@ -14,13 +14,13 @@ local function reader(name, callback)
   redis.register_function({function_name = '%PREFIX%_' .. name, callback = callback, flags = {'no-writes'}})
 end
 
--- May be repeated as it is: nothing is kept of its answer.
+-- For functions that are safe to repeat: their replies are not stored.
 local function repeatable(name, callback)
   redis.register_function({function_name = '%PREFIX%_' .. name, callback = callback, flags = {'allow-oom'}})
 end
 
-local HEEDS = true -- the store's mark
-local RELIEF = {'allow-oom'} -- what frees memory, or keeps a lease, goes on when there is none left
+local HEEDS = true -- the store's mark is checked
+local RELIEF = {'allow-oom'} -- works without free memory: it frees memory or renews a lease
 
 writer('commit', Commit.commit, {}, HEEDS)
 writer('relief', Commit.commit, RELIEF, HEEDS)

@@ -1,6 +1,6 @@
--- load: rows as a copier writes them, whatever the mark says. Each may be there already: a copier that was killed writes
--- some again. What belongs to something that is not there is left out: the source changed between two runs of the copier,
--- which the comparison at the end reports.
+-- load: writes rows of a copy, regardless of the mark. A row may exist already, because a restarted copy writes some
+-- rows again. Rows whose parent does not exist are skipped: the source changed between two runs of the copy, which the
+-- final comparison reports.
 
 local Load = {}
 
@@ -16,7 +16,7 @@ local function each(turn, size, act)
   return 1
 end
 
--- args: how many shapes, name and text of each; then the records.
+-- args: number of shapes, name and text of each; then the records.
 function Load.records(turn)
   Shapes.given(turn)
   return each(turn, 8, function(collection, key, hash, version, fields, body, checksum, left)

@@ -1,7 +1,7 @@
--- logs: s/… has head and floor, l/… the entries after the floor as a list, d/… the dedupe keys.
+-- logs: s/… holds head and floor, l/… the entries after the floor as a list, d/… the dedupe keys.
 --
 -- An entry is one string: "seq at checksum" and the lengths of kind, data and dedupe key, a line feed, and these three.
--- Logs are dense, so the place of an entry in its list is its number. (A stream of the server takes 4 KiB at least.)
+-- Logs have no gaps, so the index in the list follows from the number. (A stream of the server takes 4 KiB at least.)
 
 local Logs = {}
 
@@ -40,13 +40,13 @@ function Logs.add(base, name, seq, at, kind, data, checksum, dedupe)
   redis.call('RPUSH', base .. 'l/' .. name, packed(seq, at, kind, data, checksum, dedupe))
 end
 
--- The number of the last entry that is stored; 0 if there is none.
+-- Returns the number of the last stored entry; 0 if there is none.
 function Logs.newest(base, name)
   local entry = redis.call('LINDEX', base .. 'l/' .. name, -1)
   return entry and tonumber(string.match(entry, '^%d+')) or 0
 end
 
--- drafts: kind, data, checksum, dedupe ('' or '=' and the key), four of each.
+-- drafts: four values per entry: kind, data, checksum, dedupe ('' or '=' and the key).
 function Logs.append(turn, state, drafts)
   local base, head = turn.base, state.head
   local seqs, entries = {}, {}
@@ -121,11 +121,11 @@ function Logs.drop(turn, state)
   end
 end
 
--- A page: stops at its limit, or when it holds so many bytes, but has an entry if there is one. Entries after ``after``
--- and up to ``last``; ``floor`` is the log's.
+-- Returns a page of the entries after ``after`` and up to ``last``; ``floor`` is the log's. The page ends at its limit
+-- of entries or bytes, but has at least one entry if there is one.
 function Logs.page(base, name, floor, after, last, limit, max_bytes, backward)
   local key = base .. 'l/' .. name
-  local low, high = math.max(after, floor) - floor, last - floor - 1 -- places in the list, from 0
+  local low, high = math.max(after, floor) - floor, last - floor - 1 -- indexes in the list, from 0
   local page, size, count = {}, 0, 8
   while #page < limit and low <= high do
     count = math.min(count, limit - #page, high - low + 1)
@@ -155,7 +155,7 @@ function Logs.page(base, name, floor, after, last, limit, max_bytes, backward)
   return page
 end
 
--- One string for a whole page: to take apart many small replies costs a reader more than anything else.
+-- Returns a page as one string: parsing many small replies would dominate the reader's cost.
 function Logs.read(keys, args)
   local base, name = keys[1], args[1]
   local row = redis.call('HMGET', base .. 's/' .. name, 'h', 'f')
@@ -166,7 +166,7 @@ function Logs.read(keys, args)
   return {head, floor, table.concat(page)}
 end
 
--- Makes a list of a log of format 1, which was a stream of the server. args: names.
+-- Converts logs of format 1, which are streams of the server, to lists. args: names.
 function Logs.relist(turn)
   while turn.at <= #turn.args do
     local name = Turn.next(turn)
@@ -177,7 +177,7 @@ function Logs.relist(turn)
       while true do
         local rows = redis.call('XRANGE', old, from, '+', 'COUNT', CHUNK)
         for _, found in ipairs(rows) do
-          local row = found[2] -- k, kind, d, data, a, at, c, checksum, and perhaps u, dedupe
+          local row = found[2] -- k, kind, d, data, a, at, c, checksum, and optionally u, dedupe
           local seq = string.sub(found[1], 1, -3)
           redis.call('RPUSH', key, packed(seq, row[6], row[2], row[4], row[8], row[10] or ''))
         end

@@ -1,14 +1,14 @@
--- marks: writing is refused while a copy of this store is made, until one into it is whole, and after a move.
+-- marks: writes are refused while this store is being copied, until a copy into it is complete, and after a move.
 --
--- The keys lie where every writing call can reach them: in the registry of a single server, once in each slot of a cluster.
+-- Every writing call must reach these keys: they are in the registry of a single server, and in each slot of a cluster.
 --
---   mark    what holds now, as JSON        fence    the last fence that was given out
+--   mark    the current mark, as JSON        fence    the last fence issued
 
--- (Marks is declared at the top: turn.lua uses it before this.)
+-- (Marks is declared at the top, because turn.lua uses it before this file.)
 
 local REFUSALS = {copying = 'HFPAUSED', moved = 'HFMOVED', filling = 'HFFILLING'}
 
--- The mark that holds now, or nil.
+-- Returns the current mark, or nil.
 local function present(base, now)
   local text = redis.call('GET', base .. 'mark')
   if not text then
@@ -22,14 +22,14 @@ local function present(base, now)
   return nil
 end
 
--- An error reply when nothing may be written now.
+-- Returns an error reply if the mark forbids writes.
 function Marks.obey(turn)
   local mark = present(turn.journal, turn.now)
   return mark and redis.error_reply(REFUSALS[mark.state] .. ' this storage is marked')
 end
 
--- args: state ('' for none), the copy's id as JSON, for how long ('' for ever), and '1' when this copy's mark must hold
--- already. Returns 0 when it does not.
+-- args: state ('' for none), the copy's id as JSON, the duration ('' for ever), and '1' if this copy's mark must
+-- already be set. Returns 0 if it is not.
 function Marks.mark(keys, args)
   local state, copy, seconds = args[1], args[2], args[3]
   local now = Turn.now()
@@ -48,7 +48,7 @@ function Marks.mark(keys, args)
   return 1
 end
 
--- The copier's note goes with the mark.
+-- Removes the mark and the copy's note.
 function Marks.release(keys)
   return redis.call('DEL', keys[1] .. 'mark', keys[1] .. 'copy')
 end

@@ -1,4 +1,4 @@
--- reads: everything a reader sees in one answer is of one moment.
+-- reads: each reply is consistent.
 
 local Reads = {}
 
@@ -8,7 +8,7 @@ local function live(row, now)
   return row[1] and (not row[5] or tonumber(row[5]) > now)
 end
 
--- args: collection, keys…; answers {version, fields, body, checksum} or 0 for each.
+-- args: collection, keys…. Returns {version, fields, body, checksum} or 0 for each.
 function Reads.records(keys, args)
   local now = Turn.now()
   local found = {}
@@ -19,7 +19,7 @@ function Reads.records(keys, args)
   return found
 end
 
--- The shape under which this partition's records can be found, or nil and why not.
+-- Returns the shape by which this partition's records can be queried, or nil and the error reply.
 local function shape_of(base, collection, wanted)
   local row = redis.call('HMGET', base .. 'shapes', collection, collection .. '!')
   if not row[1] then
@@ -55,8 +55,8 @@ local function range(place, low, high, backward, offset, count)
 end
 
 -- args: collection, version, number, low, high, backward, limit, what ('records' or 'count').
--- Answers {1, entry, key, version, fields, body, checksum, …} or {1, count}; {0}: nothing was ever written;
--- {-1, shape}: not indexed that way yet; {-2, shape}: somebody declared it anew.
+-- Returns {1, entry, key, version, fields, body, checksum, …} or {1, count}; {0}: nothing was ever written;
+-- {-1, shape}: not yet indexed by this version; {-2, shape}: a newer version was declared.
 function Reads.scan(keys, args)
   local base, collection = keys[1], args[1]
   local shape, why = shape_of(base, collection, tonumber(args[2]))
@@ -99,7 +99,7 @@ function Reads.scan(keys, args)
   return found
 end
 
--- args: collection, version, number, low, high, limit. Where nothing expires the entries are counted as they are.
+-- args: collection, version, number, low, high, limit. For collections without expiry: counts all entries.
 function Reads.length(keys, args)
   local shape, why = shape_of(keys[1], args[1], tonumber(args[2]))
   if not shape then
@@ -119,7 +119,7 @@ function Reads.counter(keys, args)
   return {1, tonumber(redis.call('HGET', place, args[4]) or 0)}
 end
 
--- args: queue, keys…; answers the time, and a row (or 0) for each.
+-- args: queue, keys…. Returns the time, and a row (or 0) for each.
 function Reads.work(keys, args)
   local found = {Turn.now()}
   for place = 2, #args do
@@ -129,7 +129,7 @@ function Reads.work(keys, args)
   return found
 end
 
--- args: queue, state, after, limit; answers the time, then key and row of each.
+-- args: queue, state, after, limit. Returns the time, then key and row of each.
 function Reads.list_work(keys, args)
   local place = keys[1] .. 'keys/' .. args[1] .. '/' .. args[2]
   local low = args[3] == '' and '-' or '(' .. args[3]
@@ -141,7 +141,7 @@ function Reads.list_work(keys, args)
   return found
 end
 
--- args: queue; returns the time, and since when the item that has been ready for longest is ready (0: none is ready).
+-- args: queue. Returns the time, and the ready time of the item that has been ready longest (0: none is ready).
 function Reads.oldest(keys, args)
   local oldest = 0
   for _, lane in ipairs(redis.call('ZRANGE', keys[1] .. 'lanes/' .. args[1], 0, -1)) do
@@ -157,13 +157,13 @@ function Reads.oldest(keys, args)
     end
   end
   local soonest = redis.call('ZRANGE', keys[1] .. 'later/' .. args[1], 0, 0, 'WITHSCORES')
-  if soonest[2] then -- claims move it to its lane; it may be due already
+  if soonest[2] then -- not yet moved to its lane by a claim, but it may be due
     oldest = oldest == 0 and tonumber(soonest[2]) or math.min(oldest, tonumber(soonest[2]))
   end
   return {Turn.now(), oldest}
 end
 
--- args: <log>/<stream>…; answers the head of each, 0 for a stream that is not there.
+-- args: <log>/<stream>…. Returns the head of each, 0 for a missing stream.
 function Reads.heads(keys, args)
   local found = {}
   for place, name in ipairs(args) do

@@ -1,5 +1,5 @@
--- records: a hash each, of v (version), f (fields), b (body), c (the body's checksum), x (shape it is indexed under),
--- and, where they apply, e (when it expires) and h (the hash of a long key).
+-- records: one hash each: v (version), f (fields), b (body), c (the body's checksum), x (version of the shape that
+-- indexes it), and optionally e (expiry) and h (hash of a long key).
 
 local Records = {}
 
@@ -7,7 +7,7 @@ function Records.key(base, collection, key)
   return base .. 'r/' .. collection .. '/' .. key
 end
 
--- The record as it is stored, expired or not; false if there is none.
+-- Returns the stored record, expired or not; false if there is none.
 function Records.load(turn, collection, key)
   local name = collection .. '/' .. key
   local state = turn.records[name]
@@ -50,7 +50,7 @@ local function reindex(turn, collection, key, hash, state, fields)
   return shape
 end
 
--- ``first`` is the version of a record that is not there yet (nil: 1).
+-- ``first`` is the version of a new record (nil: 1).
 function Records.put(turn, collection, key, hash, fields, body, checksum, seconds, first)
   local live = Records.live(turn, collection, key)
   local version = live and live.version + 1 or first or 1
@@ -59,7 +59,7 @@ function Records.put(turn, collection, key, hash, fields, body, checksum, second
   return version
 end
 
--- Over whatever is there.
+-- Writes a record and overwrites an existing one.
 function Records.write(turn, collection, key, hash, version, fields, body, checksum, expires_at)
   local state = Records.load(turn, collection, key)
   local shape = reindex(turn, collection, key, hash, state, fields)
@@ -88,7 +88,7 @@ function Records.patch(turn, collection, key, names, tokens)
   return version
 end
 
--- Removes what is stored, expired or not.
+-- Removes the stored record, expired or not.
 function Records.remove(turn, collection, key)
   local state = Records.load(turn, collection, key)
   if not state then

@@ -1,7 +1,7 @@
--- registry: where there is something to do, for all partitions. On a single server it is kept in the same step as the
--- data; in a cluster it lies in another slot, is told afterwards, and is only a hint.
+-- registry: lists the partitions with pending work or expired data. On a single server it is updated atomically with
+-- the data. In a cluster it is in another slot, is updated afterwards, and may be out of date.
 
--- (Registry is declared at the top: turn.lua uses it before this.)
+-- (Registry is declared at the top, because turn.lua uses it before this file.)
 
 local PICKS = 256
 local VISITS = 64
@@ -48,7 +48,7 @@ function Registry.apply(base, partition, note)
   end
 end
 
--- On a single server nothing is left to be told.
+-- Applies the notes of a call at once, on a single server.
 function Registry.settle(turn)
   if turn.registry == '' then
     return
@@ -59,7 +59,7 @@ function Registry.settle(turn)
   turn.notes = {}
 end
 
--- The notes of one partition, told afterwards.
+-- Applies the notes of one partition that a separate call delivers.
 function Registry.told(turn)
   local count = Turn.number(turn)
   for _ = 1, count do
@@ -73,7 +73,7 @@ function Registry.told(turn)
   return count
 end
 
--- A worker is alive; answers where it may hold something.
+-- Renews a worker's lease in the registry. Returns the places where it may hold items.
 function Registry.hello(turn)
   local worker, lease = Turn.next(turn), Turn.number(turn)
   local lease_until = turn.now + lease
@@ -90,8 +90,8 @@ function Registry.goodbye(turn)
   return 1
 end
 
--- Whom to visit for this queue: partitions with expired leases, partitions where something became ready, and the lanes
--- in turn, the partitions of each lane in turn. Whoever has made the visits is told the turns only.
+-- Returns the partitions to visit for this queue: those with expired leases, those where items became ready, and picks
+-- of lanes in turn, with the partitions of each lane in turn. After the visits (``visited``), returns only the picks.
 function Registry.pick(turn)
   local queue, need, visited = Turn.next(turn), Turn.number(turn), Turn.next(turn) == '1'
   local base = turn.base
@@ -142,12 +142,12 @@ function Registry.turns(base, queue, need)
       redis.call('HSET', cursors, '+' .. name, partition)
     end
   elseif served then
-    redis.call('DEL', cursors) -- nobody waits: the turns begin anew
+    redis.call('DEL', cursors) -- nothing is ready: restart the rotation
   end
   return picks
 end
 
--- Workers that are gone and hold nothing.
+-- Removes workers with an expired lease that hold nothing. Returns their number.
 function Registry.bury(turn)
   local limit = Turn.number(turn)
   local gone = 0
@@ -160,12 +160,12 @@ function Registry.bury(turn)
   return gone
 end
 
--- Partitions where something has expired.
+-- Returns partitions with expired data.
 function Registry.expired(turn)
   return redis.call('ZRANGE', turn.base .. 'expiring', '-inf', turn.now, 'BYSCORE', 'LIMIT', 0, VISITS)
 end
 
--- A declaration: answers {version, text} of what is declared now. The same text again changes nothing.
+-- Stores a declaration. Returns {version, previous version}; 0 if it is new or unchanged.
 function Registry.declare(turn)
   local name, text = Turn.next(turn), Turn.next(turn)
   local stored = redis.call('HGET', turn.base .. 'catalog', name)
@@ -181,7 +181,7 @@ function Registry.declare(turn)
   return {version + 1, stored and version or 0}
 end
 
--- How everything is laid out from now on; never an older way than before.
+-- Sets the format of the data, never to an older one.
 function Registry.found(turn)
   local format = Turn.number(turn)
   if format > tonumber(redis.call('GET', turn.base .. 'format') or 0) then

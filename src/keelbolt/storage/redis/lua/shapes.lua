@@ -1,8 +1,8 @@
--- shapes: which indexes and counters the records of a collection stand in.
+-- shapes: the indexes and counters of a collection's records.
 --
--- A partition keeps the shape of each collection that it has ("version|equal,equal>order;…|field,field;…"), so all
--- processes write the same indexes, whatever they have declared themselves. A new shape has indexes under new names;
--- a record says under which version it was last indexed.
+-- A partition stores the shape of each of its collections ("version|equal,equal>order;…|field,field;…"), so that all
+-- processes write the same indexes, independent of their own declarations. A new shape has indexes under new names;
+-- a record stores the version that it was last indexed under.
 
 local Shapes = {}
 
@@ -39,7 +39,7 @@ function Shapes.parse(text)
   return shape
 end
 
--- args: how many, name and text of each: what the caller knows to be declared.
+-- args: how many, name and text of each: the declarations that the caller knows.
 function Shapes.given(turn)
   for _ = 1, Turn.number(turn) do
     local name = Turn.next(turn)
@@ -47,7 +47,7 @@ function Shapes.given(turn)
   end
 end
 
--- The shape of this partition; the first writer of a collection brings it.
+-- Returns the shape of a collection in this partition; the first write to the collection stores it.
 function Shapes.of(turn, collection)
   local shape = turn.shapes[collection]
   if shape then
@@ -88,7 +88,7 @@ local function entry(fields, index, tail)
   return parts .. tail
 end
 
--- Move a record from its old places to its new ones; either may be nil.
+-- Moves a record from its old index entries and counters to the new ones; either may be nil.
 function Shapes.move(base, collection, shape, tail, old, new)
   for number, index in ipairs(shape.indexes) do
     local was = old and entry(old, index, tail)

@@ -1,17 +1,17 @@
--- turn: what every call shares. A writing call is answered once: its result is kept until its session's next batch, so
--- that a caller whose connection broke learns what became of it by asking again.
+-- turn: shared by all calls. A writing call is executed once: its result is stored until its session's next batch, so
+-- that a caller whose connection broke gets the result by sending the call again.
 
 local Turn = {}
 
-local KEEP_MS = 900000 -- longer than anybody may try again
+local KEEP_MS = 900000 -- longer than any retry
 
 function Turn.now()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
--- args: session, number, mode (f: first of its batch here, a: asked again), registry ('' in a cluster), partition,
--- journal ('': the registry), … ``heeds``: a mark may forbid it.
+-- args: session, number, mode (f: first of its batch here, a: sent again), registry ('' in a cluster), partition,
+-- journal ('': the registry), … ``heeds``: the mark is checked.
 function Turn.once(keys, args, act, heeds)
   local place = keys[1] .. 'x/' .. args[1]
   local number = args[2]

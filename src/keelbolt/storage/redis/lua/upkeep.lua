@@ -1,8 +1,8 @@
--- upkeep: sweeping what has expired, and indexing records anew after a changed declaration.
+-- upkeep: sweeps expired data, and reindexes records after a changed declaration.
 
 local Upkeep = {}
 
--- args: how many records, how many blobs at most; answers how many of each are gone.
+-- args: maximum numbers of records and of blobs. Returns how many of each were removed.
 function Upkeep.sweep(turn)
   local records, blobs = Turn.number(turn), Turn.number(turn)
   local gone_records, gone_blobs = 0, 0
@@ -30,7 +30,7 @@ function Upkeep.sweep(turn)
   return {gone_records, gone_blobs}
 end
 
--- args: collection, shape. From now on writes go to the new indexes; what is there already is indexed one by one.
+-- args: collection, shape. New writes go to the new indexes from now on; existing records are indexed one by one.
 function Upkeep.reshape(turn)
   local collection, text = Turn.next(turn), Turn.next(turn)
   local stored = redis.call('HGET', turn.base .. 'shapes', collection)
@@ -60,7 +60,7 @@ function Upkeep.reindex(turn)
   return 1
 end
 
--- args: collection, version: everything is indexed that way now, and the older indexes can go.
+-- args: collection, version. All records are indexed by this version now, so the older indexes are removed.
 function Upkeep.reshaped(turn)
   local collection, version = Turn.next(turn), Turn.number(turn)
   local done = tonumber(redis.call('HGET', turn.base .. 'shapes', collection .. '!'))

@@ -1,7 +1,7 @@
 -- values: numbers as text, and the fields of a record.
 --
--- A field is kept as a token: its order-preserving encoding, from which it can be read back. Two kinds of token carry
--- more: "L" + four digits + encoding + text (a long string, whose encoding holds a hash), and "Z" + encoding (-0.0).
+-- A field is stored as a token: its order-preserving encoding, which can be decoded. Two kinds of token carry more:
+-- "L" + four digits + encoding + text (a long string, whose encoding holds a hash), and "Z" + encoding (-0.0).
 
 local Values = {}
 
@@ -26,7 +26,7 @@ function Values.piece(token)
   return token
 end
 
--- name=length:token, one after the other: answers name and token of the one that begins here, and where the next does.
+-- Fields are stored as name=length:token. Returns name and token of the field at this position, and the next position.
 function Values.field(text, at)
   local equals = string.find(text, '=', at, true)
   local colon = string.find(text, ':', equals, true)
@@ -45,7 +45,7 @@ function Values.unpack(text)
   return fields
 end
 
--- The text with these fields changed, or taken away ('' for a token). Fields keep their places; new ones come last.
+-- Returns the text with these fields changed, or removed ('' for a token). Fields keep their order; new ones come last.
 function Values.patched(text, names, tokens)
   local changed, parts = {}, {}
   local function add(name, token)
@@ -69,7 +69,7 @@ function Values.patched(text, names, tokens)
   return table.concat(parts)
 end
 
--- The end of the encoded value that begins at this place.
+-- Returns the position after the encoded value at this position.
 function Values.skip(entry, at)
   local tag = string.byte(entry, at)
   if tag <= 3 then
@@ -92,7 +92,7 @@ function Values.skip(entry, at)
   end
 end
 
--- The key as the last part of an index entry; a long one has its hash there.
+-- Encodes the key as the last part of an index entry; a long key is replaced by its beginning and its hash.
 function Values.key(key, hash)
   if hash == '' then
     return ' ' .. key .. '\0'

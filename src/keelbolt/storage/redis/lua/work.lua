@@ -1,9 +1,9 @@
--- work: a hash each (w/<queue>/<key>), and the sorted sets in which it stands.
+-- work: one hash per item (w/<queue>/<key>), and the sorted sets that contain it.
 --
---   ready/<queue>/<lane>    what can be claimed, the next one first
---   later/<queue>           what waits for its time
---   held/<queue>/<worker>   who holds what, by fence;  leases/<queue>: until when
---   keys/<queue>/<state>    for listing
+--   ready/<queue>/<lane>    items that can be claimed, next one first
+--   later/<queue>           items whose ready time is in the future
+--   held/<queue>/<worker>   items that a worker holds, by fence;  leases/<queue>: when leases end
+--   keys/<queue>/<state>    keys for listing
 
 local Work = {}
 
@@ -41,7 +41,7 @@ function Work.waiting(item)
   return item.state == 'ready' or item.state == 'later'
 end
 
--- The larger priority first, then the longer wait.
+-- Higher priority first, then longer wait.
 local function order(item)
   return string.format('%010.0f%016.0f', 2147483648 - item.priority, item.ready_at) .. item.key
 end
@@ -81,13 +81,13 @@ local function enter(turn, item)
   end
 end
 
--- new has the state 'waiting', 'held' or 'dead'; the old one is nil or false where there was none.
+-- ``new`` has the state 'waiting', 'held' or 'dead'; ``old`` is nil or false for a new item.
 function Work.save(turn, old, new)
   if new.state == 'waiting' then
     new.state = new.ready_at <= turn.now and 'ready' or 'later'
   end
   local queue, key = new.queue, new.key
-  enter(turn, new) -- before leaving: a lane or holder that stays is never told empty
+  enter(turn, new) -- before leave(): a lane or holder that remains is never reported empty
   local was = old and LISTED[old.state]
   local is = LISTED[new.state]
   if old then
@@ -141,7 +141,7 @@ function Work.wait(turn, item, ready_at, attempt, reason)
   Work.save(turn, item, new)
 end
 
--- Greater than all before it, also after a failover that lost some: the clock is part of it.
+-- Returns a fence greater than all earlier ones. It includes the time, so this holds after a failover that lost writes.
 function Work.next_fence(turn)
   local key = turn.journal .. 'fence'
   local last = tonumber(redis.call('GET', key) or 0)
@@ -162,7 +162,7 @@ function Work.hold(turn, item, worker)
   return held
 end
 
--- Whoever claims by Enqueue is alive: without a running lease it gets the one that it is known to have.
+-- A worker that claims by Enqueue is alive: if it has no unexpired lease here, it gets its known remaining lease.
 function Work.begin_lease(turn, queue, worker, lease)
   local leases = turn.base .. 'leases/' .. queue
   local running = redis.call('ZSCORE', leases, worker)
