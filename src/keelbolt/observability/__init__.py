@@ -1,1 +1,1 @@
-"""What can be seen from outside: counters, and traces by OpenTelemetry. Off, they cost nothing per call."""
+"""Metrics, and traces by OpenTelemetry. When they are off, they cost nothing per call."""

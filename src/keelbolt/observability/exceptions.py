@@ -1,4 +1,4 @@
-"""An exception as operators read it: class, message and traceback, bounded, with secrets masked."""
+"""Describes exceptions for operators: class, message and traceback, limited in length, with secrets masked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keelbolt.observability.masking import masked
 MESSAGE_CHARACTERS = 2_000
 TRACEBACK_CHARACTERS = 16_000
 LINE_CHARACTERS = 1_000
-READ_CHARACTERS = 64_000  # of a message that are looked at for secrets
+READ_CHARACTERS = 64_000  # length of the message that is searched for secrets
 
 
 def described(error: BaseException, *, skip: str | None = None) -> dict[str, str]:

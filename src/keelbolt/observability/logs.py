@@ -1,8 +1,7 @@
-"""Log lines of a process that runs for long: for people, or as JSON for whatever collects them.
+"""Log lines of a long-running process: as text for people, or as JSON for log collectors.
 
-What a client sends can come into a line (an id, a host name, a text that was refused). So whatever is put into a
-message is cut, and nothing that is no visible character stays as it is: no client writes a line of its own, or moves
-the cursor of who reads it.
+Log lines can contain data from clients (an id, a host name, a refused text). So values in a message are truncated, and
+non-printable characters are escaped: a client can't forge a line or move the cursor of a terminal.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from typing import Any
 from keelbolt.observability.exceptions import described
 from keelbolt.observability.masking import masked
 
-MAX_CHARACTERS = 1000  # of anything that is put into a message, and of a line of a traceback
+MAX_CHARACTERS = 1000  # limit of each value in a message, and of a line of a traceback
 
 FIELDS = ("task", "context", "attempt", "trace")
-"""What a line about a task carries beside its message: ``extra=`` of the log call, members of a JSON line."""
+"""Fields of a line about a task: ``extra=`` of the log call, members of a JSON line."""
 
 LEVELS = ("debug", "info", "warning", "error")
 
 
 class HumanLines(logging.Formatter):
-    """Time, level and message; a traceback follows, indented, so that no line of it looks like one of ours."""
+    """Time, level and message, followed by an indented traceback, so that its lines can't look like log lines."""
 
     def __init__(self, *, colours: bool = False) -> None:
         super().__init__()
@@ -62,7 +61,7 @@ def _field(value: Any) -> Any:
 
 
 def message(record: logging.LogRecord) -> str:
-    """The message of a record, with everything that was put into it cut and clean."""
+    """Return the message of a record, with its values truncated and escaped."""
     text, given = str(record.msg), record.args
     if isinstance(given, Mapping):
         text %= {name: _cut(value) for name, value in given.items()}
@@ -72,7 +71,7 @@ def message(record: logging.LogRecord) -> str:
 
 
 def visible(text: str) -> str:
-    """The text in one line, with an escape in the place of every character that can't be seen."""
+    """Return the text in one line, with non-printable characters escaped."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
@@ -98,9 +97,9 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def log_to_stderr(*, as_json: bool, level: str = "info") -> None:
-    """Write to stderr what Keelbolt tells, and the warnings of all others.
+    """Write Keelbolt's log lines and the warnings of other libraries to stderr.
 
-    A worker's module that has set up logging by itself keeps it, unless JSON is asked for.
+    If a worker's module has already configured logging, its configuration stays, unless JSON is requested.
     """
     logging.getLogger("keelbolt").setLevel(level.upper())
     root = logging.getLogger()

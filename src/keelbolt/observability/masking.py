@@ -13,7 +13,7 @@ _NAMES = (
 SECRET_NAME = re.compile(rf"(?:{_NAMES})s?$", re.IGNORECASE)
 """Names of values that are secrets."""
 _SECRET_VARIABLE = re.compile(rf"(?:{_NAMES}|key)s?$", re.IGNORECASE)
-_VARIABLE_CHARACTERS = 8  # a shorter value of a variable occurs in ordinary text too
+_VARIABLE_CHARACTERS = 8  # shorter values also occur in ordinary text
 _NAMED = re.compile(
     rf"""(?<![\w-])(["']?[\w-]*(?:{_NAMES})s?["']?\s*[=:]\s*)"""
     r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|(?:bearer|basic)\s+[^\s"',;]+|[^\s"',;&)}\]]+)""",
@@ -32,7 +32,7 @@ _KNOWN_FORMS = re.compile(
 
 
 def masked(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the text with a mask for each secret: by its name, by its form, or as the value of a secret variable."""
+    """Return the text with secrets masked: by name, by format, or because they are values of secret variables."""
     for name, value in environment.items():
         if len(value) >= _VARIABLE_CHARACTERS and value in text and _SECRET_VARIABLE.search(name):
             text = text.replace(value, MASK)

@@ -1,8 +1,8 @@
-"""Counters, histograms and gauges, in the text format of Prometheus. No names, no texts, no ids of callers.
+"""Counters, histograms and gauges, in the text format of Prometheus. No names, texts or ids of callers.
 
-What a process knows carries the label ``process``: several processes share one port, so that each scrape reaches any of
-them, and without the label a counter would jump between their values. What the store knows is the same from every
-process, and carries no such label.
+Metrics of a process have the label ``process``: several processes share one port, so each scrape may reach any of them,
+and without the label a counter would jump between their values. Metrics of the store are the same from every process,
+and have no such label.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EVENTS = {
 
 
 class Histogram:
-    """How many values were at most as large as each bound, and their sum."""
+    """The number of values in each bucket, and their sum."""
 
     def __init__(self, bounds: tuple[float, ...] = BUCKETS) -> None:
         self.bounds = bounds
@@ -40,7 +40,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class StoreNumbers:
-    """What was read from the store for one scrape. ``queues`` counts work items by queue and state."""
+    """Numbers from the store for one scrape. ``queues`` counts work items by queue and state."""
 
     queues: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     oldest: Mapping[str, float] = field(default_factory=dict)  # seconds, by queue
@@ -48,21 +48,21 @@ class StoreNumbers:
 
 
 class Metrics:
-    """What happened in this process since it started."""
+    """The metrics of this process since its start."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()  # (operation, "ok" or the error's reason)
         self.seconds: dict[str, Histogram] = {}
-        self.tasks: Counter[str] = Counter()  # by the state they reached
-        self.task_seconds: dict[str, Histogram] = {}  # by the state that ended them
+        self.tasks: Counter[str] = Counter()  # by the state that they reached
+        self.task_seconds: dict[str, Histogram] = {}  # by the terminal state
         self.step_seconds: dict[str, Histogram] = {}  # by outcome: done, failed
         self.webhooks: Counter[str] = Counter()  # sent, failed
         self.webhook_lag = Histogram(TASK_BUCKETS)
         self.sweeps: Counter[tuple[str, str]] = Counter()  # (duty, outcome)
-        self.removed: Counter[str] = Counter()  # by sweeps, by what it was
+        self.removed: Counter[str] = Counter()  # removed by sweeps, by kind
         self.events: Counter[str] = Counter()  # see EVENTS
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
-        # Of the engine of the storage, set when it is known.
+        # From the engine of the storage, set when it is known.
         self.commit_seconds = Histogram()
         self.commit_sizes = Histogram()
         self.storage_errors: Counter[str] = Counter()
@@ -83,15 +83,15 @@ class Metrics:
         self.removed.update(removed or {})
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """A value that is read when it is asked for."""
+        """Add a gauge that is read at each scrape."""
         self.gauges[name] = (text, read)
 
     def text(self, store: StoreNumbers | None = None) -> str:
-        """Everything, for Prometheus. ``store`` is None while the store does not answer."""
+        """Return all metrics for Prometheus. ``store`` is None while the store does not respond."""
         return "\n".join([*self._lines(), *_store_lines(store)]) + "\n"
 
     def _lines(self) -> Iterator[str]:
-        process = {"process": str(os.getpid())}  # read at each scrape: the object is made before a fork
+        process = {"process": str(os.getpid())}  # read at each scrape: the object is created before a fork
         yield from _head("requests_total", "counter", "Requests by operation and outcome")
         for (operation, outcome), count in sorted(self.requests.items()):
             yield _sample("requests_total", count, operation=operation, outcome=outcome, **process)

@@ -1,4 +1,4 @@
-"""How many tasks ended in this process and how long they took: for the System page, with or without metrics."""
+"""Number and durations of the tasks that ended in this process: for the System page, with or without metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOUNDS = tuple(0.001 * 2.0**power for power in range(24))  # seconds: 1 ms to mo
 
 @dataclass(slots=True)
 class Pulse:
-    """``recent`` are the durations of the last tasks in seconds, ``seconds`` a histogram of all."""
+    """``recent`` holds the durations of the last tasks in seconds, ``seconds`` a histogram of all."""
 
     ended: int = 0
     failed: int = 0
@@ -28,14 +28,14 @@ class Pulse:
         self.seconds.add(seconds)
 
     def quantile(self, part: float) -> float | None:
-        """So large a part of the last ones took no longer than this; None: there were none."""
+        """Return this quantile of the recent durations, such as 0.95 for p95; None: there are none."""
         if not self.recent:
             return None
         return sorted(self.recent)[min(len(self.recent) - 1, int(len(self.recent) * part))]
 
 
 def bucket_quantile(counts: Sequence[int], part: float) -> float | None:
-    """The quantile of durations that were counted by BOUNDS, interpolated in its bucket; None: there were none."""
+    """Return the quantile of durations counted by BOUNDS, interpolated in its bucket; None: there are none."""
     left = sum(counts) * part
     if not left:
         return None

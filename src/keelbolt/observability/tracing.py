@@ -1,7 +1,7 @@
 """Spans by OpenTelemetry: from the request, through the worker and its steps, to the webhook, also across processes.
 
-`Tracing.of(enabled)` is None when tracing is off. The trace of a request is stored with its turn in either case, so
-that the process that runs the task continues it, and a worker passes it on.
+`Tracing.of(enabled)` is None when tracing is off. The trace of a request is always stored with its turn, so that the
+process that runs the task continues it, and a worker can pass it on.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 Kind = Literal["server", "internal", "client"]
 
 CARRIER = "keelbolt.trace"
-"""Under this name the trace goes along with a turn's request context."""
+"""The key of the trace in a turn's request context."""
 
 
 class Tracing:
-    """Makes spans."""
+    """Creates spans."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         from opentelemetry import trace  # noqa: PLC0415 - only where tracing is on
@@ -34,7 +34,7 @@ class Tracing:
 
     @classmethod
     def of(cls, enabled: bool | None = None, tracer: Tracer | None = None) -> Tracing | None:  # noqa: FBT001
-        """Tracing, if it is wanted: by the argument, or by ``KEELBOLT_TRACING=1``."""
+        """Return Tracing if it is enabled, by the argument or by ``KEELBOLT_TRACING=1``; else None."""
         if enabled is None:
             enabled = tracer is not None or read_flag("KEELBOLT_TRACING", os.environ.get("KEELBOLT_TRACING", ""))
         if not enabled:
@@ -52,7 +52,7 @@ class Tracing:
         parent: Mapping[str, str] | None = None,
         **attributes: str | int | bool,
     ) -> Iterator[Span]:
-        """A span around a block; ``parent`` are headers that carry the trace it belongs to."""
+        """Run a block in a span; ``parent`` holds the headers of the trace it belongs to."""
         from opentelemetry import propagate, trace  # noqa: PLC0415
 
         kinds = {"server": trace.SpanKind.SERVER, "internal": trace.SpanKind.INTERNAL, "client": trace.SpanKind.CLIENT}
@@ -62,7 +62,7 @@ class Tracing:
             yield span
 
     def carrier(self) -> dict[str, str]:
-        """Headers that carry the current trace to somebody else."""
+        """Return headers that carry the current trace to another service."""
         from opentelemetry import propagate  # noqa: PLC0415
 
         found: dict[str, str] = {}
@@ -71,6 +71,6 @@ class Tracing:
 
 
 def carried(request: Mapping[str, Any]) -> dict[str, str] | None:
-    """The trace that came along with a request context."""
+    """Return the trace in a request context."""
     found = request.get(CARRIER)
     return dict(found) if isinstance(found, Mapping) else None

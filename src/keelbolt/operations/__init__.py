@@ -1,4 +1,4 @@
-"""The operations API: what A2A has no word for, as JSON, for the explorer, the command line and people.
+"""The operations API: operations outside A2A, as JSON, for the explorer, the command line and operators.
 
 `table.ROUTES` lists its routes; each names a handler here. `keelbolt.server.operations` serves them over HTTP.
 """

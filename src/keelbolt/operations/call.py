@@ -1,4 +1,4 @@
-"""One call of the operations API: who, for whom, with what."""
+"""One call of the operations API: the caller, the owner that it concerns, and the arguments."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from keelbolt.auth import ANONYMOUS, Principal
 from keelbolt.errors import InvalidParamsError, MethodNotFoundError, TaskNotFoundError
 from keelbolt.tasks.ids import is_task_id
 
-TENANT_OPERATOR = "operator"  # sees everything of its own tenant
-SYSTEM_OPERATOR = "operator:all"  # sees all tenants, and what belongs to none
+TENANT_OPERATOR = "operator"  # sees everything in its own tenant
+SYSTEM_OPERATOR = "operator:all"  # sees all tenants, and data without a tenant
 
 Reach = Literal["own", "tenant", "all"]
-"""What a caller may see: what it owns, everything of its tenant, or everything."""
+"""What a caller may see: its own data, everything in its tenant, or everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpsCall:
-    """``principal`` is whose tasks are meant: the caller's own, or those an operator asks for.
+    """``principal`` is the owner of the tasks: the caller, or the owner that an operator names.
 
-    ``by`` is the caller's name, which the log keeps: what an operator does is not noted as the owner's own doing.
-    ``reach`` is how far the caller sees, and ``caller`` the caller itself. ``everywhere``: a list shows everything
-    that the caller may see, whoever owns it.
+    ``by`` is the caller's name for the log, so that an operator's action is not recorded as the owner's. ``reach`` is
+    what the caller may see, and ``caller`` the caller itself. ``everywhere``: a list shows everything that the caller
+    may see, for all owners.
     """
 
     principal: Principal
@@ -39,19 +39,19 @@ class OpsCall:
 
     @property
     def operator(self) -> bool:
-        """Whether the caller sees more than its own."""
+        """Whether the caller sees more than its own data."""
         return self.reach != "own"
 
     @property
     def task_id(self) -> str:
-        """Raises TaskNotFoundError for what can't be the id of any."""
+        """The task id of the path. Raises TaskNotFoundError if it can't be a task id."""
         task_id = self.names["task_id"]
         if not is_task_id(task_id):
             raise TaskNotFoundError(task_id)
         return task_id
 
     def number(self, name: str, default: int, *, low: int, high: int) -> int:
-        """A number from the query or the body. Raises InvalidParamsError."""
+        """Return a number from the query or the body. Raises InvalidParamsError."""
         value: Any = self.body.get(name, self.query.get(name, default))
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
             value = int(value)
@@ -60,7 +60,7 @@ class OpsCall:
         return value
 
     def text(self, name: str, default: str = "") -> str:
-        """A string from the query or the body. Raises InvalidParamsError."""
+        """Return a string from the query or the body. Raises InvalidParamsError."""
         value = self.body.get(name, self.query.get(name, default))
         if not isinstance(value, str):
             raise InvalidParamsError(f"{name} is a string")
@@ -68,14 +68,14 @@ class OpsCall:
 
 
 def reach_of(caller: Principal, enabled: Collection[str]) -> Reach:
-    """How far a caller sees by its roles, of which those in ``enabled`` count."""
+    """Return what a caller may see by its roles; only roles in ``enabled`` count."""
     if SYSTEM_OPERATOR in caller.roles and SYSTEM_OPERATOR in enabled:
         return "all"
     return "tenant" if TENANT_OPERATOR in caller.roles and TENANT_OPERATOR in enabled else "own"
 
 
 def acting(caller: Principal, query: Mapping[str, str], *, reach: Reach, needs_all: bool) -> Principal:
-    """Whose tasks a call means. Raises MethodNotFoundError where the caller does not see so far."""
+    """Return the owner that a call concerns. Raises MethodNotFoundError if the caller may not see it."""
     if needs_all and reach != "all":
         raise MethodNotFoundError("there is nothing at this path")
     tenant, owner, asked = query.get("tenant"), query.get("owner"), query.get("askedTenant")
@@ -102,13 +102,13 @@ def acting(caller: Principal, query: Mapping[str, str], *, reach: Reach, needs_a
 
 
 def sees(caller: Principal, partition: str, reach: Reach) -> bool:
-    """Whether what lies in this partition is shown to the caller."""
+    """Return whether the caller may see this partition."""
     if reach == "all" or partition == caller.partition:
         return True
     if reach == "own":
         return False
     tenant, divided, owner = partition.partition("/")
-    if not caller.tenant:  # owners of no tenant: "alice", and "alice//acme" for a tenant that alice names itself
+    if not caller.tenant:  # owners without a tenant: "alice", and "alice//acme" for a tenant that alice names herself
         return not divided or owner.startswith("/")
     anyone = Principal(tenant=caller.tenant).partition  # "acme/"
     return f"{tenant}/" == anyone and bool(divided) and not owner.startswith("/")

@@ -1,4 +1,4 @@
-"""What the operations API does with the life of data: erasing a subject, sweeping by policies.
+"""The operations API for the lifecycle of data: erasing a subject, sweeping by policies.
 
 Both take long: they are streams of ``{"progress": …}``, which end with ``{"result": …}``.
 """
@@ -34,7 +34,7 @@ SUBJECTS = ("task", "context", "session", "trace", "memory", "thread", "user", "
 
 
 class DataOperations:
-    """The handlers of the table that are about the life of data."""
+    """The handlers of the routes for erasure and retention."""
 
     def __init__(self, engine: TaskEngine) -> None:
         self._kernel: Kernel = engine.kernel
@@ -95,7 +95,7 @@ def _flag(call: OpsCall, name: str) -> bool:
 
 
 async def _told(work: Callable[[Tell], Awaitable[dict[str, Any]]]) -> Frames:
-    """The progress of the work, at most one frame at a time, and its result. The work ends when its reader leaves."""
+    """Yield the progress (at most one pending frame) and the result of the work. Closing this cancels the work."""
     news: asyncio.Queue[Any] = asyncio.Queue(1)
 
     def tell(progress: Any) -> None:

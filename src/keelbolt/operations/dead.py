@@ -1,4 +1,4 @@
-"""What the operations API does with dead letters: tasks that were given up after their last attempt."""
+"""The operations API for dead letters: tasks that were given up after their last attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keelbolt.tasks.engine import TaskEngine
 
 
 class DeadOperations:
-    """The handlers of the table that are about dead letters."""
+    """The handlers of the routes for dead letters."""
 
     def __init__(self, engine: TaskEngine) -> None:
         self._engine = engine
@@ -26,7 +26,7 @@ class DeadOperations:
         return to_json({"dead": [_json(call, letter) for letter in letters], "nextPageToken": token})
 
     async def requeue_dead(self, call: OpsCall) -> bytes:
-        """Requeue a page of them. One whose sender is not known, or that can't be sent again, is kept."""
+        """Requeue a page of dead letters. Those with an unknown sender, or that can't be sent again, are kept."""
         letters, token = await self._page(call)
         requeued, kept = list[dict[str, str]](), list[str]()
         for letter in letters:

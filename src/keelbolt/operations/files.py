@@ -1,4 +1,4 @@
-"""The files that tasks keep, for the owner of the task."""
+"""The files of tasks, for the owner of the task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class FileOperations:
-    """The handler of the table whose answer is no JSON."""
+    """The handler of the route for files; its response is not JSON."""
 
     def __init__(self, engine: TaskEngine) -> None:
         self._tasks = engine.tasks

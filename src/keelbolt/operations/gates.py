@@ -1,4 +1,4 @@
-"""What the operations API does with the gates at which turns wait, where they are kept in the same storage."""
+"""The operations API for the gates at which turns wait, if they are in the same storage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class GateOperations:
-    """The handlers of the table that are about gates. Each answers JSON, as bytes."""
+    """The handlers of the routes for gates. They return JSON as bytes."""
 
     def __init__(self, engine: TaskEngine) -> None:
         self._kernel = engine.kernel
@@ -41,8 +41,8 @@ class GateOperations:
             raise MethodNotFoundError("there is no such gate") from None
 
     async def settle_gate(self, call: OpsCall) -> bytes:
-        """Settle it, and wake the task that waits at it; answers how it is settled: so, or by whoever was first."""
-        from keelbolt.turns.waking import wake_task  # noqa: PLC0415 - turns are loaded when somebody asks for them
+        """Settle the gate, and wake the task that waits at it. Return the settled gate; the first answer wins."""
+        from keelbolt.turns.waking import wake_task  # noqa: PLC0415 - turns are loaded on first use
 
         gates, token, reason = await self._gates(), call.names["gate_token"], call.text("reason") or None
         try:

@@ -1,4 +1,4 @@
-"""What the operations API shows of any family that a face declares: lists, counts, one record, one subject."""
+"""The operations API for all declared families: lists, counts, one record, one subject."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keelbolt.tasks.engine import TaskEngine
 
 
 class InspectionOperations:
-    """The handlers of the table that are about families. They are for operators: a family holds every owner's data."""
+    """The handlers of the routes for families. Only for operators, because a family holds the data of all owners."""
 
     def __init__(self, engine: TaskEngine) -> None:
         self._kernel = engine.kernel
@@ -22,7 +22,7 @@ class InspectionOperations:
 
     @property
     def _look(self) -> Inspection:
-        if self._made is None:  # the faces are loaded when they are first asked for
+        if self._made is None:  # the faces are loaded on first use
             self._made = Inspection(self._kernel)
         return self._made
 

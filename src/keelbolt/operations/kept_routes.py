@@ -1,4 +1,4 @@
-"""The routes about what agents keep beside their tasks: gates and threads of turns, and the state of a StateStore."""
+"""The routes for data that agents keep beside tasks: gates and threads of turns, and the state of a StateStore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the operations API, made from its table."""
+"""The OpenAPI document of the operations API, generated from its table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROBLEM = {
 
 
 def document(base: str) -> dict[str, Any]:
-    """The description of every route in the table."""
+    """Return the description of every route in the table."""
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
         paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route)

@@ -14,14 +14,14 @@ from keelbolt.storage import Kernel, Scope
 
 Item = TypeVar("Item")
 
-READS = 200  # that one page of all partitions makes; then it may be short, and its token continues it
+READS = 200  # limit for one page of all partitions; then the page may be short, and its token continues it
 
 Read = Callable[[Scope, int, str | None], Awaitable[tuple[Sequence[Item], str | None]]]
-"""Reads some items of a scope: how many, and the cursor of the page before. Returns the next cursor."""
+"""Reads items of a scope, given a limit and the previous cursor. Returns the items and the next cursor."""
 
 
 async def page_of(kernel: Kernel, call: OpsCall, read: Read[Item]) -> tuple[list[Item], str]:
-    """Return the items of the page that the call asks for, and the token of the next page. Raises BadCursor."""
+    """Return the items of the requested page, and the token of the next page. Raises BadCursor."""
     size, token = call.number("pageSize", 50, low=1, high=100), call.query.get("pageToken") or None
     if call.everywhere:
         return await _everywhere(kernel, call, read, size, token)
@@ -32,7 +32,7 @@ async def page_of(kernel: Kernel, call: OpsCall, read: Read[Item]) -> tuple[list
 async def _everywhere(
     kernel: Kernel, call: OpsCall, read: Read[Item], size: int, token: str | None
 ) -> tuple[list[Item], str]:
-    """The scopes in order. A token names the partition where the page ended, and the cursor within it."""
+    """Read the scopes in order. A token names the partition where the page ended, and the cursor within it."""
     after, cursor = _place(token, call) if token else ("", None)
     found, reads = list[Item](), 0
     async for scope in _from(kernel, after, inside=cursor is not None):
@@ -64,7 +64,7 @@ def _token(scope: Scope, cursor: str) -> str:
 
 
 def _place(token: str, call: OpsCall) -> tuple[str, str | None]:
-    """Raises BadCursor, also for a partition that the caller may not see."""
+    """Decode a token. Raises BadCursor, also for a partition that the caller may not see."""
     try:
         partition, cursor = from_json(urlsafe_b64decode(token.encode()))
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""What a route of the operations API is."""
+"""The definition of a route of the operations API."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ Method = Literal["GET", "POST", "DELETE"]
 
 @dataclass(frozen=True, slots=True)
 class OpsRoute:
-    """``name`` is the handler. An ``operator`` route shows what belongs to no tenant: it needs the role
-    ``operator:all``.
-    """
+    """``name`` is the handler. An ``operator`` route shows data without a tenant; its role is ``operator:all``."""
 
     name: str
     method: Method
     path: str
     summary: str
-    query: tuple[tuple[str, str], ...] = ()  # name, what it is
+    query: tuple[tuple[str, str], ...] = ()  # name, description
     body: tuple[tuple[str, str], ...] = ()
     operator: bool = False
     stream: bool = False
-    file: bool = False  # the answer is no JSON
+    file: bool = False  # the response is not JSON
 
     @property
     def pattern(self) -> re.Pattern[str]:

@@ -1,4 +1,4 @@
-"""What the handlers of kept data share: which page is asked for, and how a response is written."""
+"""Helpers of the handlers for kept data: the requested page, and the encoding of the response."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from keelbolt.operations.call import OpsCall
 
 
 def page_asked(call: OpsCall) -> dict[str, Any]:
-    """The page of a list, as the inspections take it."""
+    """Return the requested page of a list, as arguments of the inspections."""
     limit = call.number("pageSize", 50, low=1, high=100)
     return {"limit": limit, "cursor": call.query.get("pageToken") or None}
 
 
 def entries_asked(call: OpsCall) -> dict[str, Any]:
-    """The part of a log, as the inspections take it."""
+    """Return the requested part of a log, as arguments of the inspections."""
     after = call.number("after", 0, low=0, high=2**53) if "after" in call.query else None
     return {"after": after, "limit": call.number("limit", 100, low=1, high=500)}
 
 
 def json_found(found: Any, kind: str) -> bytes:
-    """The response with what was found. Raises MethodNotFoundError for None."""
+    """Return the response. Raises MethodNotFoundError for None."""
     if found is None:
         raise MethodNotFoundError(f"there is no such {kind}")
     return json_of(found)
 
 
 def json_of(value: Any) -> bytes:
-    """JSON of any text that a store can hold, half a surrogate pair included."""
+    """Return the JSON of any text that a store can hold, including lone surrogates."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

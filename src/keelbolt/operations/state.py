@@ -1,6 +1,6 @@
-"""What the operations API shows of the state that agents keep in the same storage: sessions, traces, memory, artifacts.
+"""The operations API for state that agents keep in the same storage: sessions, traces, memory, artifacts.
 
-It belongs to no caller of this server, so it is for operators alone. ``tenant`` is that of the state store.
+It belongs to no caller of this server, so it is only for operators. ``tenant`` is that of the state store.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from keelbolt.tasks.files import TaskFile
 
 
 class StateOperations:
-    """The handlers of the table that are about state. Each answers JSON, as bytes."""
+    """The handlers of the routes for state. They return JSON as bytes."""
 
     def __init__(self, engine: TaskEngine) -> None:
         self._kernel = engine.kernel
@@ -123,7 +123,7 @@ class StateOperations:
         return json_of(await found.planner_events(call.names["trace_id"], **entries_asked(call)))
 
     async def _scope(self, call: OpsCall) -> Scope:
-        if not self._declared:  # once, and only where somebody looks
+        if not self._declared:  # once, on first use
             await self._kernel.declare(*FAMILIES)
             self._declared = True
         return self._kernel.scoped(partition_of(call.text("tenant") or "default"))

@@ -1,4 +1,4 @@
-"""Tasks in lists: what stands in their records, how each began, and a search through them."""
+"""Tasks in lists: a summary from the record, the beginning of the conversation, and a search."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from keelbolt.tasks.store import TaskKey, TaskStore
 from keelbolt.tasks.texts import Texts, folded, without_secrets
 
 SAID_CHARACTERS = 200
-OPENING_ENTRIES = 10  # the user's first message is among the first; a fork may begin with what the agent said
-KNOWN = 4096  # beginnings that are remembered: they never change
-READS = 16  # logs that are read at once: what a task began with may be as large as a request
-CHUNK = 500  # tasks that a search looks at together
-LOOKED = 10_000  # tasks that one call of a search looks at; it is continued like any list
+OPENING_ENTRIES = 10  # the user's first message is among these; a fork may begin with messages of the agent
+KNOWN = 4096  # maximum number of cached beginnings, which never change
+READS = 16  # concurrent reads of logs: the first message may be as large as a request
+CHUNK = 500  # tasks that a search reads together
+LOOKED = 10_000  # tasks that one call of a search reads; the page token continues
 LOOK_SECONDS = 3.0
-ID_CHARACTERS = 6  # shorter words are in too many ids by chance
+ID_CHARACTERS = 6  # shorter words occur in too many ids by chance
 
 
 class Wanted:
-    """What is looked for beyond what A2A lists: words, the skill that was asked for, and until when.
+    """Filters beyond those of A2A: words, the requested skill, and the latest time.
 
-    A task matches when it contains all words, in any order: in what was asked or answered, or (a word of
-    at least ID_CHARACTERS) in an id.
+    A task matches if it contains all words, in any order: in the request, in the answer, or (for a word of at least
+    ID_CHARACTERS) in an id.
     """
 
     def __init__(self, words: str = "", skill: str = "", until: str | None = None) -> None:
@@ -49,7 +49,7 @@ class Wanted:
 
 
 class Summaries:
-    """Writes them."""
+    """Builds the summaries."""
 
     def __init__(self, store: TaskStore) -> None:
         self._store = store
@@ -69,9 +69,9 @@ class Summaries:
         return record_json(record)[:-1] + b"," + to_json(about)[1:]
 
     async def search(self, scope: Scope, query: ListTasksQuery, wanted: Wanted) -> RecordPage:
-        """A page of the tasks that match.
+        """Return a page of the matching tasks.
 
-        It looks at LOOKED tasks at most, for LOOK_SECONDS or little more. Then it may be short; its token continues.
+        It reads at most LOOKED tasks, for about LOOK_SECONDS. Then the page may be short; its token continues.
         """
         if not wanted.words and not wanted.skill:
             return await list_records(scope, query, until=wanted.until)
@@ -90,7 +90,7 @@ class Summaries:
                     if len(found) == query.page_size and place < len(page.records):
                         page = await find_records(
                             scope, asked, limit=place, token=token
-                        )  # its cursor is after this one
+                        )  # the cursor after this record
                         break
             token, looked = page.cursor, looked + CHUNK
             if token is None or len(found) == query.page_size:
@@ -98,7 +98,7 @@ class Summaries:
         return RecordPage(tuple(found), token or "", query.page_size, total)
 
     async def _said(self, scope: Scope, task_id: str) -> str:
-        """How the task began: the first words of its user."""
+        """Return the beginning of the task: the first words of its user."""
         key = (scope, task_id)
         if key not in self._known:
             async with self._reading:
@@ -120,7 +120,7 @@ class Summaries:
 
 
 def skill_of(record: TaskRecord) -> str:
-    """The skill that the task is for, as agents with many note it, or the request named it: ``metadata.skillId``."""
+    """Return the skill of the task, from the metadata of the task or of the request: ``metadata.skillId``."""
     for metadata in (record.metadata, record.turn.request.get(REQUEST_METADATA)):
         skill = metadata.get("skillId") if isinstance(metadata, Mapping) else None
         if isinstance(skill, str):
@@ -129,7 +129,7 @@ def skill_of(record: TaskRecord) -> str:
 
 
 def _words(message: Mapping[str, Any]) -> str:
-    """What the message says in short: its text, or what else it holds."""
+    """Return the message in short: its text, or else its other parts."""
     parts = message.get("parts", [])
     text = " ".join(part["text"] for part in parts if isinstance(part.get("text"), str)).strip()
     if not text:

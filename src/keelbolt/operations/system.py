@@ -1,4 +1,4 @@
-"""What the operations API tells about the system."""
+"""The operations API for the system."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUEUES = (QUEUE, WEBHOOKS)
 
 
 class Shared:
-    """A value that all callers share for a while, so that making it takes a twentieth of the time at most."""
+    """A cached value that all callers share. Computing it takes at most a twentieth of the time."""
 
     def __init__(self, make: Callable[[], Awaitable[bytes]], *, seconds: float = 0.0) -> None:
         self._make, self._seconds = make, seconds
@@ -46,10 +46,10 @@ class Shared:
 
 
 class SystemOperations:
-    """The handlers of the table that are about the system."""
+    """The handlers of the routes for the system."""
 
     def __init__(self, engine: TaskEngine, about: Callable[[], dict[str, Any]], *, authenticates: bool) -> None:
-        self._about = about  # what this process knows of itself
+        self._about = about  # information about this process
         self._authenticates = authenticates
         self._engine = engine
         self._kernel: Kernel = engine.kernel
@@ -95,7 +95,7 @@ class SystemOperations:
         return to_json({"bucketSeconds": BUCKET_SECONDS, "buckets": buckets})
 
     def _retention(self) -> dict[str, float | None] | None:
-        """The limits of all policies, by name."""
+        """Return the limits of all policies, by name."""
         policies = map(asdict, self._engine.retention)
         return {name: limit for policy in policies for name, limit in policy.items()} or None
 
@@ -160,7 +160,7 @@ class SystemOperations:
         return to_json({"work": items, "nextPageToken": page.cursor or ""})
 
     async def partitions(self, call: OpsCall) -> bytes:
-        """The partitions that an operator may act in. Raises MethodNotFoundError for other callers."""
+        """Return the partitions that an operator may act in. Raises MethodNotFoundError for other callers."""
         if not call.operator:
             raise MethodNotFoundError("there is nothing at this path")
         after, found = call.query.get("after", ""), list[str]()
@@ -178,7 +178,7 @@ def _alive(counts: WorkCounts) -> int:
 
 
 def _processes(counts: WorkCounts) -> list[dict[str, object]]:
-    """The processes that have leases, those that are alive first. The name of a lease begins with host and pid."""
+    """Return the processes that have leases, live ones first. The name of a lease begins with host and pid."""
     leases: defaultdict[str, list[str]] = defaultdict(list)
     for worker in counts.workers:
         leases[worker.rpartition(":")[0]].append(worker)
@@ -208,7 +208,7 @@ def _process(runner: Runner) -> dict[str, object]:
 
 
 def _ids(queue: str, key: str) -> dict[str, str]:
-    """What an item of this queue is about."""
+    """Return the ids in the key of an item of this queue."""
     if queue == QUEUE:
         return {"taskId": key}
     task_id, config_id = push_ids(key)

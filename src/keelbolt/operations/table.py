@@ -1,4 +1,4 @@
-"""The routes of the operations API: the one table from which it is served, described and tested."""
+"""The routes of the operations API: the table from which it is served, described and tested."""
 
 from __future__ import annotations
 

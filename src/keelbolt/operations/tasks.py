@@ -1,4 +1,4 @@
-"""What the operations API does with tasks."""
+"""The operations API for tasks."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from keelbolt.tasks.report import Attempt, Failure, Steered, StepReport, report
 from keelbolt.tasks.runner import EXHAUSTED, GIVEN_UP, UNCLEANED
 from keelbolt.tasks.store import StoredTask
 
-LAST_ENTRIES = 16  # of a log, among which the error that ended a turn is looked for
+LAST_ENTRIES = 16  # number of log entries that are searched for the error that ended a turn
 
 Send = Callable[[Message, Principal], Awaitable[bytes]]
-"""Sends a message as this principal and returns the task, as it is when the message is taken."""
+"""Sends a message as this principal, and returns the task as it is when the message is accepted."""
 
 Frames = AsyncGenerator[tuple[bytes, int | None], None]
 
 
 class TaskOperations:
-    """The handlers of the table that are about tasks. Each answers JSON, as bytes."""
+    """The handlers of the routes for tasks. They return JSON as bytes."""
 
     def __init__(self, engine: TaskEngine, send: Send) -> None:
         self._engine = engine
@@ -50,7 +50,7 @@ class TaskOperations:
         self._watching = Watching(engine.store)
         self._summaries = Summaries(engine.store)
 
-    # -------------------------------------------------------------------------------------------------------- look
+    # -------------------------------------------------------------------------------------------------------- read
 
     async def list_tasks(self, call: OpsCall) -> bytes:
         state = call.query.get("state")
@@ -118,7 +118,7 @@ class TaskOperations:
         return b'{"task":%b,%b' % (json, to_json(about)[1:])
 
     async def _lease(self, holder: str) -> dict[str, float | None]:
-        """How long the lease of the process that runs the task still lasts, how long it is, and how often renewed."""
+        """Return the remaining time of the holder's lease, its length, and the heartbeat interval."""
         left = (await self._kernel.count_work(())).workers.get(holder)
         settings = self._engine.runner.settings if self._engine.runner is not None else None
         return {
@@ -128,7 +128,7 @@ class TaskOperations:
         }
 
     async def _report(self, call: OpsCall) -> dict[str, Any]:
-        """What the whole log tells of the task's past. Exceptions are for operators."""
+        """Return attempts, steps, steering and artifacts from the whole log. Only operators get exceptions."""
         found = await report(self._store, self._tasks.scope(call.principal), call.task_id)
         return {
             "attempts": [_dated(each) for each in found.attempts],
@@ -166,7 +166,7 @@ class TaskOperations:
         gap = False
         try:
             page = await scope.read_log(EVENTS, call.task_id, after=after, limit=limit)
-        except LogTrimmed:  # what was asked for is gone; this is what there is
+        except LogTrimmed:  # the requested entries were trimmed; return the ones that are left
             gap = True
             page = await scope.read_log(EVENTS, call.task_id, limit=limit)
         return b'{"entries":[%b],"head":%d,"floor":%d,"gap":%b}' % (
@@ -183,16 +183,16 @@ class TaskOperations:
         return b'{"entries":[%b],"head":%d}' % (b",".join(entries), page.head)
 
     async def _scope(self, call: OpsCall) -> Scope:
-        """The scope of a task that is there. Raises TaskNotFoundError."""
+        """Return the scope of an existing task. Raises TaskNotFoundError."""
         scope = self._tasks.scope(call.principal)
         if await self._store.record(scope, call.task_id) is None:
             raise TaskNotFoundError(call.task_id)
         return scope
 
-    # ---------------------------------------------------------------------------------------------------------- do
+    # ------------------------------------------------------------------------------------------------------- write
 
     async def send_task(self, call: OpsCall) -> bytes:
-        """Send a text as the owner that the call names, by the same way as a client's message."""
+        """Send a text as the owner that the call names, in the same way as a client's message."""
         if not (text := call.text("text")):
             raise InvalidParamsError("text is what to say")
         message = Message(
@@ -247,7 +247,7 @@ class TaskOperations:
         after = call.after
         if after is None and "after" in call.query:
             after = call.number("after", 0, low=0, high=2**53)
-        scope = await self._scope(call)  # what is not there is told before the stream begins
+        scope = await self._scope(call)  # raise TaskNotFoundError before the stream starts
         yield b"", None
         events = self._engine.events.follow(scope, call.task_id, after=after)
         try:
@@ -262,7 +262,7 @@ class TaskOperations:
             await events.aclose()
 
     async def watch_tasks(self, call: OpsCall) -> Frames:
-        """A reader that can't keep up is let go, and comes back."""
+        """Stream changes of tasks. A reader that can't keep up is disconnected, and reconnects."""
         scope = self._tasks.scope(call.principal)
         async with self._watching.reader(scope) as reader:
             yield b"", None
@@ -273,7 +273,7 @@ class TaskOperations:
 
 
 def entry_json(entry: Entry, *, operator: bool) -> bytes:
-    """An entry of a log; its data is JSON as it was stored. Only operators get the content of an error."""
+    """Return the JSON of a log entry, with its data as stored. Only operators get the content of an error."""
     data = b"{}" if entry.kind == "error" and not operator else entry.data or b"null"
     return b'{"seq":%d,"kind":%b,"at":"%b","data":%b}' % (
         entry.seq,
@@ -284,17 +284,17 @@ def entry_json(entry: Entry, *, operator: bool) -> bytes:
 
 
 def reason_shown(call: OpsCall, reason: str | None) -> str | None:
-    """Why a task was given up, or its attempt failed; an error's own text is for operators."""
+    """Return the reason why a task was given up or an attempt failed; only operators get the text of an error."""
     return reason if call.operator or reason in (None, "", EXHAUSTED, UNCLEANED) else GIVEN_UP
 
 
 def _step_state(state: str, run: int, current: int) -> str:
-    """A step that began in an earlier run and never reported is in doubt."""
+    """Return the state of a step; a step of an earlier run without a recorded end is in doubt."""
     return "in doubt" if state in ("started", "asked") and run < current else state
 
 
 def _dated(found: Attempt | StepReport | Steered | Failure) -> dict[str, Any]:
-    """A part of a report as JSON: names as JSON has them, moments as timestamps."""
+    """Return the JSON of a part of a report: camelCase names, times as timestamps."""
     about = asdict(found)
     if "in_doubt" in about:
         about["inDoubt"] = about.pop("in_doubt")

@@ -1,6 +1,6 @@
-"""What the operations API shows of the turns that agents keep in the same storage: threads and what each of them has.
+"""The operations API for turns that agents keep in the same storage: threads and their records.
 
-It belongs to no caller of this server, so it is for operators alone.
+It belongs to no caller of this server, so it is only for operators.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class TurnOperations:
-    """The handlers of the table that are about turns. Each answers JSON, as bytes."""
+    """The handlers of the routes for turns. They return JSON as bytes."""
 
     def __init__(self, engine: TaskEngine) -> None:
         self._kernel = engine.kernel
         self._ready = False
 
     async def turn_tenants(self, call: OpsCall) -> bytes:
-        from keelbolt.turns.inspection import tenants  # noqa: PLC0415 - turns are loaded when somebody asks for them
+        from keelbolt.turns.inspection import tenants  # noqa: PLC0415 - turns are loaded on first use
 
         try:
             return json_of({"tenants": await tenants(self._kernel, after=call.text("after"))})
@@ -70,7 +70,7 @@ class TurnOperations:
     async def _turns(self, call: OpsCall) -> TurnInspection:
         from keelbolt.turns.inspection import TurnInspection, open_inspection  # noqa: PLC0415 - as above
 
-        if not self._ready:  # once, and only where somebody looks
+        if not self._ready:  # once, on first use
             await open_inspection(self._kernel)
             self._ready = True
         return TurnInspection(self._kernel, call.text("tenant") or call.principal.partition)

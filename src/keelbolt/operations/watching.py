@@ -1,4 +1,4 @@
-"""Watches the tasks of a scope: however many readers there are, its index is read once for all of them."""
+"""Watches the tasks of a scope: its index is read once for all readers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from keelbolt.tasks.store import TaskStore
 
 logger = logging.getLogger("keelbolt.server")
 
-WATCH_SECONDS = 0.5  # how often the index is looked at
-OVERLAP_MICROSECONDS = 5_000_000  # so much later than its moment a change may show up, and is still told
-BEHIND = 10_000  # a reader that has so many to read is let go
+WATCH_SECONDS = 0.5  # poll interval of the index
+OVERLAP_MICROSECONDS = 5_000_000  # changes that become visible this much after their timestamp are still reported
+BEHIND = 10_000  # a reader with more pending changes is disconnected
 
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """What one of them has not been told yet. ``lost``: it was too slow, and missed something."""
+    """The pending changes of one reader. ``lost``: it was too slow, and missed a change."""
 
     news: asyncio.Queue[TaskRecord] = field(default_factory=lambda: asyncio.Queue(BEHIND))
     lost: bool = False
@@ -36,7 +36,7 @@ class Reader:
             self.news.put_nowait(record)
 
     async def next(self, seconds: float) -> TaskRecord | None:
-        """The next change; None: there was none for so long."""
+        """Return the next change; None: there was none for this many seconds."""
         try:
             async with asyncio.timeout(seconds):
                 return await self.news.get()
@@ -54,7 +54,7 @@ class Watching:
 
     @asynccontextmanager
     async def reader(self, scope: Scope) -> AsyncIterator[Reader]:
-        """One that is told each change from now on."""
+        """Return a reader that gets each change from now on."""
         reader = Reader()
         self._readers.setdefault(scope, set()).add(reader)
         if scope not in self._looking:
@@ -86,7 +86,7 @@ class Watching:
                     for reader in self._readers.get(scope, ()):
                         reader.tell(record)
             cursor = page.cursor
-            if cursor is None:  # a commit may show up later than one with a later moment, of this process or another
+            if cursor is None:  # a commit may become visible after one with a later timestamp, of any process
                 since = max(start, newest - OVERLAP_MICROSECONDS)
                 told = {key for key in told if key[1] >= since}
                 await asyncio.sleep(WATCH_SECONDS)

@@ -1,4 +1,4 @@
-"""What the operations API does with webhooks: how each stands, another try, a new secret."""
+"""The operations API for webhooks: their state, a replay, a new secret."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATES = ("active", "failing", "failed")
 
 
 class WebhookOperations:
-    """The handlers of the table that are about webhooks."""
+    """The handlers of the routes for webhooks."""
 
     def __init__(self, engine: TaskEngine, push: PushConfigs) -> None:
         self._store = engine.store
@@ -71,7 +71,7 @@ class WebhookOperations:
 
 
 def _is(webhook: Webhook, state: str | None) -> bool:
-    """``failing``: its last delivery failed, and it is tried again or was given up."""
+    """Return whether a webhook is in this state. ``failing``: its last delivery failed, also if it was given up."""
     if state == "failing":
         return webhook.cursor.failures > 0 or webhook.cursor.status == "failed"
     return state in (None, webhook.cursor.status)

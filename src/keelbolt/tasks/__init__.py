@@ -1,4 +1,4 @@
-"""The task engine: a worker's tasks, recorded, resumed after a crash, and followed from any process.
+"""The task engine: records a worker's tasks, resumes them after a crash, and lets any process follow them.
 
 async def echo(ctx: TaskContext) -> None:
     await ctx.complete(f"You said: {ctx.user_text}")

@@ -1,4 +1,4 @@
-"""What a worker sees of its task, and what it can do with it."""
+"""The API of a worker: read the task, and change or end it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ NO_ANSWER = (
     "or end the turn with ctx.complete(), ctx.respond(), ctx.fail(), ctx.request_input(), …"
 )
 _UNCHANGED: Any = object()
-CONVERSATION_TASKS = 20  # of which `conversation` reads the messages, at most
-QUESTION_CHARACTERS = 16  # of the digest that identifies a question within its turn
+CONVERSATION_TASKS = 20  # `conversation` reads the messages of at most this many tasks
+QUESTION_CHARACTERS = 16  # length of the digest that identifies a question within its turn
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,50 +47,51 @@ Ts = TypeVarTuple("Ts")
 class TaskContext(TurnOutput):
     """One turn of one task, for the worker that handles it."""
 
-    _state: Any = _UNCHANGED  # read from the task when the worker first asks for it
+    _state: Any = _UNCHANGED  # loaded from the task on first access
 
     # --------------------------------------------------------------------------------------------- ends of a turn
 
     async def complete(
         self, text: str | None = None, *, parts: Sequence[Part] = (), artifact_id: str = "final-answer"
     ) -> None:
-        """Done; with a text, or parts, those are the artifact."""
+        """Complete the task. A text or parts become the artifact."""
         json = [] if text is None else [text_part(text)]
         json += [encoded_part(part) for part in parts]
         before = [self._artifact(artifact_id, b",".join(json), last=True)] if json else []
         await self._end(TaskState.completed, before=before)
 
     async def complete_json(self, data: Any, *, artifact_id: str = "final-answer") -> None:
-        """Done, with a JSON artifact."""
+        """Complete the task with a JSON artifact."""
         await self._end(TaskState.completed, before=[self._artifact(artifact_id, data_part(data), last=True)])
 
     async def respond(self, text: str | None = None) -> None:
-        """Done; the answer is the message of the status, and there is no artifact."""
+        """Complete the task. The text becomes the status message; there is no artifact."""
         await self._end(TaskState.completed, text)
 
     async def reply_directly(self, text: str) -> None:
-        """Done; who sent the message gets a message back instead of a task (a stream gets the task as always)."""
+        """Complete the task. The sender gets a message instead of a task; a stream still gets the task."""
         await self._end(TaskState.completed, text, direct=True)
 
     async def fail(self, reason: str, *, data: Any = None, error: BaseException | None = None) -> None:
-        """End the task as failed; ``reason`` tells the caller why, and ``data`` is for programs.
+        """End the task as failed. The caller gets ``reason`` as text and ``data`` as JSON.
 
-        ``error`` is the exception behind it, which the task's log keeps for operators; callers do not get it.
+        ``error`` is the exception that caused the failure. The task's log keeps it for operators; callers do not get
+        it.
         """
         await self._end(TaskState.failed, reason, data=data, before=[] if error is None else [error_note(error)])
 
     async def reject(self, reason: str | None = None, *, data: Any = None) -> None:
-        """The agent does not do this; ``data`` says why to programs."""
+        """Reject the task. The caller gets ``reason`` as text and ``data`` as JSON."""
         await self._end(TaskState.rejected, reason, data=data)
 
     async def give_up(self, reason: str | None = None) -> None:
-        """The work is stopped on purpose: the task is canceled, though nobody asked for that."""
+        """End the task as canceled, without a cancel request from a client."""
         await self._end(TaskState.canceled, reason)
 
     async def request_input(self, question: str | None = None, *, data: Any = None, state: Any = _UNCHANGED) -> None:
-        """Ask the user. The turn ends; the answer is the message of the next one, in any process.
+        """Ask the user and end the turn. The answer is the message of the next turn, in any process.
 
-        ``state`` becomes `ctx.state` in the same commit: the next turn has it, and no other turn has.
+        ``state`` becomes `ctx.state` in the same commit: the next turn sees it, and a repeat of this turn does not.
         """
         await self._end(TaskState.input_required, question, data=data, keep=state)
 
@@ -109,9 +110,10 @@ class TaskContext(TurnOutput):
         await self._end(TaskState.auth_required, details, data=data or None, keep=state)
 
     async def _finish(self, result: Any) -> None:
-        """Complete the task with what its worker returned. Called by the engine; does nothing after an end.
+        """Complete the task with the worker's return value. Called by the engine; does nothing after an end.
 
-        A text becomes a text artifact, another value a JSON artifact. None needs an artifact of this turn.
+        A text becomes a text artifact, another value a JSON artifact. If the worker returns None, the turn must have
+        emitted an artifact; otherwise the task fails.
         """
         if self._run.ended or self.is_cancelled:
             if result is not None:
@@ -147,10 +149,10 @@ class TaskContext(TurnOutput):
 
     @property
     def state(self) -> Any:
-        """A JSON value of the task, committed with the end of each turn; None at first.
+        """A JSON value of the task, committed at the end of each turn; None at first.
 
-        Assign it, or change it in place. The next turn sees it; a turn that is run again starts with the value that
-        the turn before it committed.
+        Assign it, or change it in place. The next turn sees it. A repeated turn starts with the value that the previous
+        turn committed.
         """
         if self._state is _UNCHANGED:
             self._state = from_json(self._run.journal.task.view.kept)
@@ -161,9 +163,9 @@ class TaskContext(TurnOutput):
         self._state = value
 
     def state_as(self, kind: type[S]) -> S | None:
-        """`state` as this type (a Pydantic model, a dataclass, a TypedDict, …); None while there is none.
+        """Return `state` as this type (a Pydantic model, a dataclass, a TypedDict, …), or None if there is no state.
 
-        The object becomes `state`: changes to it are committed with the end of the turn.
+        The object becomes `state`: changes to it are committed at the end of the turn.
         """
         if self.state is None:
             return None
@@ -175,7 +177,7 @@ class TaskContext(TurnOutput):
         return found
 
     def _state_notes(self) -> list[Note]:
-        """What commits the state, if the worker changed it."""
+        """Return the note that stores the state, if the worker changed it."""
         if self._state is _UNCHANGED:
             return []
         data = bounded(json_bytes(self._state, "the state"), "the state")
@@ -183,7 +185,7 @@ class TaskContext(TurnOutput):
 
     # ----------------------------------------------------------------------------------------------------- steps
 
-    # The function's arguments are checked: all kinds without a policy, positional ones beside a policy.
+    # Type checkers check the function's arguments: all kinds without a policy, only positional ones with a policy.
     @overload
     async def step(self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
@@ -210,7 +212,7 @@ class TaskContext(TurnOutput):
         in_doubt: Policy | None = ...,
         probe: Callable[[*Ts], Awaitable[Done | None] | Done | None] | None = ...,
     ) -> R: ...
-    async def step(  # type: ignore[misc]  # a policy beside the function's own keywords has no type
+    async def step(  # type: ignore[misc]  # a policy together with the function's own keywords has no type
         self,
         name: str,
         function: Callable[..., Any],
@@ -221,11 +223,11 @@ class TaskContext(TurnOutput):
         probe: Probe | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Do this once: its result is recorded, and returned without doing it again when the turn is repeated.
+        """Call a function once and record its result. A repeated turn gets the recorded result without another call.
 
-        The other arguments go to the function. A step that began and never reported (its process died) is *in doubt*.
-        What happens then is its policy: ``retry`` (the default when it is ``idempotent``), ``verify`` (the ``probe``
-        finds out; the default when there is one), or ``ask`` (the client is asked; the default otherwise). Results
+        The other arguments are passed to the function. A step that started and has no recorded end (its process died)
+        is *in doubt*. Its policy decides what happens then: ``retry`` (the default if it is ``idempotent``), ``verify``
+        (call the ``probe``; the default if there is one), or ``ask`` (ask the client; the default otherwise). Results
         are JSON.
         """
         self._check()
@@ -236,9 +238,9 @@ class TaskContext(TurnOutput):
     async def ask(self, question: str | None = None, *, data: Any = None) -> Message:
         """Ask the user in the middle of a turn, and return the answer.
 
-        No process waits meanwhile: the worker is left here. After the answer `handle` begins anew with the same
-        message, recorded steps return their results, and this call returns the answer. A question that has changed by
-        then is asked again, since the answer was given to another one.
+        No process waits for the answer: the call ends this run of the worker. After the answer, `handle` starts again
+        with the same message, recorded steps return their results, and this call returns the answer. If the question
+        has changed by then, it is asked again, because the answer belongs to the old question.
         """
         self._check()
         message = None if question is None and data is None else self._say(question, data)
@@ -262,17 +264,17 @@ class TaskContext(TurnOutput):
     ) -> Task | Message:
         """Send a message to another agent, follow its task, and return its answer: a durable step.
 
-        With ``stream``, its artifacts and reports become ours while it works; an answer without artifacts becomes the
-        artifact ``answer``. Its questions are put to our own user, whose answers go back to it; meanwhile no process is
-        held. A cancel of our task cancels the other agent's task. A run that follows a lost one continues with the same
-        task, after the last event that was passed on.
+        With ``stream``, this task gets the other task's artifacts and progress reports while it runs. An answer without
+        artifacts becomes the artifact ``answer``. The other agent's questions go to the user of this task, and the
+        answers go back; no process is held meanwhile. A cancel of this task cancels the other agent's task. After a
+        crash, the next run continues with the same remote task, after the last event that was passed on.
 
         Raises RelayFailed when the other agent fails, rejects or cancels its task, and TimeoutError when it works
-        longer than ``seconds`` (its task is canceled then). The time in which the user is asked does not count.
+        longer than ``seconds`` (its task is canceled then). Time spent waiting for the user does not count.
 
-        ``in_doubt`` is what happens when the process died before it was known whether the message arrived: ``retry``
-        (the default for an agent that knows repeated messages, as Keelbolt agents do) or ``ask`` (the default
-        otherwise). A turn that relays several messages gives each a ``name``.
+        ``in_doubt`` decides what happens when the process died before it was known whether the message arrived:
+        ``retry`` (the default for an agent that recognises repeated messages, as Keelbolt agents do) or ``ask`` (the
+        default otherwise). A turn that relays several messages gives each a ``name``.
         """
         from keelbolt.tasks.relay import Relay, RelayOptions  # noqa: PLC0415 - loads the client
 
@@ -283,38 +285,39 @@ class TaskContext(TurnOutput):
     async def run_sync(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a blocking function in a thread, and return its result.
 
-        A cancel raises CancelledError here at once; the thread runs on to the end of the function.
+        A cancel raises CancelledError here immediately; the thread continues until the function returns.
         """
         self._check_cancel()
         return await asyncio.to_thread(function, *args, **kwargs)
 
     def idempotency_key(self, step: str) -> str:
-        """A key for calls to others that is the same in every attempt of this turn."""
+        """Return an idempotency key for external calls that is the same in every attempt of this turn."""
         return f"{self.task_id}/{self._turn.number}/{plain(step)}"
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, without holding a process: after a long sleep `handle` begins anew and comes back to here."""
+        """Wait without holding a process: after a long sleep, `handle` starts again and returns to this point."""
         self._check()
         await self._steps.sleep(seconds)
 
     # ----------------------------------------------------------------------------------------------- conversation
 
     async def load_context(self) -> Any:
-        """What is kept about this conversation, whose tasks share a context id; None at first."""
+        """Return the value stored for this conversation (the tasks with this context id); None at first."""
         self._check_cancel()
         return await self._conversation.load()
 
     async def update_context(self, value: Any | Callable[[Any], Any | Awaitable[Any]]) -> Any:
-        """Keep this about the conversation.
+        """Store a value for the conversation.
 
-        Given a function, it is called with what is kept now, and again if somebody else was first. Given a value,
-        ConcurrencyError is raised if what is kept changed since `load_context`.
+        A function is called with the current value, and called again if another writer committed first. A plain value
+        raises ConcurrencyError if the stored value changed since `load_context`.
         """
         self._check_cancel()
         return await self._conversation.update(value)
 
     async def conversation(self, messages: int = 100) -> list[Message]:
-        """The last messages before this one, oldest first: of earlier tasks with the same context id, and of this task.
+        """Return the last messages before this one, oldest first: of this task, and of earlier ones with its context
+        id.
 
         Earlier tasks are those of the same caller. A message that was sent without a context id begins a conversation.
         """
@@ -331,10 +334,10 @@ class TaskContext(TurnOutput):
 
     @contextlib.asynccontextmanager
     async def shielded(self, seconds: float | None = None) -> AsyncIterator[None]:
-        """A block that a cancel does not stop, and in which all methods work, for up to so many seconds after it.
+        """Delay a cancel until the end of the block, for at most this many seconds. All methods work in the block.
 
-        Use it for what must not be cut in half, and to clean up after a cancel. None: ``cancel_seconds`` of the
-        engine. One block extends the time that a canceled worker has; further ones after the cancel do not.
+        Use it for work that must not be interrupted, and to clean up after a cancel. None means ``cancel_seconds`` of
+        the engine. One block extends the time that a canceled worker has; further blocks after the cancel do not.
         """
         run = self._run
         seconds = run.settings.cancel_seconds if seconds is None else seconds
@@ -345,4 +348,4 @@ class TaskContext(TurnOutput):
             yield
         finally:
             run.on(LeaveShield())
-        await asyncio.sleep(0)  # a cancel that waited is raised here
+        await asyncio.sleep(0)  # a delayed cancel is raised here

@@ -1,4 +1,4 @@
-"""One JSON value per conversation, kept with a version so that concurrent updates are not lost."""
+"""One JSON value per conversation, stored with a version so that concurrent updates are not lost."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ TRIES = 1000
 
 
 class Conversation:
-    """What a worker keeps about a context."""
+    """The value that workers store for a context."""
 
     def __init__(self, scope: Scope, context_id: str, fence: Callable[[], Sequence[Fence]]) -> None:
-        self._fence = fence  # who lost the task can't write its conversation either
+        self._fence = fence  # a worker that lost its task can't write the conversation either
         self._scope = scope
         self._context_id = context_id
-        self._version: int | None = None  # that was loaded; 0: there was none
+        self._version: int | None = None  # the version that was loaded; 0: there was no record
 
     async def load(self) -> Any:
         record = await self._scope.get(CONTEXTS, self._context_id)

@@ -1,4 +1,4 @@
-"""Dead letters: tasks that were given up after their last attempt. They are failed, and wait here for a decision."""
+"""Dead letters: tasks that were given up after their last attempt. They are failed; operators drop or requeue them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REQUEUED = (TaskState.failed, TaskState.rejected, TaskState.canceled)
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A work item that was given up, and the task that it was for (None: that was erased)."""
+    """A work item that was given up, and its task (None: the task was erased)."""
 
     scope: Scope
     task_id: str
@@ -29,38 +29,38 @@ class DeadLetter:
 
     @property
     def principal(self) -> Principal | None:
-        """Whose task it is; None when that is not known."""
+        """The owner of the task; None if unknown."""
         return owner_of(self.scope, self.record) if self.record is not None else None
 
 
 def owner_of(scope: Scope, record: TaskRecord) -> Principal | None:
-    """The principal who sent the task's message, if the scope is theirs."""
+    """Return the principal that sent the task's message, if the scope belongs to it."""
     who = Principal.from_json(record.turn.principal)
     return who if who.partition == scope.partition else None
 
 
 @dataclass(frozen=True, slots=True)
 class DeadPage:
-    """Some dead letters, and the cursor of the next page (None: this was the last)."""
+    """Some dead letters, and the cursor of the next page (None: this is the last page)."""
 
     letters: tuple[DeadLetter, ...]
     cursor: str | None
 
 
 async def dead_letters(store: TaskStore, scope: Scope, *, limit: int = 50, cursor: str | None = None) -> DeadPage:
-    """The dead letters of a scope, by task id."""
+    """Return the dead letters of a scope, by task id."""
     page = await scope.list_work(QUEUE, state="dead", limit=limit, cursor=cursor)
     return DeadPage(tuple([await _letter(store, scope, item) for item in page.items]), page.cursor)
 
 
 async def _letter(store: TaskStore, scope: Scope, item: WorkItem) -> DeadLetter:
     record = await store.record(scope, item.key)
-    attempts = min(item.attempt, item.max_attempts)  # the last claim was only made to end it
+    attempts = min(item.attempt, item.max_attempts)  # the last claim was only made to end the task
     return DeadLetter(scope, item.key, attempts, item.reason or "", record)
 
 
 async def drop(scope: Scope, task_id: str) -> bool:
-    """Forget the dead letter; its task stays failed. False: there is none."""
+    """Remove the dead letter; its task stays failed. Return False if there is none."""
     item = await scope.work(QUEUE, task_id)
     if item is None or item.state != "dead":
         return False
@@ -69,8 +69,10 @@ async def drop(scope: Scope, task_id: str) -> bool:
 
 
 async def second_try(store: TaskStore, task: StoredTask) -> Message:
-    """The message that tries a task anew that ended without an answer: the last one of its user, in the same context,
-    with a reference to the task. Its id is made from the task's, so that it is sent once.
+    """Return the message that requeues a task that ended without an answer.
+
+    It is the user's last message, in the same context, with a reference to the task. Its id is derived from the task's
+    id, so that it is sent once. Raises UnsupportedOperationError if the task can't be requeued.
     """
     if task.view.state not in REQUEUED:
         raise UnsupportedOperationError(

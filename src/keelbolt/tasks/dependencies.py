@@ -1,4 +1,4 @@
-"""What workers are given: started in order before the first task, shut down in the opposite order after the last."""
+"""Dependencies of workers: started in order before the first task, shut down in reverse order after the last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Dependency:
-    """Something with a life: a pool, a client, a model. Other objects can be dependencies too; these are started."""
+    """A resource that is started and shut down: a pool, a client, a model. Other objects can be dependencies, too."""
 
     async def startup(self) -> None:
         """Called before the first task runs."""
@@ -48,7 +48,7 @@ class Dependencies:
         return key in self._given
 
     async def start(self) -> None:
-        """Start each; if one fails, shut down those before it, and say which it was."""
+        """Start each dependency. If one fails, shut down the started ones and raise an error that names it."""
         for key, value in self._given.items():
             if isinstance(value, Dependency):
                 try:
@@ -59,7 +59,7 @@ class Dependencies:
                 self._started.append(value)
 
     async def stop(self) -> None:
-        """Shut down what was started, the last first; a failure does not keep the others from it."""
+        """Shut down the started dependencies in reverse order. A failure is logged; the others are still shut down."""
         while self._started:
             value = self._started.pop()
             try:

@@ -1,6 +1,6 @@
-"""The inbox of a run: what comes is noted in the task's log, and then takes effect.
+"""The inbox of a run: each entry is recorded in the task's log, and then takes effect.
 
-The kernel wakes it when something comes, and when the task's log was written. Only then the store is read.
+The kernel wakes it when an entry arrives and when the task's log was written. It reads the store only then.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("keelbolt.tasks")
 
-CHECK_SECONDS = 2.0  # between two looks at what a run has to do; they read the store only after a wake
-STEERING_MAX = 1000  # for a worker that does not listen
+CHECK_SECONDS = 2.0  # interval of `_check`, which reads the store only after a wake-up
+STEERING_MAX = 1000  # limits memory for a worker that does not read its steering
 
 
 class Ear:
-    """The inbox of one run."""
+    """Reads the inbox of one run."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -36,16 +36,16 @@ class Ear:
         self._timer: Timer | None = None
         self._draining: asyncio.Task[None] | None = None
         self._poked = False
-        self._written = False  # the task's log, by this run or by others
-        self._unsure = False  # whether the task is still held
+        self._written = False  # whether the task's log was written, by this run or by others
+        self._unsure = False  # whether the claim must be checked
         self._noting = asyncio.Lock()
-        # A run that begins the turn anew hears again what came to the turn before.
+        # A run that repeats a turn gets the steering of the earlier run again.
         again = [steering(OtherNote("steer", body)) for body in run.journal.task.view.steered]
         self._heard: deque[Steering] = deque(again, maxlen=STEERING_MAX)
         self._news: asyncio.Event | None = None
 
     def listen(self) -> None:
-        """Look into the inbox now, and at each wake from now on."""
+        """Read the inbox now, and after each wake-up from now on."""
         scope, key = self._run.scope, self._run.journal.claim.key
         self._watches = (
             scope.watch(INBOX, key, self.poke),
@@ -53,7 +53,7 @@ class Ear:
         )
         for watch in self._watches:
             watch.__enter__()
-        self._written = True  # maybe before this
+        self._written = True  # the log may have been written before the subscription
         self._timer = call_later(CHECK_SECONDS, self._check)
         self.poke()
 
@@ -70,10 +70,10 @@ class Ear:
         self._written = True
 
     def _check(self) -> None:
-        """Stop a run that makes no progress or has lost its task, and retry what failed.
+        """Stop a run that makes no progress or has lost its task, and retry a failed read.
 
-        A process that ends, erases or takes over the task writes to its log. What this run wrote itself proves that
-        the task was held: a run that writes reads nothing.
+        A process that ends, erases or takes over the task writes to its log. A successful write by this run proves that
+        it still holds the task, so a run that writes does not check its claim.
         """
         self._timer = call_later(CHECK_SECONDS, self._check)
         self._run.check_progress()
@@ -83,7 +83,7 @@ class Ear:
             self.poke()
 
     def poke(self) -> None:
-        """Look into the inbox soon."""
+        """Read the inbox soon."""
         self._poked = True
         if self._draining is None and not self._run.ended:
             self._draining = asyncio.create_task(self._drain_soon(), name=f"inbox of {self._run.journal.claim.key}")
@@ -105,19 +105,19 @@ class Ear:
             self._draining = None
 
     async def _check_claim(self) -> None:
-        """Stop a worker whose task was ended, erased or taken over by others: it may not write for long."""
+        """Stop the run if its task was ended, erased or taken over, so that the worker does not continue for long."""
         run, claim = self._run, self._run.journal.claim
         item = await run.scope.work(QUEUE, claim.key)
         if not (run.ended or run.ending) and (item is None or item.holder is None or item.fence != claim.fence):
             run.stop("lost")
 
     async def drained(self) -> None:
-        """Return when what is being noted right now has taken effect."""
+        """Wait until the entries that are being recorded have taken effect."""
         if self._draining is not None:
             await asyncio.wait([self._draining])
 
     async def drain(self) -> None:
-        """Note what came, then let it take effect; one after the other, so that nothing is noted twice."""
+        """Record new entries, then apply them. A lock prevents that an entry is recorded twice."""
         async with self._noting:
             await self._drain()
 
@@ -138,7 +138,7 @@ class Ear:
         self._poked = self._poked or entries[-1].seq < page.head
 
     def wake(self) -> None:
-        """Whoever listens looks again: something came, or the turn is over."""
+        """Wake the waiting readers: an entry arrived, or the turn is over."""
         if self._news is not None:
             self._news.set()
 
@@ -150,7 +150,7 @@ class Ear:
             await self._news.wait()
 
     async def steering(self) -> AsyncIterator[Steering]:
-        """What comes, until the turn ends."""
+        """Yield steering as it arrives, until the turn ends."""
         self._news = self._news or asyncio.Event()
         turn = self._run.journal.task.view.turn
         self.poke()

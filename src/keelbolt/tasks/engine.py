@@ -1,4 +1,4 @@
-"""The task engine, wired: a storage, a worker, and everything between them."""
+"""The task engine: connects a storage, a worker, and the parts between them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TaskEngine:
         sent = await engine.tasks.send(message)
         task = await engine.tasks.settled(sent)
 
-    Without a worker it takes messages and leaves the work to other processes.
+    Without a worker, it accepts messages, and other processes run the tasks.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class TaskEngine:
 
     @classmethod
     def on(cls, storage: Storage[Any] | str, worker: AnyWorker | None = None, **options: Any) -> Self:
-        """An engine on a storage, which it opens and closes itself: ``"memory"``, a URL, or a `Storage`.
+        """Create an engine that opens and closes its storage: ``"memory"``, a URL, or a `Storage`.
 
         async with TaskEngine.on("sqlite:///keelbolt.db", Echo()) as engine: ...
 
-        A storage that somebody wrote with three methods of their own is enough; `limits` says what it can't do. The
-        options are those of the engine.
+        A user-defined storage with three methods is enough; `limits` lists the features that it lacks. The options are
+        those of the engine.
         """
         storage = storage_of(storage)
         if isinstance(storage, KernelStorage):
@@ -106,11 +106,11 @@ class TaskEngine:
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What can't be done on this storage: a line each. Empty on Keelbolt's own."""
+        """Features that this storage does not support, one line each. Empty for Keelbolt's own storages."""
         return () if self._mirror is None else self._mirror.limits
 
     def _sweeps(self, metrics: Metrics | None) -> Sweeper:
-        """What has expired goes in any case, the rest as the policies say."""
+        """Create the sweeper: it always removes expired data, and applies each retention policy."""
         duties: dict[str, Duty] = {"expired": sweep_expired}
         every = EVERY_SECONDS
         for policy in self.retention:
@@ -154,12 +154,12 @@ class TaskEngine:
 
 
 async def _sweep_tasks(store: TaskStore, policy: RetentionPolicy, _kernel: Kernel) -> dict[str, int]:
-    """By the clock of the engine."""
+    """Sweep by the clock of the engine."""
     return {what: count for what, count in asdict(await sweep(store, policy)).items() if count}
 
 
 def _with_worker(dependencies: Mapping[Any, Any] | None, worker: AnyWorker | None) -> dict[Any, Any]:
-    """A worker that is a Dependency too is started and shut down as one, after those that it may need."""
+    """Add a worker that is a Dependency, after the dependencies that it may need, so that the engine starts it."""
     found = dict(dependencies or {})
     if isinstance(worker, Dependency):
         found.setdefault(type(worker), worker)

@@ -1,4 +1,4 @@
-"""What comes with a message, and what comes of it."""
+"""The data that comes with a message, and the result of sending it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from keelbolt.tasks.store import StoredTask
 
 
 class Sent(Struct, frozen=True):
-    """A message that was taken: its task as of then, and its run if that is in this process."""
+    """An accepted message: its task after the commit, and its run if it runs in this process."""
 
     task: StoredTask
     run: Run | None = None
     repeated: bool = False
-    opening: Sequence[Note] = ()  # what a new task began with
-    opened: StoredTask | None = None  # a task that was continued, as this message found and changed it
+    opening: Sequence[Note] = ()  # the first notes of a new task
+    opened: StoredTask | None = None  # a continued task, right after this message was accepted
 
     def submitted(self) -> tuple[bytes, int] | None:
-        """A new task as it was submitted, and the seq of that; a run that began at once may be further already."""
+        """Return a new task as submitted, and the seq of that status; a run that has started may be further already."""
         messages: list[bytes] = []
         for seq, note in enumerate(self.opening, 1):
             if isinstance(note, StatusNote):
@@ -39,7 +39,7 @@ class Sent(Struct, frozen=True):
 
 
 class Envelope(Struct, frozen=True):
-    """What comes with a message: who sends it, what they take as an answer, what middlewares add.
+    """The data that comes with a message: its sender, the accepted output modes, and additions by middlewares.
 
     ``request`` becomes ``ctx.request_context`` and stays in this process; ``stored`` is kept with the turn.
     """
@@ -47,12 +47,12 @@ class Envelope(Struct, frozen=True):
     principal: Principal = ANONYMOUS
     accepts: Sequence[str] = ()
     stored: Mapping[str, Any] = {}
-    metadata: Mapping[str, Any] = {}  # of the task that the message makes
-    before: Sequence[Note] = ()  # what the log of the task that the message makes begins with
-    push: NewPush | None = None  # a push config that the task is made with
+    metadata: Mapping[str, Any] = {}  # of the task that the message creates
+    before: Sequence[Note] = ()  # the first notes in the log of the task that the message creates
+    push: NewPush | None = None  # a push config that the task is created with
     key: str | None = None  # the Idempotency-Key of the request
     request: Mapping[str, Any] = {}
-    generation: int | None = None  # that the task must have which the message continues
+    generation: int | None = None  # required generation of the task that the message continues
 
     def turn(self, number: int, message_id: str) -> Turn:
         caller: dict[str, Any] = {}

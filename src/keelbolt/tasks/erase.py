@@ -10,21 +10,21 @@ from keelbolt.tasks.store import TaskStore
 
 
 async def erase_task(store: TaskStore, scope: Scope, task_id: str, *, version: int | None = None) -> bool:
-    """Erase the task, whatever its state: its worker can't write any more. False: there is none.
+    """Erase the task in any state; its worker can't write any more. Return False if there is none.
 
-    With ``version`` only if its record is still at this version, which every change of its status changes.
+    With ``version``, erase it only if its record is still at this version. Every change of status changes the version.
     """
     await store.take_in(scope, task_id)
     return bool(await erase_target(FACE, Target(scope, "task", task_id), version=version))
 
 
 async def erase_context(scope: Scope, context_id: str) -> int:
-    """Erase every task of the context, and what the worker kept about it; returns the number of tasks."""
+    """Erase every task of the context, and the worker's value for it; return the number of tasks."""
     erased = await erase_target(FACE, Target(scope, "context", context_id))
     return erased.records["tasks"]
 
 
 async def erase_owner(scope: Scope) -> int:
-    """Erase every task and context of one owner; returns the number of tasks."""
+    """Erase every task and context of one owner; return the number of tasks."""
     erased = await erase_target(FACE, Target(scope, EVERYTHING))
     return erased.records["tasks"]

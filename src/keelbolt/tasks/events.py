@@ -1,9 +1,9 @@
-"""Followers of tasks: the entries in the log, and then each new entry once it is committed.
+"""Followers of tasks: they get the entries in the log, and then each new entry once it is committed.
 
-However many readers a task has in this process, its log is read once: a *feed* keeps the last entries and hands them
-out. It reads when the kernel wakes it, so idle feeds cost nothing. While the task runs here, its journal publishes what
-it committed, and nothing is read at all. A reader that is too slow for the feed reads from the store by itself: memory
-stays bounded, and no reader waits for another.
+The log of a task is read once per process, for any number of readers: a *feed* keeps the newest entries and shares
+them. It reads when the kernel wakes it, so idle feeds cost nothing. While the task runs in this process, its journal
+publishes the entries that it committed, and the feed reads nothing. A reader that is too slow for the feed reads from
+the store itself: memory stays bounded, and no reader waits for another.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from keelbolt.timers import Timer, call_later
 
 logger = logging.getLogger("keelbolt.tasks")
 
-RING_ENTRIES = 2048  # twice what a journal writes at once, so that a reader who keeps up never reads the store
+RING_ENTRIES = 2048  # twice the maximum batch of a journal, so that a reader that keeps up never reads the store
 RING_BYTES = 1024 * 1024
-READ_BYTES = 128 * 1024  # what one reader takes at once, and holds while its client is slow
-QUIET_SECONDS = 1.0  # the log of a task that runs here is read when its journal published nothing for so long
-AGAIN_SECONDS = 1.0  # a log that can't be read is read again after so long
+READ_BYTES = 128 * 1024  # a reader takes this much at once, and holds it while its client is slow
+QUIET_SECONDS = 1.0  # delay after which the log of a local task is read if its journal published nothing
+AGAIN_SECONDS = 1.0  # delay before a failed read of a log is retried
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The task as it was at ``seq``; the entries that follow begin after it. ``gap``: the asked ones were trimmed."""
+    """The task as of ``seq``; the following entries begin after it. ``gap``: the requested entries were trimmed."""
 
     task: StoredTask
     seq: int
@@ -46,7 +46,7 @@ Followed = Snapshot | Entry
 
 
 class Known(NamedTuple):
-    """A committed version of a task, and whether that one is its end."""
+    """A committed version of a task, and whether the task ended with it."""
 
     version: int
     ended: bool = False
@@ -68,7 +68,7 @@ class Feed:
         self._watch = scope.watch(EVENTS, task_id, self._woken)
         self._reading: asyncio.Task[None] | None = None
         self._again = False
-        self._published = False  # since the timer was set
+        self._published = False  # whether entries were published since the timer was set
         self._timer: Timer | None = None
 
     # ------------------------------------------------------------------------------------------------------ reading
@@ -76,7 +76,7 @@ class Feed:
     def open(self) -> None:
         """Follow the log from now on."""
         self._watch.__enter__()
-        self._read_soon()  # what was committed since the task was loaded
+        self._read_soon()  # entries that were committed since the task was loaded
 
     async def close(self) -> None:
         self._watch.__exit__(None, None, None)
@@ -88,7 +88,7 @@ class Feed:
                 await self._reading
 
     def _woken(self) -> None:
-        """The log has grown, or was dropped. A commit of the journal here wakes this too, and is published already."""
+        """Handle a wake-up: the log grew or was dropped. A journal in this process publishes its own entries."""
         if (self.scope, self.task_id) not in self._events.running:
             self._read_soon()
         elif self._timer is None:
@@ -97,7 +97,7 @@ class Feed:
 
     def _quiet(self) -> None:
         self._timer = None
-        if self._published:  # other writers leave a hole before what the journal publishes next
+        if self._published:  # if others wrote, the next published entries leave a hole, which causes a read
             self._published = False
             self._timer = call_later(QUIET_SECONDS, self._quiet)
         else:
@@ -114,7 +114,7 @@ class Feed:
                 self._again = False
                 try:
                     self._again = await self._read_page() or self._again
-                except Exception as error:  # noqa: BLE001 - readers wait for this: it must not end
+                except Exception as error:  # noqa: BLE001 - readers depend on this loop: it must not end
                     logger.warning("reading the log of task %s again soon: %s", self.task_id, error)
                     await asyncio.sleep(AGAIN_SECONDS)
                     self._again = True
@@ -122,10 +122,10 @@ class Feed:
             self._reading = None
 
     async def _read_page(self) -> bool:
-        """Take in the next entries; return whether there are more."""
+        """Read the next entries; return whether there are more."""
         try:
             page = await self.scope.read_log(EVENTS, self.task_id, after=self.head)
-        except LogTrimmed as trimmed:  # the task was erased or cut short: readers see it by themselves
+        except LogTrimmed as trimmed:  # the task was erased or its log trimmed: readers handle this themselves
             self.head = trimmed.head
             self.wake()
             return False
@@ -138,7 +138,7 @@ class Feed:
     # ---------------------------------------------------------------------------------------------------- publishing
 
     def publish(self, entries: Sequence[Entry]) -> None:
-        """Take in committed entries, except those that are known. After a hole, the log is read instead."""
+        """Add committed entries, except known ones. If entries are missing in between, read the log instead."""
         if not entries:
             return
         self._published = True
@@ -175,7 +175,7 @@ class Feed:
         return found
 
     async def more(self, seq: int) -> None:
-        """Return when there is something after this seq, or the feed was woken."""
+        """Wait until there is an entry after this seq, or the feed is woken."""
         if self.head > seq:
             return
         future = asyncio.get_running_loop().create_future()
@@ -192,7 +192,7 @@ class Events:
 
     def __init__(self, store: TaskStore) -> None:
         self.store = store
-        self.running: set[TaskKey] = set()  # tasks that run in this process: their journals tell everything
+        self.running: set[TaskKey] = set()  # tasks that run in this process: their journals publish all entries
         self._feeds: dict[TaskKey, Feed] = {}
         self.closing = False
 
@@ -201,7 +201,7 @@ class Events:
         return self._feeds.get((scope, task_id))
 
     def close(self) -> None:
-        """End every follower, as a server does before it stops."""
+        """End every follower; a server calls this before it stops."""
         self.closing = True
         for feed in self._feeds.values():
             feed.wake()
@@ -209,11 +209,11 @@ class Events:
     async def follow(
         self, scope: Scope, task_id: str, *, after: int | None = None, known: Known | None = None
     ) -> AsyncGenerator[Followed, None]:
-        """A snapshot (unless ``after`` is given), then every entry up to the one that ends the task.
+        """Yield a snapshot (unless ``after`` is given), then every entry up to the one that ends the task.
 
         ``after`` is the last seq that the reader has. If the entries after it were trimmed, a snapshot with ``gap``
-        comes first. ``known`` is what the caller has just read or committed; the task is not loaded again then. Raises
-        TaskNotFoundError, also when the task is erased meanwhile.
+        comes first. ``known`` is the version that the caller has just read or committed; the task is not loaded again
+        then. Raises TaskNotFoundError, also when the task is erased meanwhile.
         """
         seq = after
         if known is None or seq is None or seq > known.version:
@@ -273,7 +273,7 @@ class Events:
 
 
 def ends_task(entry: Entry) -> bool:
-    """Whether this entry is the terminal one."""
+    """Return whether this entry ends the task."""
     if entry.kind not in ("status", "said"):
         return False
     note = read_note(entry)

@@ -1,4 +1,4 @@
-"""Where tasks lie in the kernel, and what belongs to one. All of it is in the partition of its tenant and owner."""
+"""The collections, logs and queues of tasks. All data of a task is in the partition of its tenant and owner."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, T
 from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.tasks.retention import RetentionPolicy
 
-TASKS = "tasks"  # task id → where it stands: narrow, rewritten when its status changes
-SNAPSHOTS = "task_snapshots"  # task id → what its log amounts to, up to some seq
-TEXTS = "task_texts"  # task id → its words, for searching: see texts.py
-SEGMENTS = "task_segments"  # task id/spool/number → a stretch of an artifact or of the history, written once
-SENDS = "task_sends"  # key of a repeated send → the task it made or reached, and a digest of its body: see sends.py
-CONTEXTS = "task_contexts"  # context id → what the worker keeps about the conversation
-PUSH_CONFIGS = "task_push_configs"  # task id/config id → where to tell about the task
-PUSH_CURSORS = "task_push_cursors"  # task id/config id → up to where it was told, and what went wrong
+TASKS = "tasks"  # task id → its current status: small, rewritten when the status changes
+SNAPSHOTS = "task_snapshots"  # task id → the state that its log produces, up to some seq
+TEXTS = "task_texts"  # task id → its text, for full-text search: see texts.py
+SEGMENTS = "task_segments"  # task id/spool/number → a segment of an artifact or of the history, written once
+SENDS = "task_sends"  # key of a repeated send → the task it created or continued, and its body's digest: see sends.py
+CONTEXTS = "task_contexts"  # context id → the value that workers store for the conversation
+PUSH_CONFIGS = "task_push_configs"  # task id/config id → the webhook that receives the task's events
+PUSH_CURSORS = "task_push_cursors"  # task id/config id → the last delivered seq, and the last errors
 FILES = "task_files"  # task id/digest → a blob that the task holds: see files.py
-SWEEPS = "task_sweeps"  # state → up to which time the logs of its tasks are trimmed
+SWEEPS = "task_sweeps"  # state → the time up to which the logs of its tasks are trimmed
 
 EVENTS = "task_events"  # a stream per task: see notes.py
-INBOX = "task_inbox"  # a stream per task: what others want of a running task
+INBOX = "task_inbox"  # a stream per task: requests to a running task
 
-QUEUE = "tasks"  # an item per task that wants a worker
-WEBHOOKS = "webhooks"  # an item per push config that may have something to deliver
+QUEUE = "tasks"  # an item per task that needs a worker
+WEBHOOKS = "webhooks"  # an item per push config that may have events to deliver
 
 
 async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
-    """A task or context lies in the partition of its owner; a user is a partition, a tenant several."""
+    """Yield the targets of a subject: a task or context in the partitions of its owner, or whole partitions."""
     match subject.kind:
         case "task" | "context":
             for scope in _scopes(kernel, subject.owner, subject.tenant):
@@ -48,7 +48,7 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
 
 
 def _scopes(kernel: Kernel, owner: str, tenant: str) -> list[Scope]:
-    """Where the tasks of this owner lie: with a tenant that an authenticator named, and one that the request named."""
+    """Return the scopes of this owner: for a tenant from the authenticator, and for a tenant from the request."""
     principals = [Principal(owner=owner, tenant=tenant)]
     if tenant:
         principals.append(Principal(owner=owner, asked_tenant=tenant))
@@ -61,12 +61,12 @@ def _file_blob(record: Record) -> Iterator[Detach]:
 
 
 def file_holder(task_id: str) -> str:
-    """The name under which a task holds the blobs of its files."""
+    """Return the holder name under which a task holds the blobs of its files."""
     return f"task/{task_id}"
 
 
 async def _retain(kernel: Kernel, policy: RetentionPolicy, /, *, dry: bool) -> dict[str, int]:
-    from keelbolt.tasks.store import TaskStore  # noqa: PLC0415 - it needs the names above
+    from keelbolt.tasks.store import TaskStore  # noqa: PLC0415 - circular: it imports the names above
     from keelbolt.tasks.sweep import sweep  # noqa: PLC0415
 
     await kernel.declare(*FAMILIES)
@@ -74,12 +74,12 @@ async def _retain(kernel: Kernel, policy: RetentionPolicy, /, *, dry: bool) -> d
     return {what: count for what, count in removed.items() if count}
 
 
-_UNNAMED = Query(SEGMENTS, {"task": None})  # segments of versions that did not write the field
+_UNNAMED = Query(SEGMENTS, {"task": None})  # segments of older versions, which did not write the field
 
 
 @dataclass(frozen=True, slots=True)
 class _Segments:
-    """The segments of a task: by their field, and those without it by their key, which begins with the task's id."""
+    """Finds the segments of a task: by field, and those without the field by key, which begins with the task's id."""
 
     async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
         async for record in ByField("task")(scope, collection, ref):
@@ -156,5 +156,5 @@ FAMILIES = tuple(FACE.collections())
 
 
 def lane_of(scope: Scope) -> str:
-    """Return the tenant: tenants take turns in a queue, and then the owners of a tenant, which are its partitions."""
+    """Return the fairness key: the tenant. Tenants take turns in a queue; within a tenant, its owners (partitions)."""
     return scope.partition.partition("/")[0]

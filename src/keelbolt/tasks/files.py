@@ -1,4 +1,4 @@
-"""Files of a task: blobs that it holds, for as long as it is kept. Their owner gets them from the server."""
+"""Files of a task: blobs that are kept as long as the task. Their owner downloads them from the server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keelbolt.storage import Attach, BlobReader, Fence, Put, Scope
 from keelbolt.storage.blobs import BlobSource
 from keelbolt.tasks.families import FILES, file_holder
 
-LINK = b'"url":"/keelbolt/v1/tasks/'  # how the JSON of a link to any of our files begins
+LINK = b'"url":"/keelbolt/v1/tasks/'  # start of the JSON of a link to any task file
 _LINKS = re.compile(rb'"url":"(?=/keelbolt/v1/tasks/[^"/]+/files/[0-9a-f]{64}")')
 
 
@@ -28,16 +28,16 @@ class TaskFile:
 
     @property
     def path(self) -> str:
-        """Where the server has it, below its own address."""
+        """The path of the file on the server."""
         return f"/keelbolt/v1/tasks/{self.task_id}/files/{self.digest}"
 
 
 def with_addresses(json: bytes, base: str) -> bytes:
-    """The JSON of a task, message or event, in which every member ``url`` that is the path of a file is its address.
+    """Replace the path of each task file in the member ``url`` by its full address, in the JSON of a task or event.
 
-    ``base`` is the address of the server. Storage keeps paths: a server may move.
+    ``base`` is the address of the server. Storage keeps paths, because the address of a server may change.
     """
-    if json.find(LINK) < 0 or not base:  # `in` takes twice as long
+    if json.find(LINK) < 0 or not base:  # `in` takes twice as long as `find`
         return json
     return _LINKS.sub(lambda _: b'"url":%b' % to_json(base)[:-1], json)
 
@@ -50,7 +50,7 @@ async def keep_file(
     media_type: str | None = None,
     filename: str | None = None,
 ) -> TaskFile:
-    """Keep a file with its task. The same bytes again are the same file."""
+    """Store a file with its task. The same bytes give the same file."""
     blob = await scope.stage_blob(source)
     file = TaskFile(task_id, blob.digest, blob.size, media_type, filename)
     body = to_json({"size": file.size, "mediaType": media_type, "filename": filename})
@@ -63,7 +63,7 @@ async def keep_file(
 
 
 async def open_file(scope: Scope, task_id: str, digest: str) -> tuple[TaskFile, BlobReader] | None:
-    """A file of this task and its bytes; None: the task has no such file."""
+    """Return a file of this task and its bytes, or None if the task has no such file."""
     found = await scope.get(FILES, _key(task_id, digest))
     if found is None:
         return None

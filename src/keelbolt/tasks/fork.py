@@ -1,4 +1,4 @@
-"""A new task from a point of another one's log. The old one stays as it is: history is never rewritten."""
+"""Create a new task from a point in another task's log. The old task does not change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keelbolt.tasks.store import StoredTask
 
 
 async def forked(task: StoredTask, seq: int) -> tuple[Message, list[Note]]:
-    """What a fork is sent as: the last message of the user up to ``seq``, and what was said and made before it."""
+    """Return the message of a fork (the user's last up to ``seq``), and the notes before it that the fork keeps."""
     if not 1 <= seq <= task.version:
         raise InvalidTaskRequest(f"the log of this task has the numbers 1 to {task.version}, not {seq}")
     notes = await _notes(task, seq)
@@ -31,7 +31,7 @@ async def _notes(task: StoredTask, seq: int) -> list[Note]:
             page = await task.scope.read_log(EVENTS, task.record.task_id, after=len(notes), before=seq + 1)
         except LogTrimmed:
             raise UnsupportedOperationError("the beginning of this task's log is no longer kept") from None
-        if not page.entries:  # erased meanwhile
+        if not page.entries:  # the task was erased meanwhile
             raise TaskNotFoundError(task.record.task_id)
         notes += map(read_note, page.entries)
     return notes
@@ -50,7 +50,7 @@ def _again(task: StoredTask, note: MessageNote) -> Message:
 
 
 def _kept(notes: list[Note]) -> list[Note]:
-    """Messages, artifacts and the state go along; statuses, attempts and steps belong to the old task."""
+    """Copy messages, artifacts and the state; statuses, attempts and steps belong to the old task."""
     kept: list[Note] = []
     for note in notes:
         if isinstance(note, MessageNote | ArtifactNote) or (isinstance(note, OtherNote) and note.kind == "state"):

@@ -1,4 +1,4 @@
-"""Lifecycle hooks: told after a change is committed. What goes wrong in them is logged and changes nothing."""
+"""Lifecycle hooks: called after a change is committed. Their errors are logged and have no other effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Hook = Callable[[str, TaskState], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class LifecycleHooks:
-    """Each is called with the task's id and its new state, in the process that wrote it, if that has a worker."""
+    """Hooks get the task's id and new state. They run in the process that wrote the state, if it has a worker."""
 
     on_state_change: Hook | None = None
     on_working: Hook | None = None
@@ -25,7 +25,7 @@ class LifecycleHooks:
     _telling: dict[str, asyncio.Future[None]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     async def tell(self, task_id: str, state: TaskState) -> None:
-        """Call them, after those that were called for this task before: a slow hook is not overtaken."""
+        """Call the hooks, after earlier calls for this task have finished, so that calls stay in order."""
         before = self._telling.get(task_id)
         told = self._telling[task_id] = asyncio.get_running_loop().create_future()
         try:

@@ -1,6 +1,6 @@
-"""What others want of a task that runs: it comes through the task's inbox, in order, to whatever process holds it.
+"""Requests to a running task. They go through the task's inbox, in order, to the process that holds the task.
 
-Every entry is noted in the task's own log before it takes effect, with who sent it and why.
+Every entry is recorded in the task's own log before it takes effect, with its sender and reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STEERING: tuple[str, ...] = get_args(SteeringKind)
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """Something that came while the task ran: what, from whom, why, and what with it."""
+    """A request to a running task: its kind, sender, reason and payload."""
 
     kind: str
     source: str = ""
@@ -33,7 +33,7 @@ class Steering:
 def post(
     task_id: str, kind: str, body: dict[str, Any], *, lane: str = "", priority: int = 0, max_attempts: int = 5
 ) -> list[Operation]:
-    """What puts this into the inbox, and makes sure that somebody looks."""
+    """Return the operations that add an entry to the inbox, and make sure that a process reads it."""
     data = json_bytes({name: value for name, value in body.items() if value}, "what is posted to the task")
     return [
         Append(INBOX, task_id, (Draft(kind, data),)),
@@ -42,12 +42,12 @@ def post(
 
 
 def noted(entry: Entry) -> OtherNote:
-    """How an entry of the inbox is noted in the task's log."""
+    """Return the note that records an inbox entry in the task's log."""
     return OtherNote("steer", {**from_json(entry.data), "inbox": entry.seq, "kind": entry.kind})
 
 
 def cancelled(seq: int, body: Mapping[str, Any]) -> OtherNote:
-    """The note of a cancel that did not go through the inbox. ``seq`` is the last entry of the inbox."""
+    """Return the note of a cancel that did not go through the inbox. ``seq`` is the last entry of the inbox."""
     given = from_json(json_bytes({name: value for name, value in body.items() if value}, "what came with the cancel"))
     return OtherNote("steer", {**given, "inbox": seq, "kind": "cancel"})
 

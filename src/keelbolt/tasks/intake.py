@@ -1,4 +1,4 @@
-"""How a message becomes a task, or goes to the one that it names."""
+"""Turns a message into a task, or passes it to the task that it names."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from keelbolt.tasks.store import StoredTask, TaskStore
 from keelbolt.tasks.view import TaskView
 
 RETRIES = 50
-MAX_WAITING = 100  # messages that wait for a running task
+MAX_WAITING = 100  # maximum number of messages that wait for a running task
 RUNNING = (TaskState.submitted.name, TaskState.working.name)
 
 
 class Intake:
-    """Takes messages: the part of the manager that makes tasks and continues them."""
+    """The part of the manager that accepts messages: it creates and continues tasks."""
 
     def __init__(
         self, store: TaskStore, events: Events, *, settings: TaskSettings, runner: Runner | None = None
@@ -57,15 +57,16 @@ class Intake:
         self.runner = runner
 
     def scope(self, principal: Principal) -> Scope:
-        """What this principal owns: its tasks and contexts, and no others."""
+        """Return the scope of this principal: its tasks and contexts, and no others."""
         return self.kernel.scoped(principal.partition)
 
     # -------------------------------------------------------------------------------------------------------- send
 
     async def send(self, message: Message, envelope: Envelope = ALONE, *, task_id: str | None = None) -> Sent:
-        """Take a message: it makes a task, or goes to the one that it names. Returns when that is committed.
+        """Accept a message: create a task, or continue the one that it names. Returns after the commit.
 
-        ``task_id`` names that task where the message does not: a repeat is known by what its client wrote.
+        ``task_id`` names the task if the message does not. A repeat is recognised by the message as the client wrote
+        it, without this id.
         """
         text = checked_message(message)
         send = self.send_of(message, text, envelope.principal, envelope.key)
@@ -80,13 +81,13 @@ class Intake:
             raise InvalidTaskRequest("the message is too large; send large files by URL") from error
 
     def send_of(self, message: Message, text: bytes, principal: Principal, key: str | None = None) -> Send:
-        """The message as a send, with the keys by which a repeat of it is known."""
+        """Return the message as a send, with the keys by which a repeat is recognised."""
         return Send.of(message, text, principal, repeated=self.settings.repeated_send, key=key)
 
     async def _create(
         self, scope: Scope, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None
     ) -> Sent:
-        """``ids`` are those of task and context, where somebody else gives them out."""
+        """``ids`` are the ids of task and context, if the caller assigns them."""
         task_id, context_id = ids or (new_id(), message.context_id or new_id())
         runner = self.runner
         worker = runner.reserve() if runner is not None else None
@@ -128,7 +129,7 @@ class Intake:
         return Sent(task, run, opening=notes)
 
     def _start(self, task: StoredTask, notes: list[Note], now: int) -> None:
-        """The task is begun in the commit that submits it."""
+        """Start the task in the commit that submits it."""
         assert self.runner is not None
         notes.append(self.runner.attempt_note(task.record.turn.number, None))
         decision = apply(task.record.task_id, TaskState.submitted, Start(), now=timestamp(now))
@@ -139,20 +140,20 @@ class Intake:
         return Enqueue(QUEUE, task_id, lane=lane_of(scope), max_attempts=self.settings.max_attempts, worker=worker)
 
     def _run(self, task: StoredTask, fence: int, message: Message, worker: str | None) -> Run | None:
-        """Run what was claimed as ``worker``; nothing, where nothing was."""
+        """Run the task that was claimed as ``worker``; None: no task was claimed."""
         if worker is None:
             return None
         assert self.runner is not None
         lane, attempts = lane_of(task.scope), self.settings.max_attempts
         claim = Claim(task.scope, QUEUE, task.record.task_id, fence, 1, attempts, lane, 0)
-        if worker != self.runner.name:  # the lease was given up meanwhile: nobody would renew it for this task
+        if worker != self.runner.name:  # the lease was given up meanwhile, so it is not renewed for this task
             self.runner.give_back_later(claim)
             return None
         self.runner.told(task)
         return self.runner.run(Journal(self.store, self.events, task, claim), message)
 
     def _keep_request(self, scope: Scope, task_id: str, message: Message, envelope: Envelope) -> None:
-        """Before the commit: the turn may begin in this process before the sender continues."""
+        """Store the request before the commit: the turn may start in this process before `send` continues."""
         if envelope.request and self.runner is not None:
             self.runner.requests.put((scope, task_id, message.message_id), envelope.request)
 
@@ -168,7 +169,7 @@ class Intake:
         return Sent(task, self._local(scope, task_id), repeated=True)
 
     def _orphaned(self, scope: Scope, task_id: str) -> None:
-        """Who sent the message did not wait for it; the task may be claimed for this process, and must not be lost."""
+        """Handle a canceled send: the task may be claimed for this process, and must not be lost."""
         if self.runner is not None:
             self.runner.orphaned(scope, task_id)
 
@@ -179,7 +180,7 @@ class Intake:
 
     async def _continue(self, scope: Scope, message: Message, send: Send, envelope: Envelope) -> Sent:
         assert message.task_id is not None
-        here = True  # whether it may be begun in this process at once
+        here = True  # whether the turn may start in this process immediately
         for _ in range(RETRIES):
             task = await self.store.load(scope, message.task_id)
             if await send.reached(scope) is not None:
@@ -199,8 +200,8 @@ class Intake:
                 return await self._double_text(task, message, send, envelope)
             except CommitRefused as refusal:
                 self._drop_request(scope, message.task_id, message)
-                # The task moved on, or the same message came at the same time: look again. If somebody else still
-                # holds its work item (a nudge that came late), that one, or whoever follows it, begins the turn.
+                # The task changed, or the same message came at the same time: read it again. If another process still
+                # holds its work item (after a late nudge), that process or the next holder starts the turn.
                 here = here and refusal.reason != "held"
         raise StorageBusy("the task changes all the time; send the message again")
 
@@ -211,13 +212,13 @@ class Intake:
         decision = apply(record.task_id, view.state, Answer(text), now=timestamp(now))
         notes = list(decision.notes)
         asked = record.turn.asked
-        if asked is not None:  # the same turn goes on, and knows about its step
+        if asked is not None:  # the same turn continues, with the answer to its step
             notes.insert(1, _answered(asked, message))
             record.turn.asked = None
         else:
             record.turn = envelope.turn(record.turn.number + 1, message.message_id)
         record.stand(decision, now, view.metadata)
-        # A run that begins at once writes to the other one. The scope is no data, and is shared.
+        # A copy, because a run that starts immediately changes the original. The scope is not data and is shared.
         opened = StoredTask(task.scope, copy.deepcopy(record), copy.deepcopy(view))
         opened.view.apply(notes)
         runner = self.runner
@@ -274,7 +275,7 @@ class Intake:
     ) -> None:
         """Write to the inbox of a task. ``item`` is its work item."""
         task_id = task.record.task_id
-        priority = item.priority if item is not None else 0  # a nudge does not change it
+        priority = item.priority if item is not None else 0  # an inbox entry does not change the priority
         if kind == "prioritise":
             priority = body["payload"].get("priority", 1)
         lane = lane_of(task.scope)
@@ -286,7 +287,7 @@ class Intake:
 
 
 def checked_message(message: Message) -> bytes:
-    """The message as JSON; raises InvalidTaskRequest if it can't start or continue a task."""
+    """Return the message as JSON; raise InvalidTaskRequest if it can't start or continue a task."""
     if message.role is not Role.user:
         raise InvalidTaskRequest("a message that is sent has the role user")
     if not message.parts:
@@ -300,14 +301,14 @@ def checked_message(message: Message) -> bytes:
 
 
 def _bound(message: Message, text: bytes, task_id: str, context_id: str) -> bytes:
-    """The message with the ids of its task and context."""
-    if not message.model_fields_set & {"task_id", "context_id"}:  # a null that was set is written too
+    """Return the JSON of the message with the ids of its task and context."""
+    if not message.model_fields_set & {"task_id", "context_id"}:  # an explicit null is written, too
         return b'%b,"contextId":%b,"taskId":%b}' % (text[:-1], to_json(context_id), to_json(task_id))
     return encode(message.model_copy(update={"task_id": task_id, "context_id": context_id}))
 
 
 def _answered(step: str, message: Message) -> OtherNote:
-    if step.startswith((QUESTION, RELAYED)):  # any message answers these
+    if step.startswith((QUESTION, RELAYED)):  # any message answers a question or a relayed question
         return OtherNote("step", {"step": step, "state": "answered", "result": from_json(encode(message))})
     answer = read_answer(message.parts)
     if answer is None:

@@ -1,8 +1,8 @@
-"""The pen of whoever holds a task: every write carries the fence, so that a holder who lost the task can't write.
+"""Writes to one task under its claim. Every write carries the fence, so that a holder that lost the task can't write.
 
-Chunks of a stream are buffered while a commit is under way and then written together: the producer waits for the disk
-only when the buffer is full. What must be on disk before the worker goes on (a status, a step, an end) is awaited, and
-takes along whatever is buffered, in order.
+Chunks of a stream are buffered while a commit is in progress and then written together: the producer waits for the disk
+only when the buffer is full. Writes that must be on disk before the worker continues (a status, a step, an end) are
+awaited; they include the buffered notes, in order.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ class Journal:
         self.store = store
         self.task = task
         self.claim = claim
-        self.progress = asyncio.get_running_loop().time()  # when something was written last
+        self.progress = asyncio.get_running_loop().time()  # time of the last write
         self._events = events
         self._buffer: list[Note] = []
         self._buffered = 0  # bytes
         self._flight: asyncio.Task[None] | None = None
         self._error: Exception | None = None
         self._room: asyncio.Event | None = None
-        self._pen = asyncio.Lock()  # worker and inbox write one after the other
-        self.unsure = False  # the task as it is known here may not be what is stored: it must be read again
-        self._limbo: tuple[list[Note], int] | None = None  # what a cancelled writer took along, and the head after it
+        self._pen = asyncio.Lock()  # serialises writes by the worker and the inbox
+        self.unsure = False  # the task in memory may differ from the stored one: it must be read again
+        self._limbo: tuple[list[Note], int] | None = None  # notes of a canceled writer, and the head after them
 
     # ---------------------------------------------------------------------------------------------------- streams
 
     async def note(self, note: Note, size: int) -> None:
-        """Write this soon, in order; waits only while too much is buffered already."""
+        """Write this note soon, in order; waits only while the buffer is full."""
         await self.notes((note,), size)
 
     async def notes(self, notes: Sequence[Note], size: int, *, instead_of: Note | None = None) -> None:
-        """Write these soon, in one commit. ``instead_of``: a note that is not needed unless it was written already."""
+        """Write these notes soon, in one commit. ``instead_of`` is dropped if it is still last in the buffer."""
         self._check()
         if not (notes := self._writable(notes)):
             return
@@ -87,7 +87,7 @@ class Journal:
                     await self._commit(self._take(), ())
                 if self._room is not None:
                     self._room.set()
-        except Exception as error:  # noqa: BLE001 - the next write of the worker raises it
+        except Exception as error:  # noqa: BLE001 - the worker's next write raises it
             self._error = error
         finally:
             self._flight = None
@@ -96,11 +96,11 @@ class Journal:
 
     @property
     def broken(self) -> Exception | None:
-        """Why nothing can be written any more; None: it can."""
+        """The error after which no write is possible; None: writes are possible."""
         return self._error
 
     def _writable(self, notes: Sequence[Note]) -> Sequence[Note]:
-        """These notes; of a task that ended before its worker cleaned up, those that no client sees."""
+        """Return the notes that may be written. While a worker cleans up after the end: those that no client sees."""
         if not self.task.view.cleanup:
             return notes
         return [note for note in notes if note.kind in CLEANUP_KINDS]
@@ -114,7 +114,7 @@ class Journal:
             raise self._error
 
     async def settle(self) -> None:
-        """Return when everything that was noted is committed."""
+        """Wait until all buffered notes are committed."""
         while self._flight is not None:
             await asyncio.wait([self._flight])
         self._check()
@@ -122,7 +122,7 @@ class Journal:
     # --------------------------------------------------------------------------------------------------- barriers
 
     async def write(self, notes: Sequence[Note], *operations: Operation) -> None:
-        """Write these, and all that was noted before; return when they are committed."""
+        """Write these notes and all buffered ones; return when they are committed."""
         async with self._pen:
             self._check()
             await self.sure()
@@ -137,7 +137,7 @@ class Journal:
                 raise
 
     async def cleaned(self, done: Complete | Bury, before: Sequence[Note] = ()) -> None:
-        """Note that the worker needs no further call to clean up, and end its work item."""
+        """Record that the worker needs no further call to clean up, and end its work item."""
         record = self.task.record
         seen = [nudge(self.task.scope, record.task_id, config_id) for config_id in record.push]
         await self.write([*before, OtherNote("cleanup", {"due": False})], done, *seen)
@@ -149,10 +149,10 @@ class Journal:
         before: Sequence[Note] = (),
         edit: Callable[[TaskRecord], None] | None = None,
     ) -> None:
-        """Change the status of the task; with it everything noted before, ``before``, and the other operations.
+        """Change the status of the task, in one commit with the buffered notes, ``before``, and the other operations.
 
-        ``edit`` changes the record that goes with it. Raises InboxHasMore when an operation asks for an inbox that
-        was read to its end, and it was not. A report of a worker that cleans up after the end is dropped.
+        ``edit`` changes the record in the same commit. Raises InboxHasMore if an operation requires that the inbox was
+        read to its end and it was not. Reports of a worker that cleans up after the end are dropped.
         """
         if self.task.view.cleanup and isinstance(command, Report):
             return
@@ -194,14 +194,15 @@ class Journal:
         self._buffer = notes + self._buffer
 
     def _given_up(self) -> StorageBusy:
-        """What was noted is lost with this: the run must begin anew."""
+        """Return the error for too many conflicts. Buffered notes are lost: the run must start again."""
         error = StorageBusy("the task is written by others all the time; try again later")
         self._error = error
         return error
 
     async def sure(self) -> None:
-        """Find out what came of a write whose writer was cancelled meanwhile: until then, the task as it is known here
-        is what it was meant to be. What a write that did not happen took along is written with the next one.
+        """Find out whether the write of a canceled writer happened; until then, the task in memory assumes that it did.
+
+        The notes of a write that did not happen are written with the next one.
         """
         if self.unsure:
             await self.store.kernel.flush()
@@ -251,7 +252,7 @@ class Journal:
     async def _written(self, receipt: Receipt, notes: list[Note], first: int) -> None:
         view = self.task.view
         seqs = receipt.seqs(EVENTS, view.task_id)
-        if seqs[0] != first:  # somebody else wrote in between, which a pure append may do: read it all again
+        if seqs[0] != first:  # another process wrote in between, which a plain append allows: reload
             await self._reload()
         feed = self._events.feed(self.task.scope, view.task_id)
         if feed is not None:
@@ -259,7 +260,7 @@ class Journal:
             feed.publish([Entry(seq, note.kind, note.data, now) for seq, note in zip(seqs, notes, strict=True)])
 
     async def _refused(self, refusal: CommitRefused) -> None:
-        """Say what the refusal means; what was written by others is read again."""
+        """Raise the error that the refusal stands for; reload the task if others changed it."""
         if refusal.reason == "fence":
             self._error = LeaseLost()
             raise self._error from None
@@ -274,10 +275,10 @@ class Journal:
             raise _Overtaken from None
 
     async def _reload(self) -> None:
-        self.unsure = True  # also if this fails: what was meant to be may not be so
+        self.unsure = True  # also if the reload fails: the task in memory may be wrong
         try:
             self.task = await self.store.load(self.task.scope, self.task.record.task_id)
-        except TaskNotFoundError:  # it was erased meanwhile
+        except TaskNotFoundError:  # the task was erased meanwhile
             self._error = LeaseLost()
             raise self._error from None
         self.unsure = False

@@ -1,4 +1,4 @@
-"""The life of a task: a state and a command in, a decision or a typed error out. Pure; the docs draw it from here."""
+"""The lifecycle of a task: maps a state and a command to a decision or a typed error. Pure; the docs draw it."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ TRANSITIONS: Mapping[TaskState, Mapping[TaskState, str]] = MappingProxyType(
         TaskState.rejected: {},
     }
 )
-"""From each state to each state that can follow it, with what brings it about."""
+"""From each state to each state that can follow it, with the cause of the transition."""
 
 
 class Start(Struct, frozen=True, gc=False):
-    """A worker picks the task up."""
+    """A worker starts the task."""
 
 
 class Report(Struct, frozen=True, gc=False):
-    """The worker says how far it is; the task stays working."""
+    """The worker reports progress; the task stays working."""
 
     message: bytes | None = None
 
 
 class End(Struct, frozen=True, gc=False):
-    """The turn ends: in a terminal state, or in a paused one. What is said belongs to the history."""
+    """The turn ends in a terminal or a paused state. The message belongs to the history."""
 
     state: TaskState
     message: bytes | None = None
@@ -75,27 +75,27 @@ class Answer(Struct, frozen=True, gc=False):
 
 
 class Cancel(Struct, frozen=True, gc=False):
-    """The client wants it no more."""
+    """The client cancels the task."""
 
     message: bytes | None = None
 
 
 class PassOnCancel(Struct, frozen=True, gc=False):
-    """The client cancels a task that waits with a question of another agent: its worker cancels that one first."""
+    """The client cancels a task that waits with another agent's question; the worker first cancels the other task."""
 
 
 Command = Start | Report | End | Answer | Cancel | PassOnCancel
 
 
 class Decision(Struct, frozen=True, gc=False):
-    """The new state, and what is written into the task's log."""
+    """The new state, and the notes for the task's log."""
 
     state: TaskState
     notes: tuple[Note, ...]
 
 
 def apply(task_id: str, state: TaskState, command: Command, *, now: str) -> Decision:
-    """What this command does to a task in this state. ``now`` is the timestamp of the new status."""
+    """Return the effect of this command on a task in this state. ``now`` is the timestamp of the new status."""
     match command:
         case Start():
             check_transition(task_id, state, TaskState.working)
@@ -125,7 +125,7 @@ def apply(task_id: str, state: TaskState, command: Command, *, now: str) -> Deci
 
 
 def check_transition(task_id: str, state: TaskState, to: TaskState) -> None:
-    """Raise unless an arrow leads from this state to that one."""
+    """Raise unless the transition is allowed."""
     if to not in TRANSITIONS[state]:
         if state in TERMINAL:
             raise TaskTerminalStateError(task_id, state)

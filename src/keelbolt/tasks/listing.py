@@ -1,13 +1,13 @@
 """Lists the tasks of one scope, newest status first.
 
-Pages go by the index, never by an offset: a page costs the same wherever it lies, and a task that did not move while
-somebody turned the pages is on exactly one of them. One whose status changes meanwhile moves to the front. A page token
-holds the place and a digest of the query; with another query, or from elsewhere, it is refused.
+Pages follow the index, not an offset: every page costs the same, and a task whose status does not change while a client
+reads the pages is on exactly one of them. A task whose status changes meanwhile moves to the front. A page token holds
+the position and a digest of the query; a token of another query, or a foreign one, is refused.
 
-Totals are counters kept in the commit (exact) when the filter is nothing or the status alone; with a context or a time
-they are counted, up to ``COUNT_CAP``.
+Totals are counters kept in the commit (exact) if there is no filter or only a status; with a context or a time they are
+counted, up to ``COUNT_CAP``.
 
-A page of whole tasks, with history or artifacts, may have fewer tasks than were asked for: it ends at ``PAGE_BYTES``.
+A page of whole tasks, with history or artifacts, may have fewer tasks than requested: it ends at ``PAGE_BYTES``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.store import TaskStore
 
 COUNT_CAP = 10_000
-PAGE_BYTES = 4 * 1024 * 1024  # a page of whole tasks ends with the one that reaches this
+PAGE_BYTES = 4 * 1024 * 1024  # a page of whole tasks ends with the task that reaches this size
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPage:
-    """A page of task records. ``total`` says itself whether it is exact."""
+    """A page of task records. ``total`` states whether it is exact."""
 
     records: tuple[TaskRecord, ...]
     next_page_token: str
@@ -40,9 +40,9 @@ class RecordPage:
 
 
 async def list_records(scope: Scope, query: ListTasksQuery, *, until: str | None = None) -> RecordPage:
-    """A page of what stands in the records alone: state, status, metadata. Raises InvalidTaskRequest.
+    """Return a page from the records alone: state, status, metadata. Raises InvalidTaskRequest.
 
-    ``until`` is a moment after their status, which is itself not included.
+    ``until`` is an exclusive upper bound of the status timestamp.
     """
     if not 1 <= query.page_size <= MAX_PAGE_SIZE:
         raise InvalidTaskRequest(f"a page has 1 to {MAX_PAGE_SIZE} tasks, not {query.page_size}")
@@ -58,7 +58,7 @@ async def list_records(scope: Scope, query: ListTasksQuery, *, until: str | None
 
 
 async def find_records(scope: Scope, query: Query, *, limit: int, token: str | None) -> Page:
-    """A page of the kernel. Raises InvalidTaskRequest for a token of another list."""
+    """Return a page of the kernel. Raises InvalidTaskRequest for a token of another list."""
     try:
         return await scope.find(query, limit=limit, cursor=token or None)
     except BadCursor:
@@ -66,7 +66,7 @@ async def find_records(scope: Scope, query: Query, *, limit: int, token: str | N
 
 
 async def newest_record(scope: Scope, query: ListTasksQuery) -> TaskRecord | None:
-    """The first of them alone, without a total."""
+    """Return the first matching record, without a total."""
     wanted = kernel_query(query)
     if wanted is None:
         return None
@@ -75,13 +75,13 @@ async def newest_record(scope: Scope, query: ListTasksQuery) -> TaskRecord | Non
 
 
 async def list_tasks(store: TaskStore, scope: Scope, query: ListTasksQuery) -> TaskPage:
-    """A page of tasks, each as the JSON of version 1.0. Raises InvalidTaskRequest."""
+    """Return a page of tasks, each as JSON of protocol version 1.0. Raises InvalidTaskRequest."""
     if query.history_length is not None and query.history_length < 0:
         raise InvalidTaskRequest("history_length is not negative")
     if query.history_length == 0 and not query.include_artifacts:
         page = await list_records(scope, query)
         return TaskPage(list(map(record_json, page.records)), page.next_page_token, page.page_size, page.total.value)
-    # Whole tasks may be large: one after the other, each with the place after it, so that the page can end anywhere.
+    # Whole tasks may be large: load one at a time, each with the position after it, so that the page can end anywhere.
     one = await list_records(scope, query.model_copy(update={"page_size": 1}))
     total, tasks, size, left = one.total.value, list[bytes](), 0, query.page_size
     while True:
@@ -104,7 +104,7 @@ async def _next_record(scope: Scope, query: ListTasksQuery, token: str, total: C
 
 
 def record_json(record: TaskRecord) -> bytes:
-    """The task without history and artifacts, which needs nothing but its record."""
+    """Return the JSON of the task without history and artifacts, from its record alone."""
     metadata = b',"metadata":' + to_json(record.metadata) if record.metadata else b""
     return b'{"id":%b,"contextId":%b,"status":%b%b}' % (
         to_json(record.task_id),
@@ -116,13 +116,13 @@ def record_json(record: TaskRecord) -> bytes:
 
 async def _task_json(store: TaskStore, scope: Scope, record: TaskRecord, query: ListTasksQuery) -> bytes | None:
     task = await store.find(scope, record.task_id)
-    if task is None:  # erased meanwhile
+    if task is None:  # the task was erased meanwhile
         return None
     return await store.task_json(task, history_length=query.history_length, include_artifacts=query.include_artifacts)
 
 
 def kernel_query(query: ListTasksQuery, until: str | None = None) -> Query | None:
-    """The same in the words of the kernel; None: nothing can match."""
+    """Return the query of the kernel; None: no task can match."""
     equal: dict[str, str] = {}
     if query.context_id is not None:
         if len(query.context_id) > 4000 or "\0" in query.context_id or not _valid(query.context_id):

@@ -1,4 +1,4 @@
-"""The fields of a log line about a task: JSON logs have them as members of the line."""
+"""The fields of a log line about a task, which become members of the line in JSON logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keelbolt.tasks.record import TaskRecord
 
 
 def log_fields(claim: Claim, record: TaskRecord | None = None) -> dict[str, Any]:
-    """Return task, attempt and, of a record, context and trace id, for ``extra=`` of a log call."""
+    """Return the task and attempt, and with a record the context and trace id, for ``extra=`` of a log call."""
     found: dict[str, Any] = {"task": claim.key, "attempt": claim.attempt}
     if record is not None:
         found["context"] = record.context_id

@@ -1,4 +1,4 @@
-"""What clients do with tasks: send, look, wait, cancel, steer. Every call names its principal and sees only its own."""
+"""The operations of clients: send, get, wait, cancel, steer. Every call names its principal and sees only its tasks."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ from keelbolt.tasks.store import StoredTask
 from keelbolt.timers import within
 
 ANSWER_SECONDS = 2.8  # the official SDK clients give up after 5 s
-HEARD_SECONDS = 0.5  # until a process that runs the task has noted a cancel and written the end
+HEARD_SECONDS = 0.5  # time for the holder of the task to record a cancel and write the end
 MAX_PRIORITY = 2**31 - 1
 
 
 class TaskManager(Intake):
-    """The operations of the engine."""
+    """The client operations of the engine."""
 
-    # -------------------------------------------------------------------------------------------------------- look
+    # -------------------------------------------------------------------------------------------------------- read
 
     async def load(self, task_id: str, principal: Principal = ANONYMOUS) -> StoredTask:
-        """The task; raises TaskNotFoundError."""
+        """Return the task; raise TaskNotFoundError."""
         return await self.store.load(self.scope(principal), task_id)
 
     async def knows(self, message: Message, principal: Principal = ANONYMOUS, *, key: str | None = None) -> bool:
-        """Whether a send of this message is a repeat. Raises IdempotencyKeyReused, or MessageReused."""
+        """Return whether a send of this message is a repeat. Raises IdempotencyKeyReused or MessageReused."""
         send = self.send_of(message, checked_message(message), principal, key)
         return await send.reached(self.scope(principal)) is not None
 
     async def waiting(self, context_id: str, principal: Principal = ANONYMOUS) -> str | None:
-        """The task of this context that waits for its user; of several, the one that asked last."""
+        """Return the id of the context's task that waits for its user; of several, the one that asked last."""
         query = ListTasksQuery(context_id=context_id, status=TaskState.input_required)
         found = await newest_record(self.scope(principal), query)
         return found.task_id if found is not None else None
 
     async def list(self, query: ListTasksQuery, principal: Principal = ANONYMOUS) -> TaskPage:
-        """A page of the caller's tasks, newest status first; see `keelbolt.tasks.listing`."""
+        """Return a page of the caller's tasks, newest status first; see `keelbolt.tasks.listing`."""
         return await list_tasks(self.store, self.scope(principal), query)
 
     def follow(
@@ -73,7 +73,7 @@ class TaskManager(Intake):
         return self.events.follow(self.scope(principal), task_id, after=after)
 
     async def settled(self, sent: Sent, *, seconds: float | None = None) -> StoredTask:
-        """The task when its turn is over (terminal or paused), or as it is after so many seconds."""
+        """Return the task when its turn is over (terminal or paused), or as it is after this many seconds."""
         if seconds is None:
             return await self._settled(sent)
         with contextlib.suppress(TimeoutError), within(seconds):
@@ -111,11 +111,11 @@ class TaskManager(Intake):
         words: str = "",
         seconds: float = ANSWER_SECONDS,
     ) -> StoredTask:
-        """Cancel the task, wherever it runs. Waits up to ``seconds`` for a worker that must stop first.
+        """Cancel the task, in any process. Waits up to ``seconds`` for the worker to stop.
 
-        ``metadata`` is for that worker, which sees it as ``ctx.cancel_metadata``; ``words`` are what the status says.
-        A worker whose process does not react within ``cancel_seconds`` loses the task. Raises TaskNotCancelableError
-        when the task ended otherwise before.
+        The worker gets ``metadata`` as ``ctx.cancel_metadata``; ``words`` is the text of the status message. A worker
+        whose process does not react within ``cancel_seconds`` loses the task. Raises TaskNotCancelableError if the task
+        ended in another way first.
         """
         scope = self.scope(principal)
         body = {"source": source or principal.owner, "reason": reason, "metadata": dict(metadata or {}), "words": words}
@@ -142,7 +142,7 @@ class TaskManager(Intake):
         return ended
 
     async def _stopped(self, task: StoredTask, words: str, seconds: float) -> StoredTask:
-        """The task when its worker stopped, or as it is after so many seconds."""
+        """Return the task when its worker has stopped, or as it is after this many seconds."""
         scope, task_id = task.scope, task.record.task_id
         sent = Sent(task, self._local(scope, task_id))
         grace = self.settings.cancel_seconds + HEARD_SECONDS
@@ -151,16 +151,16 @@ class TaskManager(Intake):
             return ended
         for _ in range(RETRIES):
             if ended.view.cancel is not None or ended.view.state.terminal:
-                return await self.settled(sent, seconds=seconds - grace)  # its worker noted the cancel, and ends it
+                return await self.settled(sent, seconds=seconds - grace)  # its worker recorded the cancel and ends it
             try:
-                # Its process hangs, or died. It loses the work item, so all that it may still write is refused.
+                # Its process hangs or died. It loses the work item, so its later writes are refused.
                 return await self._cancel_here(ended, await scope.work(QUEUE, task_id), words)
             except CommitRefused:
                 ended = await self.store.load(scope, task_id)
         return ended
 
     async def _pass_on_cancel(self, task: StoredTask, body: dict[str, Any]) -> None:
-        """The user was asked a question of another agent: the worker is called once more, to cancel that one's task."""
+        """Call the worker once more, so that it cancels the task of the agent whose question the user was asked."""
         record, view = task.record, task.view
         now = self.store.clock.wall()
         decision = apply(record.task_id, view.state, PassOnCancel(), now=timestamp(now))
@@ -180,8 +180,8 @@ class TaskManager(Intake):
     ) -> StoredTask:
         """End a task that no process works on, or whose process does not react.
 
-        If a worker began the turn, the work item outlives the task: the next process that claims it calls the worker
-        once more, to clean up. ``body`` is what came with the cancel, unless it is in the inbox.
+        If a worker started the turn, the work item outlives the task: the next process that claims it calls the worker
+        once more, to clean up. ``body`` is the content of the cancel, unless it is in the inbox.
         """
         record, view = task.record, task.view
         now = self.store.clock.wall()
@@ -211,22 +211,22 @@ class TaskManager(Intake):
     # ----------------------------------------------------------------------------------------------------- requeue
 
     async def requeue(self, task_id: str, principal: Principal = ANONYMOUS) -> Sent:
-        """Try a task anew that ended without an answer: its last message makes a new task, which refers to it.
+        """Requeue a task that ended without an answer: its last message creates a new task, which refers to it.
 
-        The old one stays as it is, and its dead letter is removed. Requeued again, it answers the same new task.
+        The old task does not change, and its dead letter is removed. A repeated requeue returns the same new task.
         """
         task = await self.store.load(self.scope(principal), task_id)
         message = await second_try(self.store, task)
         turn = task.record.turn
         who = owner_of(task.scope, task.record) or principal
         envelope = Envelope(who, turn.accepts, turn.request, task.view.metadata)
-        send = Send(checked_message(message), (named("requeue", task_id),))  # whatever repeated_send says
+        send = Send(checked_message(message), (named("requeue", task_id),))  # independent of the setting repeated_send
         sent = await self._create(task.scope, message, send, envelope)
         await drop(task.scope, task_id)
         return sent
 
     async def fork(self, task_id: str, seq: int, principal: Principal = ANONYMOUS) -> Sent:
-        """A new task that goes on from a point of this one's log; this one stays as it is."""
+        """Create a task that continues from a point in this task's log; this task does not change."""
         task = await self.store.load(self.scope(principal), task_id)
         message, before = await forked(task, seq)
         turn = task.record.turn
@@ -246,9 +246,9 @@ class TaskManager(Intake):
         reason: str = "",
         payload: Mapping[str, Any] | None = None,
     ) -> None:
-        """Tell a running task something: its worker hears it in ``ctx.inbox``, and the log keeps it with its reason.
+        """Send steering to a running task: its worker reads it from ``ctx.inbox``, and the log keeps it with a reason.
 
-        ``prioritise`` moves a task that waits for a worker before those of its tenant with a smaller ``priority``.
+        ``prioritise`` moves a waiting task ahead of those of its tenant with a smaller ``priority``.
         """
         if kind not in STEERING:
             raise InvalidTaskRequest(f"a task is steered by {', '.join(STEERING)}, not by {kind!r}")
@@ -272,7 +272,7 @@ class TaskManager(Intake):
 
 
 def _left_for_cleanup(item: WorkItem) -> Operation:
-    """What takes the work item from its holder, if it has one, and makes it ready."""
+    """Return the operation that takes the work item from its holder, if it has one, and makes it ready."""
     if item.holder is not None:
         return Release(QUEUE, item.key, item.fence)
     return Enqueue(QUEUE, item.key, lane=item.lane, priority=item.priority, max_attempts=item.max_attempts)

@@ -1,14 +1,14 @@
-"""The engine on a storage of the user's own, which may have three methods and nothing else.
+"""Runs the engine on a user-defined storage, which needs only three methods.
 
 The engine runs on a kernel in memory, and every change of a task is written through: first the checks of a commit are
-made, then the change goes to the user's storage in one call, and only when that has returned the commit itself takes
-place and is acknowledged. So nobody is shown what the storage does not have. A task that is not in memory is looked up
-in the storage.
+made, then the change goes to the user's storage in one call, and only when that call has returned is the commit made in
+memory and acknowledged. So clients never see data that the storage does not have. A task that is not in memory is
+loaded from the storage.
 
     send ──▶ create_task ──▶ commit in memory ──▶ the worker runs
-    note ──▶ checks ──▶ update_task ──▶ commit in memory ──▶ followers are told
+    note ──▶ checks ──▶ update_task ──▶ commit in memory ──▶ followers are notified
 
-What needs more than three methods can't be had so; `limits` says what that is, and it is logged at the start.
+Features that need more than three methods are not available; `limits` lists them, and they are logged at start.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ from keelbolt.tasks.view import TaskView
 
 logger = logging.getLogger("keelbolt.tasks")
 
-KEEP_SECONDS = 600.0  # so long an ended task stays in memory, for those who still follow it ...
-KEEP_PUSHED_SECONDS = 86_400.0  # ... and so long if somebody is to be told of its end, who may be hard to reach
+KEEP_SECONDS = 600.0  # time for which an ended task stays in memory, for its followers ...
+KEEP_PUSHED_SECONDS = 86_400.0  # ... and the time if it has webhooks, whose receivers may be unreachable
 STOPPED = "The agent was stopped before it finished this task."
 RETRIES = 20
 UNVERSIONED = (
@@ -103,26 +103,26 @@ _ALWAYS = (
 
 
 class Mirror:
-    """A storage of the user's own, and the kernel that is written through to it."""
+    """A user-defined storage, and the kernel that writes through to it."""
 
     def __init__(self, storage: Storage[Any], *, clock: Clock | None = None) -> None:
         self.storage = storage
         self.kernel = MirrorKernel(self)
         self.store = MirrorStore(self.kernel, self, clock=clock)
-        self.making: dict[str, str] = {}  # task id → id of the message it is being made from
-        self.contexts: dict[str, str] = {}  # message → context that was made for it, until its task runs here
+        self.making: dict[str, str] = {}  # task id → id of the message that creates it
+        self.contexts: dict[str, str] = {}  # message → context that was created for it, until its task runs here
         self.versioned = overrides(storage, "get_version")
-        self.versions: dict[str, int] = {}  # task id → the version of the stored task that is known here
+        self.versions: dict[str, int] = {}  # task id → the known version of the stored task
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What the engine can't do on this storage."""
+        """Features that the engine does not support on this storage."""
         keeps = isinstance(self.storage, KeepsPushConfigs)
         found = [limit for limit in _ALWAYS if not (keeps and limit.startswith("push:"))]
         if not self.versioned:
             found.append(UNVERSIONED)
         if isinstance(self.storage, ListsOwned):
-            pass  # everybody's
+            pass  # lists work for all owners
         elif overrides(self.storage, "list_tasks"):
             found.append("lists: only for callers without a name, since the storage does not tell owners apart")
         else:
@@ -134,15 +134,15 @@ class Mirror:
         return tuple(found)
 
     def warn(self) -> None:
-        """Say it where operators look."""
+        """Log the limits for operators."""
         name = type(self.storage).__name__
         logger.warning("%s is not one of Keelbolt's own storages. What it can't do:\n%s", name, "\n".join(self.limits))
 
     # ---------------------------------------------------------------------------------------------------------- write
 
     async def create(self, scope: Scope, context_id: str, message: Message, *, key: str | None) -> Task:
-        """Have the storage make a task; it gives the id. A ``key`` that made one before returns that task."""
-        # A storage knows no owners: without its name in the key, one owner would be answered another one's task.
+        """Create a task in the storage, which assigns the id. A ``key`` that was used before returns its task."""
+        # A storage has no owners: without the owner in the key, one owner could get another owner's task.
         owner = scope.partition
         if key is not None and owner != ANONYMOUS.partition:
             key = f"{owner}/{key}"
@@ -151,13 +151,13 @@ class Mirror:
             await asked(self.storage.update_task(task.id, task_metadata={OWNER: owner}), self)
         if not self.versioned:
             return task
-        # Another engine may have made it, and begun it: what is loaded is at least as new as the version.
+        # Another engine may have created and started it. Load it after the version, so that it is at least as new.
         await self.look_at_version(task.id)
         loaded: Task | None = await asked(self.storage.load_task(task.id), self)
         return loaded or task
 
     async def look_at_version(self, task_id: str) -> None:
-        """Find out at which version the stored task is, before it is loaded."""
+        """Read the version of the stored task, before the task is loaded."""
         if self.versioned:
             version: int | None = await asked(self.storage.get_version(task_id), self)
             if version is None:
@@ -166,7 +166,7 @@ class Mirror:
                 self.versions[task_id] = version
 
     async def write(self, subject: str, operations: tuple[Operation, ...]) -> None:
-        """Write what this commit is about to write."""
+        """Write the changes of this commit to the storage."""
         if (context := context_written(operations)) is not None:
             if overrides(self.storage, "update_context"):
                 await asked(self.storage.update_context(*context), self)
@@ -201,7 +201,7 @@ class Mirror:
     # ----------------------------------------------------------------------------------------------------------- read
 
     async def stored(self, scope: Scope, task_id: str) -> Task | None:
-        """The task in the storage, if it is this owner's."""
+        """Return the stored task, if it belongs to this owner."""
         await self.look_at_version(task_id)
         task: Task | None = await asked(self.storage.load_task(task_id), self)
         if task is None or partition_of(task) != scope.partition:
@@ -209,14 +209,14 @@ class Mirror:
         return task
 
     async def pushes(self, task_id: str) -> Mapping[str, Any]:
-        """Who is to be told about a stored task, as far as the storage keeps it."""
+        """Return the push configs of a stored task, if the storage keeps them."""
         if not isinstance(self.storage, KeepsPushConfigs):
             return {}
         found: Mapping[str, Any] = await asked(self.storage.load_push_configs(task_id), self)
         return found
 
     async def give_up_the_rest(self) -> None:
-        """End what this process leaves unfinished, since nobody will run it: a clear end, instead of none."""
+        """Fail the unfinished tasks of this process, because no other process can run them."""
         async for scope in self.kernel.scopes():
             cursor: str | None = ""
             while cursor is not None:
@@ -236,7 +236,7 @@ class Mirror:
 
 
 async def asked(call: Awaitable[Any], mirror: Mirror) -> Any:
-    """What the storage answers; its own errors become one of ours, the whole of them goes to the log."""
+    """Await a call of the storage. Its own exceptions are logged and raised as StorageUnreachable."""
     try:
         return await call
     except KeelboltError:
@@ -248,10 +248,10 @@ async def asked(call: Awaitable[Any], mirror: Mirror) -> Any:
 
 
 class MirrorKernel(MemoryKernel):
-    """The kernel in memory; a commit about a task or a context waits for the storage first.
+    """The kernel in memory; a commit for a task or a context is first written to the storage.
 
-    Commits about the same task follow each other in the order of their calls, so that what was checked still holds when
-    it is written; those of different tasks don't wait for each other.
+    Commits for the same task run in the order of their calls, so that checks still hold at the write; commits for
+    different tasks don't wait for each other.
     """
 
     def __init__(self, mirror: Mirror) -> None:
@@ -273,7 +273,7 @@ class MirrorKernel(MemoryKernel):
         task = asyncio.ensure_future(self._through(self.scoped(partition), subject, operations))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
-        return asyncio.shield(task)  # who stops waiting does not stop the write
+        return asyncio.shield(task)  # canceling the caller does not cancel the write
 
     def commit_here(self, scope: Scope, *operations: Operation) -> Awaitable[Receipt]:
         """Commit in memory alone."""
@@ -286,7 +286,7 @@ class MirrorKernel(MemoryKernel):
                     await self.commit_here(scope, *checks)
                 try:
                     await self._mirror.write(subject, operations)
-                except ConcurrencyError:  # another process wrote it: what it wrote is checked against first
+                except ConcurrencyError:  # another process wrote the task: check again after loading its changes
                     await self._mirror.store.refresh(scope, subject)
                     continue
                 except TaskTerminalStateError:
@@ -295,7 +295,7 @@ class MirrorKernel(MemoryKernel):
                 except TaskNotFoundError:
                     await self.forget(scope, subject)
                     raise
-                except StorageUnreachable:  # it may have been written, and the version with it
+                except StorageUnreachable:  # the write may have happened, and changed the version
                     self._mirror.versions.pop(subject, None)
                     raise
                 break
@@ -325,7 +325,7 @@ class MirrorKernel(MemoryKernel):
         await self.forget(scope, task_id)
 
     async def forget(self, scope: Scope, task_id: str) -> None:
-        """Let go of the copy in memory; the storage has the task. That messages were sent is remembered."""
+        """Remove the task from memory; the storage has it. The keys of its sends stay."""
         snapshot = await scope.get(SNAPSHOTS, task_id)
         keys = TaskView.from_index(task_id, "", snapshot.body).segment_keys() if snapshot is not None else []
         await self.commit_here(
@@ -341,7 +341,7 @@ class MirrorKernel(MemoryKernel):
         self._mirror.versions.pop(task_id, None)
 
     async def _health(self) -> tuple[bool, bool, str]:
-        """That of the storage: memory is always well."""
+        """Return the health of the storage: memory is always healthy."""
         try:
             found = await self._mirror.storage.health_check()
         except Exception as error:
@@ -367,19 +367,19 @@ class MirrorKernel(MemoryKernel):
 
 
 def _ignored(future: asyncio.Future[None]) -> None:
-    """It is closed by now, and everything is forgotten."""
+    """Ignore errors of a kernel that was closed meanwhile."""
     if not future.cancelled():
         future.exception()
 
 
 class MirrorStore(TaskStore):
-    """Reads from memory, and what is not there from the storage."""
+    """Reads from memory, and tasks that are not in memory from the storage."""
 
     def __init__(self, kernel: MirrorKernel, mirror: Mirror, *, clock: Clock | None = None) -> None:
         super().__init__(kernel, clock=clock)
         self._here = kernel
         self._mirror = mirror
-        self.adopted: set[str] = set()  # tasks that were not made here: others may be writing them
+        self.adopted: set[str] = set()  # tasks that were not created here: other processes may write them
 
     async def find(self, scope: Scope, task_id: str) -> StoredTask | None:
         found = await super().find(scope, task_id)
@@ -393,13 +393,13 @@ class MirrorStore(TaskStore):
         await self.find(scope, task_id)
 
     async def is_run_elsewhere(self, task: StoredTask) -> bool:
-        """Whether another process may be writing it."""
+        """Return whether another process may be writing the task."""
         if task.view.state.terminal or task.record.task_id not in self.adopted:
             return False
         return await task.scope.work(QUEUE, task.record.task_id) is None
 
     async def refresh(self, scope: Scope, task_id: str) -> None:
-        """Take in what the storage has. The caller holds the lock of the task."""
+        """Load the stored state into memory. The caller holds the lock of the task."""
         stored = await self._mirror.stored(scope, task_id)
         known = await super().find(scope, task_id)
         if stored is None:
@@ -412,8 +412,9 @@ class MirrorStore(TaskStore):
             await self._catch_up(known, stored)
 
     async def _adopt(self, scope: Scope, stored: Task) -> None:
-        """A task of the storage that is new to this process. Its log begins with a cut: whoever followed it under
-        other numbers, before, is told of a gap and given the task as it is.
+        """Load a stored task that is new to this process.
+
+        Its log starts trimmed: a follower with older sequence numbers gets a gap and the task as it is.
         """
         now = self.clock.wall()
         asked = [message.message_id for message in stored.history if message.role is Role.user]
@@ -430,7 +431,7 @@ class MirrorStore(TaskStore):
                 record.updated = record.created = moment(stored.status.timestamp)
         adopted = pushes_adopted(stored.id, pushes, len(notes))
         await self._here.commit_here(scope, record.insert(), append_notes(stored.id, notes), *adopted)
-        if snapshot := snapshot_operations(view):  # too much for one: then the log says everything
+        if snapshot := snapshot_operations(view):  # none if it is too large: then the log keeps everything
             await self._here.commit_here(scope, Trim(EVENTS, stored.id, len(notes)), *snapshot)
 
     async def _catch_up(self, known: StoredTask, stored: Task) -> None:
@@ -442,7 +443,7 @@ class MirrorStore(TaskStore):
         view.apply(notes)
         record.state, record.status, record.metadata = view.state, view.status, view.metadata
         record.updated = self.clock.wall()
-        # Another engine that moved the task to another state runs it, or ended it: this one lets go of it.
+        # Another engine that changed the state runs the task or ended it, so this engine removes its work item.
         lost = [Remove(QUEUE, view.task_id)] if view.state is not before else []
         if lost:
             self.adopted.add(view.task_id)

@@ -1,4 +1,4 @@
-"""The operations of the engine on a storage of the user's own."""
+"""The client operations of the engine on a user-defined storage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from keelbolt.tasks.store import StoredTask, TaskStore
 
 
 class MirrorManager(TaskManager):
-    """The operations of the engine where the storage gives out the ids."""
+    """The client operations of the engine where the storage assigns the ids."""
 
     def __init__(self, mirror: Mirror, events: Events, *, settings: TaskSettings, runner: Runner | None = None) -> None:
         super().__init__(mirror.store, events, settings=settings, runner=runner)
@@ -39,16 +39,16 @@ class MirrorManager(TaskManager):
                 await locks.enter_async_context(mirror.kernel.lock(f"{scope.partition}/{key}"))
             if await send.reached(scope) is not None:
                 return await self._repeated(scope, send)
-            # If this fails half-way, the message that is sent again must find the task that it made.
+            # If this fails half-way, a repeat of the message must find the task that it created.
             context_id = message.context_id or (mirror.contexts.setdefault(name, new_id()) if name else new_id())
             task = await mirror.create(scope, context_id, message, key=send.keys[0] if send.keys else None)
             known = await TaskStore.find(self.store, scope, task.id)
-            if known is not None or task.status.state is not TaskState.submitted:  # it was sent to an earlier process
+            if known is not None or task.status.state is not TaskState.submitted:  # sent to an earlier process
                 return Sent(await self.store.load(scope, task.id), self._local(scope, task.id), repeated=True)
             mirror.making[task.id] = message.message_id
             try:
                 sent = await super()._create(scope, message, send, envelope, ids or (task.id, context_id))
-            except CommitRefused:  # another engine began it meanwhile
+            except CommitRefused:  # another engine started it meanwhile
                 return Sent(await self.store.load(scope, task.id), self._local(scope, task.id), repeated=True)
             finally:
                 del mirror.making[task.id]
@@ -72,6 +72,6 @@ class MirrorManager(TaskManager):
         if principal.partition != ANONYMOUS.partition:
             raise UnsupportedOperationError(f"tasks can't be listed here: {name} does not tell owners apart")
         page = await asked(storage.list_tasks(query), self.mirror)
-        # Tasks of named owners are nobody else's business; the storage has counted them all the same.
+        # Hide tasks of named owners. The total of the storage still includes them.
         tasks = [task for task in page.tasks if OWNER not in (task.metadata or {})]
         return TaskPage(tasks, page.next_page_token, page.page_size, page.total_size)

@@ -1,4 +1,4 @@
-"""What a commit of the engine is in the words of a `Storage`, and what a stored task is in notes. Pure."""
+"""Translates commits of the engine to calls of `Storage`, and stored tasks to notes. Pure."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from keelbolt.tasks.queries import ListTasksQuery, ListTasksResult
 from keelbolt.tasks.storage.changes import artifact_note
 from keelbolt.tasks.storage.contract import ArtifactWrite
 
-OWNER = "keelbolt.owner"  # in the metadata of a stored task: whose it is, since a Storage knows no owners
+OWNER = "keelbolt.owner"  # owner of a stored task, in its metadata, because a Storage has no owners
 
 
 @runtime_checkable
 class ListsOwned(Protocol):
-    """A storage that can list the tasks of one owner, by what their metadata say."""
+    """A storage that can list the tasks of one owner, by their metadata."""
 
     async def list_owned(self, query: ListTasksQuery, partition: str) -> ListTasksResult:
-        """As `Storage.list_tasks`, with tasks of this partition alone; see `partition_of`."""
+        """Return a page as `Storage.list_tasks` does, with tasks of this partition only; see `partition_of`."""
 
 
 def partition_of(task: Task) -> str:
-    """Whose a stored task is."""
+    """Return the partition of a stored task's owner."""
     owner: str = (task.metadata or {}).get(OWNER, ANONYMOUS.partition)
     return owner
 
 
 @dataclass(slots=True)
 class Written:
-    """One call of `Storage.update_task`."""
+    """The arguments of one call of `Storage.update_task`."""
 
     state: TaskState | None = None
     status_message: Message | None = None
@@ -69,7 +69,7 @@ class Written:
 
 
 def written(operations: Sequence[Operation]) -> Written:
-    """What this commit writes into its task."""
+    """Return the changes that this commit makes to its task."""
     change = Written()
     for operation in operations:
         if isinstance(operation, Append) and operation.log == EVENTS:
@@ -79,7 +79,7 @@ def written(operations: Sequence[Operation]) -> Written:
 
 
 def created(change: Written, message_id: str) -> Written:
-    """The same without what `Storage.create_task` has stored already: the message, and that it was submitted."""
+    """Remove the changes that `Storage.create_task` has already stored: the message, and the state submitted."""
     change.messages = [message for message in change.messages if message.message_id != message_id]
     if change.state is TaskState.submitted:
         change.state = None
@@ -95,7 +95,7 @@ def inserted(operations: Sequence[Operation]) -> bool:
 
 
 def context_written(operations: Sequence[Operation]) -> tuple[str, Any] | None:
-    """The context that this commit writes, and its new value."""
+    """Return the context that this commit writes, and its new value."""
     for operation in operations:
         if isinstance(operation, Put | Insert | Replace) and operation.collection == CONTEXTS:
             return operation.key, from_json(operation.body)
@@ -103,7 +103,7 @@ def context_written(operations: Sequence[Operation]) -> tuple[str, Any] | None:
 
 
 def subject_of(operations: Sequence[Operation]) -> str | None:
-    """The task, or the context, that a commit is about."""
+    """Return the task or context that a commit changes."""
     for operation in operations:
         family, name = address(operation)
         if family in (TASKS, EVENTS, INBOX, QUEUE):
@@ -114,7 +114,7 @@ def subject_of(operations: Sequence[Operation]) -> str | None:
 
 
 def checks_of(operations: Sequence[Operation]) -> list[Operation]:
-    """What may refuse a commit, without what it writes."""
+    """Return the checks of a commit, without its writes."""
     checks: list[Operation] = []
     for operation in operations:
         match operation:
@@ -133,7 +133,7 @@ def checks_of(operations: Sequence[Operation]) -> list[Operation]:
 
 
 def difference(known: Task | None, stored: Task) -> list[Note]:
-    """The notes that lead from what is known of a task to what is stored."""
+    """Return the notes that lead from the known task to the stored one."""
     notes: list[Note] = [
         MessageNote(encode(message)) for message in stored.history[len(known.history) if known else 0 :]
     ]

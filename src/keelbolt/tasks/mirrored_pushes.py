@@ -14,17 +14,17 @@ from keelbolt.tasks.pushes import push_ids, push_key
 
 @runtime_checkable
 class KeepsPushConfigs(Protocol):
-    """A storage that also keeps who is to be told about a task."""
+    """A storage that also keeps the push configs of tasks."""
 
     async def keep_push_config(self, task_id: str, config_id: str, config: Any) -> None:
-        """Keep this config (JSON), in the place of the one with the same id; None: forget it."""
+        """Store this config (JSON), replacing the one with the same id; None deletes it."""
 
     async def load_push_configs(self, task_id: str) -> Mapping[str, Any]:
-        """The configs of a task, by their ids."""
+        """Return the configs of a task, by id."""
 
 
 def pushes_written(operations: Sequence[Operation]) -> Iterator[tuple[str, str, Any]]:
-    """The configs that a commit writes: task, id, and the config; None: it is deleted."""
+    """Yield the configs that a commit writes: task id, config id, and the config (None: it is deleted)."""
     for operation in operations:
         if isinstance(operation, Put | Insert | Replace | Delete) and operation.collection == PUSH_CONFIGS:
             body = None if isinstance(operation, Delete) else from_json(operation.body)
@@ -32,7 +32,7 @@ def pushes_written(operations: Sequence[Operation]) -> Iterator[tuple[str, str, 
 
 
 def pushes_adopted(task_id: str, configs: Mapping[str, Any], told: int) -> list[Operation]:
-    """What brings configs of a stored task to life: they are told what happens after this event."""
+    """Return the operations that restore the configs of a stored task; they receive the events after seq ``told``."""
     cursor = to_json({"seq": told, "late": True})
     operations: list[Operation] = []
     for config_id, config in configs.items():

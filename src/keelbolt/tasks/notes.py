@@ -1,19 +1,19 @@
-"""What stands in a task's log, one note per entry.
+"""The entries of a task's log, one note each.
 
     message    a message of the history, as JSON
     status     {"status": …}: the wire's status update without the ids, which are the same for the whole log
     said       the same, whose message belongs to the history too
     artifact   {"artifact": …, "append": …, "lastChunk": …}: the wire's artifact update without the ids
     metadata   an object merged into the task's metadata
-    attempt    a worker began (or took over) the turn
-    step       a durable step began, or reported
-    steer      something came through the inbox
+    attempt    a worker started (or took over) the turn
+    step       a durable step started or ended
+    steer      an entry of the inbox
     state      {"value": …}: the state of the task, which the worker committed with the end of its turn
     cleanup    {"due": …}: whether the worker of a canceled task must still be called to clean up
     error      {"type": …, "message": …, "traceback": …}: an exception of the worker; only operators see it
-    touch      nothing but a new version
+    touch      only a new version
 
-Status, said and artifact are what a client streams; their bytes go to the wire as they are stored.
+Clients stream status, said and artifact; their bytes go to the wire as they are stored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from keelbolt.tasks.families import EVENTS
 
 WIRE_KINDS = frozenset({"status", "said", "artifact"})
 CLEANUP_KINDS = frozenset({"attempt", "step", "steer", "cleanup", "error"})
-"""What is written after the end of a task, while its worker cleans up: no client sees any of it."""
+"""Kinds that may be written after the end of a task, while its worker cleans up: no client sees them."""
 
 _FOLDER = str(Path(__file__).parent)
 
@@ -51,7 +51,7 @@ class MessageNote(Struct, frozen=True, gc=False):
 
 
 class StatusNote(Struct, frozen=True, gc=False):
-    """A new status. ``said`` is its message when that belongs to the history."""
+    """A new status. ``said`` is its message if that belongs to the history."""
 
     state: TaskState
     status: bytes
@@ -83,11 +83,11 @@ class StatusNote(Struct, frozen=True, gc=False):
 
 
 class ArtifactNote(Struct, frozen=True, gc=False):
-    """Parts of an artifact. ``about`` are its other members as JSON, ``"artifactId":"x"`` the first of them."""
+    """Parts of an artifact. ``about`` holds its other members as JSON, starting with ``"artifactId":"x"``."""
 
     artifact_id: str
     about: bytes
-    parts: bytes  # JSON values with commas between them
+    parts: bytes  # comma-separated JSON values
     append: bool = False
     last: bool = False
     metadata: bytes | None = None
@@ -107,7 +107,7 @@ class ArtifactNote(Struct, frozen=True, gc=False):
 
 
 class OtherNote(Struct, frozen=True, gc=False):
-    """A note that no client streams. ``data`` is its body as JSON, made once."""
+    """A note that clients do not get in a stream. ``data`` is its body as JSON, encoded once."""
 
     kind: OtherKind
     body: dict[str, Any]
@@ -119,7 +119,7 @@ class OtherNote(Struct, frozen=True, gc=False):
 
 
 def error_note(error: BaseException) -> OtherNote:
-    """Note an exception for operators; callers never get it. Its traceback begins with the worker."""
+    """Return the note of an exception for operators; callers never get it. Its traceback starts at the worker."""
     return OtherNote("error", described(error, skip=_FOLDER))
 
 
@@ -131,12 +131,12 @@ def draft(note: Note) -> Draft:
 
 
 def append_notes(task_id: str, notes: Iterable[Note]) -> Append:
-    """What writes these notes into the task's log."""
+    """Return the operation that appends these notes to the task's log."""
     return Append(EVENTS, task_id, tuple([draft(note) for note in notes]))
 
 
 def read_note(entry: Entry) -> Note:
-    """The note that this entry was written from."""
+    """Return the note of this entry."""
     match entry.kind:
         case "message":
             return MessageNote(entry.data)

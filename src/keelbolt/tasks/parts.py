@@ -14,7 +14,7 @@ from keelbolt.tasks.json import json_bytes
 
 
 def agent_message(task_id: str, context_id: str, parts: bytes) -> bytes:
-    """A new message of the agent, as JSON."""
+    """Return a new message of the agent, as JSON."""
     return b'{"messageId":"%b","role":"ROLE_AGENT","parts":[%b],"taskId":%b,"contextId":%b}' % (
         new_id().encode(),
         parts,
@@ -38,7 +38,7 @@ def json_text(text: str) -> bytes:
 
 
 def plain(text: str) -> str:
-    """The characters of a string alone, of a `StrEnum` and any other subclass too."""
+    """Return a plain `str`, also for a `StrEnum` or another subclass."""
     return text if type(text) is str else str.__str__(text)
 
 

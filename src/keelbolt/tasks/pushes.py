@@ -1,4 +1,4 @@
-"""What the engine knows of webhooks: which configs a task has, and that somebody must look at its log for each."""
+"""The engine's part of webhooks: the push configs of a task, and the work items that deliver its log to them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from keelbolt.tasks.families import PUSH_CONFIGS, WEBHOOKS, lane_of
 from keelbolt.tasks.notes import WIRE_KINDS, Note
 from keelbolt.tasks.record import TaskRecord
 
-ATTEMPTS = 1_000_000  # a receiver is given up by age, not by how often a process died
+ATTEMPTS = 1_000_000  # deliveries are given up by age, not by attempts
 
 
 @dataclass(frozen=True, slots=True)
 class NewPush:
-    """A push config that is made together with its task."""
+    """A push config that is created together with its task."""
 
     config_id: str
-    body: Callable[[str], bytes]  # by the key under which it is stored, to which encrypted credentials are bound
-    secret: str = field(default="", repr=False)  # that signs its deliveries
+    body: Callable[[str], bytes]  # argument: the storage key, to which encrypted credentials are bound
+    secret: str = field(default="", repr=False)  # signs its deliveries
 
     def put(self, task_id: str) -> Put:
         key = push_key(task_id, self.config_id)
@@ -27,23 +27,23 @@ class NewPush:
 
 
 def push_key(task_id: str, config_id: str) -> str:
-    """The name of a config, and of the work that delivers to it."""
+    """Return the key of a config, and of the work item that delivers to it."""
     return f"{task_id}/{config_id}"
 
 
 def push_ids(key: str) -> tuple[str, str]:
-    """The ids of task and config that have this name."""
+    """Return the ids of task and config in this key."""
     task_id, _, config_id = key.rpartition("/")
     return task_id, config_id
 
 
 def nudges(scope: Scope, record: TaskRecord, notes: Iterable[Note]) -> list[Operation]:
-    """What makes these notes be delivered; no operations when the task has no push configs."""
+    """Return the operations that trigger delivery of these notes; none if the task has no push configs."""
     if not record.push or not any(note.kind in WIRE_KINDS for note in notes):
         return []
     return [nudge(scope, record.task_id, config_id) for config_id in record.push]
 
 
 def nudge(scope: Scope, task_id: str, config_id: str) -> Enqueue:
-    """Have somebody look whether there is something to deliver."""
+    """Return the operation that makes a process check for undelivered events."""
     return Enqueue(WEBHOOKS, push_key(task_id, config_id), lane=lane_of(scope), max_attempts=ATTEMPTS)

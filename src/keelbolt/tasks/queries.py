@@ -1,4 +1,4 @@
-"""Which tasks are asked for, and the page that answers it."""
+"""The query and the result page of listing tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ListTasksResult(BaseModel):
 
 
 def moment(text: str) -> int:
-    """A moment as microseconds since 1970; raises InvalidTaskRequest. Without an offset it is UTC."""
+    """Return a timestamp as microseconds since 1970; raise InvalidTaskRequest. Without an offset it is UTC."""
     try:
         read = datetime.fromisoformat(text)
         if read.tzinfo is None:

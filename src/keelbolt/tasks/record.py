@@ -1,4 +1,4 @@
-"""The narrow record of a task: where it stands, and what its current turn is. Everything else is in its log."""
+"""The small record of a task: its status and its current turn. Everything else is in its log."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from keelbolt.tasks.parts import agent_message, text_part
 REQUEST_METADATA = "keelbolt.metadata"
 EXTENSIONS = "keelbolt.extensions"
 STREAMED = "keelbolt.streamed"
-"""Where a turn's request keeps the metadata that came beside the message, the extensions in use, and whether the client
-streams."""
+"""Keys in a turn's request: the request metadata, the extensions in use, and whether the client streams."""
 
 
 ENDED = tuple(sorted(state.name for state in TERMINAL))
-"""The states that end a task, as they stand in its record."""
+"""The names of the terminal states, as in a task's record."""
 
 
 class Turn(Struct):
-    """What the worker is asked to do now: the message, by its id, and what came with it."""
+    """The current turn: the id of its message, and the data that came with it."""
 
     number: int
     message_id: str
@@ -35,7 +34,7 @@ class Turn(Struct):
     request: dict[str, Any] = {}
     principal: dict[str, Any] = {}
     asked: str | None = None  # the step in doubt that the client is asked about
-    waited: bool = False  # the message was sent while the turn before it ran
+    waited: bool = False  # the message was sent while the previous turn ran
 
     def json(self) -> dict[str, Any]:
         body: dict[str, Any] = {"number": self.number, "messageId": self.message_id}
@@ -58,7 +57,7 @@ class Turn(Struct):
 
 
 class TaskRecord(Struct):
-    """``version`` is the record's own; the version of the task is the head of its log."""
+    """``version`` is that of the record; the version of the task is the head of its log."""
 
     task_id: str
     context_id: str
@@ -68,16 +67,16 @@ class TaskRecord(Struct):
     created: int
     turn: Turn
     metadata: dict[str, Any] = {}
-    direct: bool = False  # the answer of this task is a message, not a task
+    direct: bool = False  # the task is answered with a message, not a task
     version: int = 0
     push: tuple[str, ...] = ()  # the push configs of the task, by their ids
 
     def message(self, text: str) -> bytes:
-        """A new message of the agent in this task, as JSON."""
+        """Return a new message of the agent in this task, as JSON."""
         return agent_message(self.task_id, self.context_id, text_part(text))
 
     def stand(self, decision: Decision, now: int, metadata: dict[str, Any]) -> None:
-        """Stand where the decision leads."""
+        """Apply the decision to the record."""
         note = decision.notes[-1]
         assert isinstance(note, StatusNote)
         self.state, self.status, self.updated, self.metadata = decision.state, note.status, now, metadata
@@ -128,7 +127,7 @@ class TaskRecord(Struct):
 
 
 def push_field(config_ids: Iterable[str]) -> str:
-    """How the ids of push configs stand in a record: beside its body, so that they are changed without the rest."""
+    """Return the record field for push config ids. A field, not the body, so that it can change alone."""
     return to_json(list(config_ids)).decode()
 
 

@@ -1,10 +1,10 @@
 """A task of another agent as a durable step: see `TaskContext.relay`.
 
-What is recorded of a relay in the turn's steps:
+A relay records these steps of the turn:
 
     ~relay NAME                 started (with the other agent's task, once it is known), then done with the answer
     ~.at ~relay NAME            the last event that was passed on, in the commit that passes it on
-    ~.artifact ~relay NAME ID   the artifact of our task that the agent's artifact ID is passed on to
+    ~.artifact ~relay NAME ID   the artifact of this task that the agent's artifact ID is passed on to
     ~.ask ~relay NAME N         the N-th question of the agent to the user, and its answer
 """
 
@@ -55,16 +55,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("keelbolt.tasks")
 
-ANSWER = "answer"  # the artifact of an answer that has none
-SPACE = uuid.UUID("6f0c4f57-6c4b-4c39-9d3e-3c1b1d8a4f0e")  # of the ids of messages, which are the same in every attempt
-POLL_SECONDS = (0.2, 5.0)  # between two looks at the task of an agent that does not stream: first, and at most
-AGAIN_SECONDS = 1.0  # before a stream is opened again that ended without an end of the task
-CANCEL_SECONDS = 10.0  # at most, for the request that cancels the other agent's task
+ANSWER = "answer"  # artifact id for an answer without artifacts
+SPACE = uuid.UUID("6f0c4f57-6c4b-4c39-9d3e-3c1b1d8a4f0e")  # namespace of message ids, the same in every attempt
+POLL_SECONDS = (0.2, 5.0)  # poll interval for an agent that does not stream: first, maximum
+AGAIN_SECONDS = 1.0  # delay before a stream is reopened that ended before the task
+CANCEL_SECONDS = 10.0  # timeout of the request that cancels the other agent's task
 
 
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
-    """What goes along with the message, and how the relay behaves; see `TaskContext.relay`."""
+    """Options of the message and of the relay; see `TaskContext.relay`."""
 
     name: str = "relay"
     stream: bool = True
@@ -87,12 +87,12 @@ class Relay:
         self._options = options
         self._message = _without_ids(message, ctx.task_id)
         self._key = self._steps.key(f"~relay {plain(options.name)}")
-        self._record: dict[str, Any] = {}  # what is recorded of it: the other agent's task, and until when it may take
+        self._record: dict[str, Any] = {}  # the recorded state: the other agent's task, and the deadline
         self._output = RelayOutput(ctx, self._key, stream=options.stream)
         self._paused: Task | None = None
 
     async def run(self) -> Task | Message:
-        """The answer of the other agent. Raises RelayFailed, TimeoutError, and what the client raises."""
+        """Return the answer of the other agent. Raises RelayFailed, TimeoutError, and the errors of the client."""
         known = self._known(self._key)
         if known is not None:
             recorded = await self._steps.result(self._key, known)
@@ -104,7 +104,7 @@ class Relay:
                 self._message = Message.model_validate(self._record["message"])
         self._run.relays += 1
         try:
-            if self._run.cancel_requested:  # killed before it could be passed on, or cancelled while the user was asked
+            if self._run.cancel_requested:  # it came while the user was asked, or a crash kept it from being passed on
                 await self._cancel()
             self._steps.passed()
             self._run.check_cancel()
@@ -129,7 +129,7 @@ class Relay:
         return self._run.journal.task.view.steps.get(key)
 
     async def _begin(self) -> None:
-        """Record the message before it is sent, so that a run that follows sends the same one."""
+        """Record the message before it is sent, so that the next run sends the same one."""
         self._record = {"until": self._until(), "message": from_json(encode(self._message))}
         await self._steps.note(self._key, "started", result=self._record)
 
@@ -138,7 +138,7 @@ class Relay:
         return None if seconds is None else self._run.store.clock.wall() + int(seconds * 1_000_000)
 
     async def _repeatable(self) -> bool:
-        """Whether the message may be sent again, though it is not known whether it arrived."""
+        """Return whether the message may be sent again although it may have arrived."""
         return self._options.in_doubt == "retry" or (
             self._options.in_doubt is None and await self._client.deduplicates()
         )
@@ -166,7 +166,7 @@ class Relay:
 
     async def _follow(self) -> Task | Message:
         if self._remote is not None:
-            await self._client.reachable()  # it may start again just as this process does
+            await self._client.reachable()  # the agent may restart at the same time as this process
         while True:
             try:
                 async with aclosing(await self._events()) as events:
@@ -177,7 +177,7 @@ class Relay:
             except A2AConnectionError:
                 if self._remote is None:
                     raise
-                await self._client.get_task(self._remote)  # a task that is silent for long is no lost connection
+                await self._client.get_task(self._remote)  # a task that is silent for long is not a lost connection
             if self._paused is not None:
                 await self._question(self._paused, None)
             if self._remote is None:
@@ -185,13 +185,13 @@ class Relay:
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _events(self) -> AsyncGenerator[Event, None]:
-        """The events from where it stands."""
+        """Return the events after the last one that was passed on."""
         if self._remote is None:
             return await self._sent(self._message, **self._first())
         number = self._questions()
         if number > self._output.at.get("answered", 0):
             task = await self._client.get_task(self._remote)
-            # An agent that went on by itself, or has the answer from an earlier run, is not sent it again.
+            # Do not send the answer again if the agent continued by itself or has it from an earlier run.
             if task.status.state.paused and all(said.message_id != self._id(number) for said in task.history):
                 return await self._reply(number)
         if await self._client.streams():
@@ -199,7 +199,7 @@ class Relay:
         return self._polled(None)
 
     def _first(self) -> dict[str, Any]:
-        """How the message is sent, the same in every attempt."""
+        """Return the send options of the message; they are the same in every attempt."""
         options = self._options
         return {
             "message_id": self._id(0),
@@ -216,7 +216,7 @@ class Relay:
         return self._polled(await self._client.send_message(message, return_immediately=True, **options))
 
     async def _polled(self, sent: Task | Message | None) -> AsyncGenerator[Event, None]:
-        """The task of an agent that does not stream, whenever it changed."""
+        """Yield the task of an agent that does not stream, after each change."""
         if sent is not None:
             yield Event(sent, last=isinstance(sent, Message))
         shown, pause = sent, POLL_SECONDS[0]
@@ -229,7 +229,7 @@ class Relay:
             pause = min(pause * 1.5, POLL_SECONDS[1])
 
     async def _reply(self, number: int) -> AsyncGenerator[Event, None]:
-        """Send the user's answer to the other agent's task, whose time begins anew."""
+        """Send the user's answer to the other agent's task, and restart its time limit."""
         key = f"{RELAYED}{self._key} {number}"
         known = self._known(key)
         assert known is not None
@@ -245,7 +245,7 @@ class Relay:
         )
 
     def _id(self, number: int) -> str:
-        """The id of the message (0), or of the user's answer to a question: the same in every attempt."""
+        """Return the id of the message (0), or of the user's answer to a question: the same in every attempt."""
         return str(uuid.uuid5(SPACE, f"{self._ctx.task_id}/{self._ctx.turn}/{self._key}/{number}"))
 
     def _questions(self) -> int:
@@ -266,7 +266,8 @@ class Relay:
         state = value.status.state
         if state.terminal:
             return await self._finish(event, value)
-        # A task that waits may be shown before it goes on with the answer; a status that waits is a question.
+        # A snapshot of a paused task may come before it continues with the answer; a paused status update is a
+        # question.
         self._paused = value if isinstance(value, Task) and state.paused else None
         if state.paused and (event.last or isinstance(value, TaskStatusUpdateEvent)):
             return await self._question(value, event)
@@ -274,7 +275,7 @@ class Relay:
         return None
 
     async def _attach(self, event: Event) -> None:
-        """Record which task it is before it is waited for, and that the user's answer arrived."""
+        """Record the id of the other agent's task before waiting for it, and that the user's answer arrived."""
         if self._remote is None and event.task_id:
             until = self._record.get("until")
             self._record = {"until": until, "task": event.task_id, "context": event.context_id}
@@ -286,14 +287,14 @@ class Relay:
     # ------------------------------------------------------------------------------------------------------- end
 
     async def _said(self, value: Task | TaskStatusUpdateEvent) -> Message | None:
-        """What the other agent says with a status. Some agents put it into the history alone."""
+        """Return the other agent's message for a status. Some agents put it only into the history."""
         if value.status.message is not None:
             return value.status.message
         history = (await self._client.get_task(self._remote or "")).history
         return history[-1] if history and history[-1].role is Role.agent else None
 
     async def _question(self, value: Task | TaskStatusUpdateEvent, event: Event | None) -> Task | Message:
-        """Ask our own user. The worker is left here; the run after the answer sends it to the same task."""
+        """Ask the user of this task. This ends the run; the run after the answer sends it to the same remote task."""
         said = await self._said(value)
         words = None if said is None else self._output.words(said)
         number = self._questions() + 1
@@ -322,13 +323,13 @@ class Relay:
         here = await self._output.passed_on()
         answer = Task(id=task_id, context_id=context_id, status=status, artifacts=list(here.values()))
         told = answer.model_copy(update={"artifacts": []})
-        # The artifacts are in our task already; the worker may add to them, so that the number of parts is kept.
+        # The artifacts are in this task already. Store the number of parts, because the worker may add parts later.
         parts = {artifact_id: len(artifact.parts) for artifact_id, artifact in here.items()}
         await self._steps.done(self._key, {"task": from_json(encode(told)), "parts": parts})
         return _checked(answer)
 
     async def _recorded(self, state: str, recorded: Any) -> Task | Message:
-        """The answer of an earlier run."""
+        """Return the answer of an earlier run."""
         if state == "refused":
             raise StepFailed(f"the relay {self._options.name!r} was in doubt, and was answered as failed")
         if isinstance(recorded, dict) and "message" in recorded:
@@ -350,7 +351,7 @@ class Relay:
     # ------------------------------------------------------------------------------------------------------ cancel
 
     async def _cancel(self) -> None:
-        """Cancel the other agent's task. What it answers changes nothing here."""
+        """Cancel the other agent's task. Its response does not affect this task."""
         try:
             async with asyncio.timeout(CANCEL_SECONDS):
                 await self._client.reachable()
@@ -369,7 +370,7 @@ class Relay:
             )
 
     async def _lost_task(self) -> str | None:
-        """The task of a message that was sent, or was about to be, when the process died."""
+        """Return the task of a message that may have been sent when the process died."""
         if self._known(self._key) is None or not await self._client.deduplicates():
             return None
         sent = await self._client.send_message(self._message, return_immediately=True, **self._first())
@@ -377,7 +378,7 @@ class Relay:
 
 
 def _without_ids(said: Said, task_id: str) -> Message:
-    """The message. One of our own task carries ids that the other agent does not know."""
+    """Return the message, without the ids of this task, which the other agent does not know."""
     message = message_of(said)
     ours = message.task_id == task_id
     fields = message.model_fields_set - {"message_id", *(("task_id", "context_id") if ours else ())}

@@ -1,4 +1,4 @@
-"""What a relay writes into our task: the artifacts and reports of the other agent, and how far they were passed on."""
+"""Writes the output of a relay into this task: artifacts and reports of the other agent, and the position reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RelayOutput:
-    """Passes on the events of one relay. ``stream`` False: nothing is passed on, but it is noted how far it went."""
+    """Passes on the events of one relay. With ``stream`` False it only records the position."""
 
     def __init__(self, ctx: TaskContext, key: str, *, stream: bool) -> None:
         self._ctx = ctx
@@ -28,21 +28,21 @@ class RelayOutput:
         self._cursor: OtherNote | None = None
         at = ctx._run.journal.task.view.steps.get(f"{DETAIL}at {key}")
         self.at: dict[str, Any] = {} if at is None else dict(at.result or {})
-        """How far it was passed on: the last event, the last message, how many answers arrived."""
+        """The position: the last event, the last message, and the number of delivered answers."""
         prefix = f"{DETAIL}artifact {key} "
         steps = ctx._run.journal.task.view.steps.items()
         self.names = {name[len(prefix) :]: str(step.result) for name, step in steps if name.startswith(prefix)}
-        """The artifacts of the other agent, and what they are called here."""
+        """Artifact ids of the other agent, and the ids in this task."""
 
     def marked(self, event: Event | None = None, **more: Any) -> OtherNote:
-        """The note that goes along with what is passed on."""
+        """Return the note that records the position, for the commit that passes an event on."""
         if event is not None and event.id is not None:
             self.at["event"] = event.id
         self.at.update(more)
         return OtherNote("step", {"step": f"{DETAIL}at {self._key}", "state": "started", "result": dict(self.at)})
 
     async def report(self, event: Event, message: Message | None) -> None:
-        """Pass on what the other agent reports; a report that a snapshot shows again is passed on once."""
+        """Pass on a report of the other agent; a report that a snapshot repeats is passed on once."""
         if message is None or not self._stream or message.message_id == self.at.get("said"):
             return
         self._ctx._check()
@@ -50,12 +50,12 @@ class RelayOutput:
         await self._run.journal.move(Report(self.words(message)), before=[marked])
 
     def words(self, message: Message) -> bytes:
-        """A message of the other agent as one of our own."""
+        """Return a message of the other agent as a message of this agent."""
         parts = bounded(b",".join([encoded_part(part) for part in message.parts]), "the message of the other agent")
         return agent_message(self._ctx.task_id, self._ctx.context_id, parts)
 
     async def pass_on(self, event: Event | None, artifact: Artifact, *, append: bool, last: bool) -> None:
-        if not self._stream or not artifact.parts:  # an artifact may be closed by an empty chunk
+        if not self._stream or not artifact.parts:  # an empty chunk may close an artifact
             return
         self._ctx._check()
         notes: list[Note] = []
@@ -64,7 +64,7 @@ class RelayOutput:
             local = self.names[artifact.artifact_id] = self._free_name(artifact.artifact_id)
             key = f"{DETAIL}artifact {self._key} {artifact.artifact_id}"
             notes.append(OtherNote("step", {"step": key, "state": "done", "result": local}))
-        self._ctx._touched.add(local)  # what an earlier run passed on stays
+        self._ctx._touched.add(local)  # keep the chunks that an earlier run passed on
         told = artifact.model_dump(by_alias=True, exclude_unset=True, exclude={"artifact_id", "parts"})
         about = {name: value for name, value in told.items() if value is not None}
         encoded = [encoded_part(part) for part in artifact.parts]
@@ -80,7 +80,7 @@ class RelayOutput:
         self._cursor = marked
 
     def _free_name(self, artifact_id: str) -> str:
-        """The id of the artifact here: its own, unless the task has one of that name already."""
+        """Return the artifact's id in this task: its own, unless the task already has an artifact with that id."""
         taken = {*self._run.journal.task.view.artifacts, *self._ctx._touched, *self.names.values()}
         name, number = artifact_id, 1
         while name in taken:
@@ -89,11 +89,11 @@ class RelayOutput:
         return name
 
     async def compare(self, event: Event, task: Task) -> None:
-        """A whole task of the other agent: pass on what is missing or different here."""
+        """Compare with a whole task of the other agent, and pass on missing or different artifacts."""
         if not task.artifacts or not self._stream:
             return
         here = await self.passed_on()
-        self.at["event"] = None  # until all of it is passed on, a run that follows compares again
+        self.at["event"] = None  # until everything is passed on, the next run compares again
         for artifact in task.artifacts:
             have = here.get(artifact.artifact_id)
             rest = None if have is None else missing(have.parts, artifact.parts)
@@ -105,7 +105,7 @@ class RelayOutput:
         await self._run.journal.notes([self.marked(event)], 100)
 
     async def passed_on(self) -> dict[str, Artifact]:
-        """The artifacts of the other agent by its own ids, as they stand in our task."""
+        """Return the passed-on artifacts as they are in this task, by the ids of the other agent."""
         journal = self._run.journal
         await journal.settle()
         found = zip(journal.task.view.artifacts, await self._run.store.artifacts_json(journal.task), strict=True)

@@ -1,4 +1,4 @@
-"""Parts of an artifact that is passed on: what is missing of it, and in which chunks it is written."""
+"""Parts of an artifact that is passed on: finds the missing ones, and divides them into chunks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ CHUNK_BYTES = 4 * 1024 * 1024
 
 
 def missing(have: Sequence[Part], now: Sequence[Part]) -> list[Part] | None:
-    """What must be added to the parts to make them those of now; None: they can't be made so by adding.
+    """Return the parts to append so that ``have`` becomes ``now``; None: appending is not enough.
 
-    How text is divided into parts does not matter: agents join it differently.
+    The division of text into parts does not matter, because agents join it differently.
     """
     mine, theirs = _joined(have), _joined(now)
     if len(mine) > len(theirs):
@@ -29,7 +29,7 @@ def missing(have: Sequence[Part], now: Sequence[Part]) -> list[Part] | None:
 
 
 def chunks(parts: Sequence[bytes]) -> list[list[bytes]]:
-    """The encoded parts in groups, each of which fits into one entry of the log; at least one group."""
+    """Return the encoded parts in groups that fit into one entry of the log each; at least one group."""
     groups: list[list[bytes]] = [[]]
     size = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""What is known about a task, for people who look into it: who ran it, which steps, what came from outside."""
+"""Reports on a task for operators: its attempts, steps and steering."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNREPORTED = ("started", "asked")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A worker began a turn, or took it over."""
+    """One start or takeover of a turn by a worker."""
 
     turn: int
     attempt: int
@@ -26,7 +26,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """The last that is known of a step. In doubt: it began and never reported, and nobody is at it."""
+    """The last known state of a step. In doubt: it started, its end is not recorded, and no process runs it."""
 
     turn: int
     step: str
@@ -37,7 +37,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """Something that came through the inbox."""
+    """A request that came through the inbox."""
 
     kind: str
     source: str
@@ -47,7 +47,7 @@ class Steered:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactSummary:
-    """An artifact without its content. ``chunks``: in how many pieces it was written."""
+    """An artifact without its content. ``chunks`` is the number of chunks that were written."""
 
     artifact_id: str
     name: str
@@ -58,7 +58,7 @@ class ArtifactSummary:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception of the worker, as operators read it."""
+    """An exception of the worker, for operators."""
 
     turn: int
     attempt: int
@@ -70,7 +70,7 @@ class Failure:
 
 @dataclass(slots=True)
 class TaskReport:
-    """Everything but the content. Of a trimmed log (``floor`` > 0), attempts and steering before it are not known."""
+    """A task without its content. If its log was trimmed (``floor`` > 0), earlier attempts and steering are missing."""
 
     task: StoredTask
     item: WorkItem | None
@@ -87,7 +87,7 @@ class TaskReport:
 
 
 async def report(store: TaskStore, scope: Scope, task_id: str) -> TaskReport:
-    """Look into a task. Raises TaskNotFoundError."""
+    """Return the report on a task. Raises TaskNotFoundError."""
     task = await store.load(scope, task_id)
     item = await scope.work(QUEUE, task_id)
     log = await scope.log_state(EVENTS, task_id)
@@ -96,7 +96,7 @@ async def report(store: TaskStore, scope: Scope, task_id: str) -> TaskReport:
     known = await _read(found)
     held = item is not None and item.holder is not None
     for (turn, name), (state, run, at) in (steps | known).items():
-        if not name.startswith("~"):  # a sleep
+        if not name.startswith("~"):  # internal steps, such as sleeps
             at_work = held and (turn, run) == (task.view.turn, task.view.run) and state == "started"
             found.steps.append(StepReport(turn, name, state, state in UNREPORTED and not at_work, at))
     for artifact_id, artifact in task.view.artifacts.items():
@@ -106,7 +106,7 @@ async def report(store: TaskStore, scope: Scope, task_id: str) -> TaskReport:
     return found
 
 
-Known = dict[tuple[int, str], tuple[str, int, int | None]]  # (turn, step) → state, run, when
+Known = dict[tuple[int, str], tuple[str, int, int | None]]  # (turn, step) → state, run, time
 
 
 async def _read(found: TaskReport) -> Known:

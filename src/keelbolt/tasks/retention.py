@@ -1,4 +1,4 @@
-"""How long finished tasks are kept, by state: what is older is erased. Nothing is erased unless it is asked for."""
+"""How long finished tasks are kept, by state; older ones are erased. By default nothing is erased."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ STATES = ("completed", "failed", "canceled", "rejected", "input_required", "auth
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy(Policy):
-    """How long a task stays after its status changed for the last time, in seconds; None: for ever.
+    """How long a task is kept after the last change of its status, in seconds; None: forever.
 
     RetentionPolicy(completed=days(30), failed=days(90), log=hours(1))
 
-    Tasks that are submitted or working are never erased; those that wait for their user are, if an age is given.
-    ``log`` is how long the entries of a finished task can be read one by one: afterwards its snapshot alone is left,
-    and a reader that comes too late gets the snapshot with a gap. A context's own value goes with the last of its
-    tasks.
+    Tasks that are submitted or working are never erased; paused tasks are erased if an age is given. ``log`` is the
+    time for which the log entries of a finished task are kept: afterwards only its snapshot is left, and a late reader
+    gets the snapshot with a gap. The value of a context is erased with the last of its tasks.
     """
 
     face: ClassVar[str] = "tasks"
@@ -34,7 +33,7 @@ class RetentionPolicy(Policy):
     input_required: float | None = None
     auth_required: float | None = None
     log: float | None = None
-    every: float = 600.0  # a process that keeps this policy sweeps so often
+    every: float = 600.0  # interval of the sweep in a process with this policy
 
     def __post_init__(self) -> None:
         Policy.__post_init__(self)
@@ -42,7 +41,7 @@ class RetentionPolicy(Policy):
             raise InvalidValue("every is more than 0 seconds")
 
     def ages(self) -> Iterator[tuple[TaskState, float]]:
-        """The states whose tasks are erased, and after how many seconds."""
+        """Yield the states whose tasks are erased, and the age in seconds."""
         for name in STATES:
             age: float | None = getattr(self, name)
             if age is not None:

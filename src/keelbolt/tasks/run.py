@@ -1,4 +1,4 @@
-"""One holding of one task by this process: its turns, one after the other, until the task ends, pauses or is let go."""
+"""One claim of one task by this process: runs its turns until the task ends, pauses or is released."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("keelbolt.tasks")
 
-AGAIN_SECONDS = 1.0  # a task that the store could not take is tried again after so long
+AGAIN_SECONDS = 1.0  # delay before a task is retried that the store could not write
 NO_PROGRESS = "The agent made no progress for too long."
 YIELDING = (TaskState.completed, TaskState.input_required, TaskState.auth_required)
 
 
 class Run:
-    """The worker's task in this process, from the claim to the end of the turn."""
+    """A claimed task in this process, from the claim to the end of the turn."""
 
     def __init__(self, runner: Runner, journal: Journal) -> None:
         self.runner = runner
@@ -74,9 +74,9 @@ class Run:
         self._alarm: asyncio.TimerHandle | None = None
         self._cancelling: asyncio.Handle | None = None
         self._outcome: StoredTask | None = None
-        self.steps: Steps  # of the turn that runs
+        self.steps: Steps  # of the current turn
         self._ear: Ear | None = None
-        self.relays = 0  # agents that the worker waits for, which have limits of their own
+        self.relays = 0  # agents that the worker waits for, which have their own time limits
 
     @property
     def _fields(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Run:
 
     @property
     def ended(self) -> bool:
-        """Whether the turn ended here, or the task was let go."""
+        """Whether the turn ended here, or the task was released."""
         return self.state.phase == "over"
 
     @property
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def ear(self) -> Ear:
-        """The inbox of this run; most runs are over before anything needs it."""
+        """The inbox of this run, created on first use; most runs end before that."""
         if self._ear is None:
             self._ear = Ear(self)
         return self._ear
@@ -111,29 +111,29 @@ class Run:
         """Raise CancelledError in a worker whose task was canceled, outside of shielded blocks."""
         state = self.state
         if state.canceled and not state.shielded and state.phase != "over":
-            if self._cancelling is not None:  # one error is enough: another one would cut the worker's cleanup short
+            if self._cancelling is not None:  # raise once: a second error would interrupt the worker's cleanup
                 self._cancelling.cancel()
                 self.on(CancelRaised())
             raise asyncio.CancelledError("the task was canceled")
 
     @property
     def gives_up(self) -> bool:
-        """Whether what the worker waits for is not wanted any more; False when another process continues the turn.
+        """Whether the result that the worker waits for is not needed any more; False if another process continues.
 
-        Without a stop from outside, the worker's own code gave it up: it cancelled a task that waits for it.
+        Without a stop from outside, the worker's own code canceled an asyncio task that waits for it.
         """
         if self.state.stop is None and self._task is not None and not self._task.cancelling():
             return True
         return self.state.canceled or self.state.stop in ("interrupt", "no progress")
 
     def fence(self) -> tuple[Fence, ...]:
-        """What refuses a write beside the task once another process has it; nothing after it ended here."""
+        """Return the check that refuses other writes once another process has the task; none after it ended here."""
         return () if self._outcome is not None else (self.journal.claim.fenced(),)
 
-    # ----------------------------------------------------------------------------------------------------- driving
+    # ----------------------------------------------------------------------------------------------------- running
 
     def start(self, message: Message | None = None) -> None:
-        """Run it. ``message`` is the turn's message when it is at hand."""
+        """Run it. ``message`` is the turn's message, if it is already loaded."""
         self._task = asyncio.create_task(self._go(message), name=f"task {self.journal.claim.key}")
 
     async def _go(self, message: Message | None) -> None:
@@ -146,7 +146,7 @@ class Run:
                 self.journal.claim.key,
                 extra=self._fields,
             )
-        except TaskTerminalStateError:  # it was ended from outside
+        except TaskTerminalStateError:  # the task was ended outside this run
             await self._let_go()
         except (StorageUnavailable, asyncio.CancelledError) as error:
             if self.state.stop != "lost":
@@ -161,10 +161,10 @@ class Run:
             self._close()
 
     async def _turns(self, message: Message | None) -> None:
-        if self.state.replaying:  # what came while no process ran the task is noted before the worker begins
+        if self.state.replaying:  # record the inbox entries that came while no process ran the task
             await self.ear.drain()
         while True:
-            if self.cancel_requested and self.journal.task.view.run == 1:  # no worker began this turn
+            if self.cancel_requested and self.journal.task.view.run == 1:  # no worker started this turn
                 await self._end_quietly(self._canceled())
                 return
             await self._turn(message or await self.store.turn_message(self.journal.task))
@@ -193,22 +193,22 @@ class Run:
         except asyncio.CancelledError as error:
             if self._task is None or self._task.cancelling() or self.state.stop is not None:
                 await self._stopped()
-            else:  # nobody stopped it: something that it waited for was cancelled
+            else:  # no stop was requested: an awaitable of the worker was canceled
                 await self._raised(error)
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - a worker may raise anything, SystemExit too
+        except BaseException as error:  # noqa: BLE001 - a worker may raise anything, also SystemExit
             await self._raised(error)
         else:
             if not self.ended and self._next is None:
-                await self._end_quietly(self._canceled())  # of another task, the worker's return ended the turn
+                await self._end_quietly(self._canceled())  # canceled: otherwise the return value ended the turn
 
     def _interrupted(self) -> bool:
-        """Whether a message waits that does not wait for the end of this turn."""
+        """Return whether a message waits that interrupts this turn."""
         return any(body.get("policy") == "interrupt" for body in self.journal.task.view.pending.values())
 
     def _clean_up(self) -> None:
-        """Cancel the worker that is called once more to clean up, after the steps that were recorded."""
+        """Cancel the worker that is called once more to clean up, after it has passed its recorded steps."""
         self.on(CleanUp())
         if self.steps.replaying:
             self.steps.after_replay = self._cancel_soon
@@ -216,11 +216,11 @@ class Run:
             self._cancel_soon()
 
     def _cancel_soon(self) -> None:
-        """Cancel the worker, in whose task this is called, at its next await or call of ``ctx``."""
+        """Cancel the worker at its next await or call of ``ctx``. Called in the worker's asyncio task."""
         self._cancelling = asyncio.get_running_loop().call_soon(self.stop, "cancel")
 
     async def _raised(self, error: BaseException) -> None:
-        if self.journal.broken is not None:  # nothing can be written any more, whatever the worker made of that
+        if self.journal.broken is not None:  # no write is possible, even if the worker raised another error
             raise self.journal.broken from error
         if isinstance(error, StorageUnavailable):
             raise error
@@ -234,7 +234,7 @@ class Run:
         await self._end_quietly(failed, [error_note(error)])
 
     async def _stopped(self) -> None:
-        """The handler was stopped from outside; do what that was for."""
+        """Handle a stop from outside, by its reason."""
         if self.state.stop is None or self._task is None:
             raise asyncio.CancelledError
         self._task.uncancel()
@@ -252,7 +252,7 @@ class Run:
                 raise LeaseLost
 
     def _canceled(self) -> End:
-        """What ends a task that its client wants no more, with the words that came with the cancel."""
+        """Return the end of a canceled task, with the message of the cancel."""
         words = (self.journal.task.view.cancel or {}).get("words")
         return End(TaskState.canceled, self.journal.task.record.message(words) if words else None)
 
@@ -269,12 +269,12 @@ class Run:
         request = self.runner.requests.take((*self.key, message.message_id))
         return TaskContext(self, message, history, artifacts, await self.store.rewound(task), request)
 
-    # ---------------------------------------------------------------------------------------------------- endings
+    # ------------------------------------------------------------------------------------------------------- ends
 
     async def end(
         self, command: End, *, before: Sequence[Note] = (), direct: bool = False, asked: str | None = None
     ) -> None:
-        """End the turn; if a message waits, it gets a turn of its own instead of the end."""
+        """End the turn. If a message waits, start its turn instead of the end."""
         self.on(BeginEnd())
         try:
             await self._end(command, before, asked, direct=direct)
@@ -287,13 +287,13 @@ class Run:
             record.turn.asked = asked
 
         claim = self.journal.claim
-        if self.journal.task.view.cleanup:  # the task ended before: the worker has cleaned up
+        if self.journal.task.view.cleanup:  # the task has already ended, and the worker has cleaned up
             await self.journal.cleaned(claim.complete(), before)
             self._turn_over()
             return
         while True:
             view = self.journal.task.view
-            if self.cancel_requested and command.state.paused:  # nobody will answer
+            if self.cancel_requested and command.state.paused:  # a canceled task gets no answer
                 command, asked = self._canceled(), None
             if view.pending and command.state in YIELDING and asked is None and not self.cancel_requested:
                 await self._next_turn(Report(command.message), before, said=command.message)
@@ -314,7 +314,7 @@ class Run:
         self._outcome = self.journal.task
 
     async def _suspend(self, seconds: float) -> None:
-        """Let the task go until it wakes; what came is looked at first, since nobody looks while it sleeps."""
+        """Release the task until it wakes up. Read the inbox first, because no process reads it during the sleep."""
         claim = self.journal.claim
         while True:
             await self.ear.drained()
@@ -339,7 +339,7 @@ class Run:
             await self.end(command, before=before)
 
     async def _next_turn(self, report: Report, before: Sequence[Note], said: bytes | None = None) -> None:
-        """Begin the turn of the message that waits longest; one that interrupts does not wait for those before it."""
+        """Start the turn of the message that waits longest; a message that interrupts skips the ones before it."""
         view = self.journal.task.view
         waiting = sorted(view.pending.items())
         interrupts = [number for number, (_, body) in enumerate(waiting) if body.get("policy") == "interrupt"]
@@ -368,7 +368,7 @@ class Run:
 
     @contextlib.contextmanager
     def _uninterrupted(self) -> Iterator[None]:
-        """While a turn ends nothing stops it: whether its commit was taken or refused must be known to go on."""
+        """Block stops while a turn ends, because the outcome of its commit must be known."""
         self.on(BeginEnd())
         try:
             yield
@@ -376,11 +376,11 @@ class Run:
             self.on(FinishEnd())
 
     async def _let_go(self, *, ready_in: float = 0.0) -> None:
-        """Give the task back, for another process; if the store does not answer, the lease ends by itself."""
+        """Release the task for another process. If the store fails, the release is retried, or the lease expires."""
         self.on(TurnOver())
         claim = self.journal.claim
-        # After a write that failed or was interrupted, the view may tell of an end that is not stored: given back, the
-        # task is read again.
+        # After a failed or interrupted write, the view may have an end that is not stored: release the task, so that it
+        # is read again.
         certain = self.journal.broken is None or isinstance(self.journal.broken, TaskTerminalStateError)
         over = certain and not self.journal.unsure and self.journal.task.view.over
         try:
@@ -407,10 +407,10 @@ class Run:
                 future.set_result(self._outcome)
 
     async def settled(self) -> StoredTask | None:
-        """The task when it ended or paused here; None: it was let go, and goes on elsewhere."""
+        """Return the task when it ended or paused here; None: it was released, and another process continues."""
         if self._closed:
             return self._outcome
-        # A future of its own for each who waits: one that stops waiting takes nothing from the others.
+        # One future per caller, so that canceling one caller does not affect the others.
         future: asyncio.Future[StoredTask | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         return await future
@@ -440,11 +440,11 @@ class Run:
                     self._close()
 
     def stop(self, why: Stop) -> None:
-        """Stop the handler."""
+        """Stop the worker."""
         self._on_while_alive(StopRun(why))
 
     def _on_while_alive(self, event: Event) -> None:
-        """`on`, unless the handler is gone."""
+        """Call `on`, unless the worker's asyncio task is done."""
         if self._task is not None and not self._task.done():
             self.on(event)
 
@@ -453,7 +453,7 @@ class Run:
             self._alarm.cancel()
 
     def _overrule(self) -> None:
-        """The handler was stopped and continues: its end is written without it."""
+        """Write the end of the task without the worker, which was stopped and continues."""
         said = "the worker of task %s does not stop; the task goes on without it"
         logger.warning(said, self.journal.claim.key, extra=self._fields)
         self._overruling = asyncio.create_task(self._end_without_worker())
@@ -467,7 +467,7 @@ class Run:
             elif self.state.stop == "interrupt" and self.journal.task.view.pending:
                 await self._next_turn(Report(), ())
                 self._next = None
-                await self._let_go()  # the message has its turn where a handler can be stopped
+                await self._let_go()  # a process whose worker can be stopped runs the message's turn
             else:
                 await self._end_quietly(self._canceled())
         except KeelboltError as error:
@@ -475,18 +475,18 @@ class Run:
         self._close()
 
     async def finished(self) -> None:
-        """Return when the handler is gone."""
+        """Wait until the worker's asyncio task is done."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     def check_progress(self) -> None:
-        """Stop a worker that wrote nothing for too long."""
+        """Stop a worker that has written nothing for too long."""
         idle = 0.0 if self.relays else asyncio.get_running_loop().time() - self.journal.progress
         if idle > self.settings.no_progress_seconds > 0:
             self.stop("no progress")
 
     def take(self, note: OtherNote, *, late: float = 0.0) -> None:
-        """Something came through the inbox so many seconds ago, and is noted."""
+        """Apply a recorded inbox entry, which was sent ``late`` seconds ago."""
         if note.body["kind"] == "cancel":
             self._on_while_alive(Cancel(late))
         elif note.body.get("policy") == "interrupt":

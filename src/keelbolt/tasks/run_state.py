@@ -1,9 +1,9 @@
-"""What a run does about cancels, interrupts, drains, lost leases and stubborn workers. Pure: no clock, no I/O.
+"""How a run handles cancels, interrupts, drains, lost leases and workers that do not stop. Pure: no clock, no I/O.
 
 A state and an event give a new state and actions; `Run` performs the actions. The worker is stopped by an error at its
 next await. A stop that arrives while an end of the turn is written waits for that commit. A cancel that arrives in a
-shielded block waits for the end of the block, within limits. A worker that continues after its grace is overruled: the
-end of its task is written without it.
+shielded block waits for the end of the block, within limits. If a worker continues after its grace period, the end of
+its task is written without it.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-STUBBORN_SECONDS = 5.0  # grace of a worker that was stopped for another reason than a cancel
-LAST_SECONDS = 0.25  # grace of a worker that is stopped when its grace is used up already
+STUBBORN_SECONDS = 5.0  # grace period of a worker that was stopped for another reason than a cancel
+LAST_SECONDS = 0.25  # grace period of a worker that is stopped when its grace period is already over
 
 Stop = Literal["cancel", "interrupt", "no progress", "drain", "lost"]
 Phase = Literal["new", "working", "over"]
 
 
 class RunState(Struct, frozen=True, gc=False):
-    """Where a run stands.
+    """The state of a run.
 
-    ``phase`` is new until the first step of the run, and over when the turn ended here or the task was let go.
-    ``replaying`` is true while a turn that is run again has not called its worker yet.
+    ``phase`` is new until the first step of the run, and over when the turn ended here or the task was released.
+    ``replaying`` is true in a repeated turn until its worker is called.
     """
 
-    cancel_seconds: float  # grace of a canceled worker
+    cancel_seconds: float  # grace period of a canceled worker
     phase: Phase = "new"
     replaying: bool = False
-    writing: int = 0  # ends of the turn that are being written
-    stop: Stop | None = None  # why the worker was stopped
+    writing: int = 0  # number of ends of the turn that are being written
+    stop: Stop | None = None  # reason why the worker was stopped
     later: Stop | None = None  # a stop that waits for a commit or for the end of a shielded block
-    canceled: bool = False  # the client cancelled the task
-    cancel_at: float = 0.0  # when the grace of the cancel began
+    canceled: bool = False  # the client canceled the task
+    cancel_at: float = 0.0  # when the grace period of the cancel began
     shields: int = 0  # nested shielded blocks
-    shield_seconds: float = 0.0  # of the outermost
-    shielded: bool = False  # the block holds a cancel off
+    shield_seconds: float = 0.0  # of the outermost block
+    shielded: bool = False  # the block delays a cancel
     shield_used: bool = False  # a canceled worker gets one such block
 
 
@@ -45,27 +45,27 @@ class RunState(Struct, frozen=True, gc=False):
 
 
 class Begin(Struct, frozen=True, gc=False):
-    """The run takes its first step."""
+    """The run starts."""
 
 
 class Call(Struct, frozen=True, gc=False):
-    """The worker of a turn that is run again is called now."""
+    """The worker of a repeated turn is called now."""
 
 
 class StopRun(Struct, frozen=True, gc=False):
-    """The worker shall stop."""
+    """Stop the worker."""
 
     why: Stop
 
 
 class Cancel(Struct, frozen=True, gc=False):
-    """The client cancels the task. It sent the cancel ``late`` seconds ago and waits since then."""
+    """The client canceled the task. It sent the cancel ``late`` seconds ago and has waited since then."""
 
     late: float = 0.0
 
 
 class Interrupt(Struct, frozen=True, gc=False):
-    """A message arrived that does not wait for the end of the turn."""
+    """A message arrived that interrupts the turn."""
 
 
 class CleanUp(Struct, frozen=True, gc=False):
@@ -73,11 +73,11 @@ class CleanUp(Struct, frozen=True, gc=False):
 
 
 class CancelRaised(Struct, frozen=True, gc=False):
-    """The worker got the error of its cancel from a call of its context."""
+    """A call of the context raised CancelledError in the worker."""
 
 
 class EnterShield(Struct, frozen=True, gc=False):
-    """The worker begins a block that a cancel stops only after so many seconds."""
+    """The worker enters a block that delays a cancel by up to this many seconds."""
 
     seconds: float
 
@@ -87,7 +87,7 @@ class LeaveShield(Struct, frozen=True, gc=False):
 
 
 class ShieldOver(Struct, frozen=True, gc=False):
-    """The block held the cancel off for as long as it may."""
+    """The block has delayed the cancel for the maximum time."""
 
 
 class BeginEnd(Struct, frozen=True, gc=False):
@@ -99,15 +99,15 @@ class FinishEnd(Struct, frozen=True, gc=False):
 
 
 class TurnOver(Struct, frozen=True, gc=False):
-    """The turn ended, or the task was let go."""
+    """The turn ended, or the task was released."""
 
 
 class NextTurn(Struct, frozen=True, gc=False):
-    """The same run continues with the turn of a message that waited."""
+    """The same run continues with the turn of a waiting message."""
 
 
 class GraceOver(Struct, frozen=True, gc=False):
-    """The worker had its time to stop."""
+    """The grace period of the worker is over."""
 
 
 Event = (
@@ -132,21 +132,22 @@ Event = (
 
 
 class Alarm(Struct, frozen=True, gc=False):
-    """Report ``event`` after so many seconds; an earlier alarm is dropped."""
+    """Send ``event`` after this many seconds; replaces an earlier alarm."""
 
     seconds: float
     event: ShieldOver | GraceOver
 
 
 Action = Literal["cancel worker", "settle", "close", "drop alarm", "overrule"] | Alarm
-"""cancel worker: raise CancelledError in it. settle: answer the callers that wait for the end. close: the run is over
-before it began. overrule: write the end of the task without its worker."""
+"""cancel worker: raise CancelledError in it. settle: return the outcome to waiting callers. close: the run ended before
+it started. overrule: write the end of the task without its worker.
+"""
 
 Step = tuple[RunState, tuple[Action, ...]]
 
 
 def step(state: RunState, event: Event, now: float = 0.0) -> Step:
-    """What an event does to a run. ``now`` is the time of a steady clock, in seconds."""
+    """Return the new state and the actions for an event. ``now`` is the time of a monotonic clock, in seconds."""
     match event:
         case BeginEnd():
             return replace(state, writing=state.writing + 1), ()
@@ -158,7 +159,7 @@ def step(state: RunState, event: Event, now: float = 0.0) -> Step:
             return (replace(state, phase="working") if state.phase == "new" else state), ()
         case Call():
             return replace(state, replaying=False), ()
-        case NextTurn():  # what was meant for the turn before is not meant for this one
+        case NextTurn():  # a stop of the previous turn does not apply to this one
             return replace(state, phase="working", stop=None), ("drop alarm",)
         case StopRun():
             return _stop(state, event.why, now)
@@ -185,7 +186,7 @@ def _stop(state: RunState, why: Stop, now: float) -> Step:
     if state.stop == why:
         return state, ()
     actions: tuple[Action, ...]
-    if why == "lost":  # another process runs the task, whatever this worker does
+    if why == "lost":  # another process runs the task already
         stopped, actions = replace(state, stop=why, phase="over"), ("cancel worker", "settle")
     elif state.writing:
         return replace(state, later=why), ()
@@ -196,13 +197,13 @@ def _stop(state: RunState, why: Stop, now: float) -> Step:
     else:
         grace = _grace(state, now) if why == "cancel" else STUBBORN_SECONDS
         stopped, actions = replace(state, stop=why), ("cancel worker", Alarm(grace, GraceOver()))
-    if state.phase == "new":  # an asyncio task that is cancelled before its first step never takes one
+    if state.phase == "new":  # an asyncio task that is canceled before its first step never runs
         actions = (*actions, "close")
     return stopped, actions
 
 
 def _cancel(state: RunState, late: float, now: float) -> Step:
-    """Half of the grace is left in any case: ``late`` may compare the clocks of two machines."""
+    """Start the grace period. At least half of it is left, because ``late`` may compare the clocks of two machines."""
     if state.canceled:
         return state, ()
     began = now - min(max(late, 0.0), state.cancel_seconds / 2)
@@ -237,7 +238,7 @@ def _end_shield(state: RunState, now: float) -> Step:
 
 
 def _stop_later(state: RunState, now: float) -> Step:
-    """Do what waited for a commit, or for the end of a shielded block."""
+    """Apply a stop that waited for a commit or for the end of a shielded block."""
     if state.later is None or state.writing:
         return state, ()
     return _stop(replace(state, later=None), state.later, now)

@@ -1,4 +1,4 @@
-"""Runs tasks in this process: claims them, keeps the lease, stops when it can't, hands over when it must."""
+"""Runs tasks in this process: claims them, renews the lease, and releases them when it stops or loses the lease."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from keelbolt.tasks.worker import Handler
 logger = logging.getLogger("keelbolt.tasks")
 
 CLAIM_BATCH = 16
-LISTEN_AFTER_SECONDS = 0.05  # a turn that is over sooner looks into its inbox only at its end
-AGAIN_SECONDS = 1.0  # a task that could not be run is tried again after so long
+LISTEN_AFTER_SECONDS = 0.05  # a shorter turn reads its inbox only at its end
+AGAIN_SECONDS = 1.0  # delay before a failed task is retried
 MAX_REASON = 1000
-POLL_SECONDS = 0.5  # delayed items and expired leases give no hint
-RETIRE_SECONDS = 5.0  # if the store does not answer, the lease ends by itself
+POLL_SECONDS = 0.5  # delayed items and expired leases send no notification
+RETIRE_SECONDS = 5.0  # if the store does not respond, the lease expires
 GIVEN_UP = "The agent could not work on this task; it was given up after its last attempt."
 EXHAUSTED = "The agent's process died each time it worked on this task; it was given up."
 UNCLEANED = "The task was canceled. Its worker could not clean up: the process died each time."
@@ -76,23 +76,23 @@ class Runner:
         self.requests = RequestContexts()
         self._reserved = 0
         self._draining = False
-        self._young: list[Run] = []  # began in the last moments
+        self._young: list[Run] = []  # runs that just started
         self._freed = asyncio.Event()
         self._claiming: asyncio.Task[None] | None = None
         self._beginning: set[asyncio.Task[None]] = set()
-        self._suspect: TaskKey | None = None  # a task with few attempts left, which begins here
+        self._suspect: TaskKey | None = None  # a task with few attempts left, which starts here
         self._cleared = asyncio.Event()
         self._outage = Outage("no task can be claimed", logger)
 
     # -------------------------------------------------------------------------------------------------- life cycle
 
     async def start(self) -> None:
-        """Take a lease, and begin to claim."""
+        """Take a lease, and start to claim tasks."""
         await self._lease.start()
         self._claiming = asyncio.create_task(self._claims(), name="claims")
 
     async def stop(self) -> None:
-        """Claim nothing more, give what runs ``drain_seconds``, hand over the rest, and give up the lease."""
+        """Stop claiming, wait up to ``drain_seconds`` for running tasks, release the rest, and end the lease."""
         self._draining = True
         if self._claiming is None:
             return
@@ -100,13 +100,13 @@ class Runner:
         while self._beginning:
             await asyncio.wait(self._beginning)
         await self._finish()
-        if self._beginning:  # hooks that were told of the last ends
+        if self._beginning:  # hooks of the last ends
             await asyncio.wait(self._beginning, timeout=RETIRE_SECONDS)
         await self._lease.stop()
         self._claiming = None
 
     async def abandon(self) -> None:
-        """End all work here without a write to the storage, as in a process that is killed. For tests."""
+        """Stop all work here without a write to the storage, as in a killed process. For tests."""
         self._draining = True
         self._lease.abandon()
         dying = [*self._beginning, *([self._claiming] if self._claiming is not None else [])]
@@ -138,7 +138,7 @@ class Runner:
         return 0 if self._draining else self.settings.concurrency - len(self.runs) - self._reserved
 
     def reserve(self) -> str | None:
-        """A slot for a task that is about to be made here: the name to claim it with; None: there is no slot."""
+        """Reserve a slot for a task that is about to be created here; return the name to claim it with, or None."""
         if self._claiming is None or self.free <= 0:
             return None
         self._reserved += 1
@@ -149,9 +149,9 @@ class Runner:
         self._freed.set()
 
     def run(self, journal: Journal, message: Message | None = None) -> Run:
-        """Run a task that is claimed and begun. ``message`` is its turn's message, when it is at hand."""
+        """Run a task that is claimed and started. ``message`` is its turn's message, if it is already loaded."""
         run = Run(self, journal)
-        if (lost := self.runs.get(run.key)) is not None:  # this process did not notice yet that it lost the task
+        if (lost := self.runs.get(run.key)) is not None:  # this process has not yet noticed that it lost the task
             lost.stop("lost")
         self.runs[run.key] = run
         self._young.append(run)
@@ -162,7 +162,7 @@ class Runner:
         return run
 
     def _listen(self) -> None:
-        """Runs that are not over soon hear their inbox. One timer for all: most runs are over before it rings."""
+        """Start the inbox listeners of runs that are not over yet. One timer for all: most runs end before it fires."""
         young, self._young = self._young, []
         for run in young:
             if self.runs.get(run.key) is run:
@@ -177,7 +177,7 @@ class Runner:
         self._freed.set()
 
     def told(self, task: StoredTask) -> None:
-        """A status was committed: count it, and tell the hooks."""
+        """Count a committed status, and call the hooks."""
         state = task.view.state
         if state.terminal:
             seconds = (task.record.updated - task.record.created) / 1_000_000
@@ -221,7 +221,7 @@ class Runner:
         name = self.name
         try:
             claims = await self.store.kernel.claim(QUEUE, name, limit=limit, lease_seconds=self.settings.lease_seconds)
-        except Exception as error:  # noqa: BLE001 - a process that claims nothing more would look healthy
+        except Exception as error:  # noqa: BLE001 - a process that stops claiming would look healthy
             if self._outage.failed(error):
                 self._count("storage_outages")
             claims = ()
@@ -230,7 +230,7 @@ class Runner:
             self._outage.ended()
         finally:
             self._reserved -= limit
-        if name != self.name:  # the lease was given up meanwhile: nobody would renew it for these
+        if name != self.name:  # the lease was given up meanwhile, so it is not renewed for these
             for claim in claims:
                 self.give_back_later(claim)
             return len(claims)
@@ -240,9 +240,11 @@ class Runner:
         return len(claims)
 
     async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
-        """What is begun of these. A task with few attempts left may be what ended the processes before, or may only
-        have been in them. So these are begun one at a time: the others are given back first, and nothing more is
-        claimed until that one has ended or lived for a lease. The guilty one takes no other along to its end.
+        """Return the claims to start, with at most one suspect.
+
+        A suspect is a task with few attempts left: it may have crashed the earlier processes, or only have run in them.
+        Suspects start one at a time: the others are released first, and no task is claimed until the suspect has ended
+        or has run for the time of a lease. So a crash can't exhaust the attempts of other tasks.
         """
         suspects = [claim for claim in claims if max(2, claim.max_attempts - 1) <= claim.attempt <= claim.max_attempts]
         if not suspects:
@@ -262,8 +264,8 @@ class Runner:
         try:
             await self._begin_or_end(claim)
         except (LeaseLost, CommitRefused):
-            pass  # somebody else was faster
-        except TaskTerminalStateError:  # it was ended meanwhile, from outside
+            pass  # another process was first
+        except TaskTerminalStateError:  # the task was ended meanwhile
             with contextlib.suppress(KeelboltError):
                 await claim.scope.commit(claim.complete())
         except StorageUnavailable as error:
@@ -284,7 +286,7 @@ class Runner:
             await claim.scope.commit(claim.complete())
             return
         state = task.view.state
-        if state.paused or task.view.over:  # a nudge that came too late
+        if state.paused or task.view.over:  # the work item was enqueued too late
             await claim.scope.commit(claim.complete())
             return
         journal = Journal(self.store, self.events, task, claim)
@@ -306,14 +308,14 @@ class Runner:
         self.run(journal).ear.poke()
 
     def attempt_note(self, turn: int, claim: Claim | None, took: int | None = None) -> OtherNote:
-        """Notes which process begins the turn, for the how-manieth time."""
+        """Return the note that records the process and attempt number of a turn."""
         body: dict[str, Any] = {"turn": turn, "attempt": claim.attempt if claim else 1, "worker": self.name}
         if took is not None:
             body["took"] = took
         return OtherNote("attempt", body)
 
     def orphaned(self, scope: Scope, task_id: str) -> None:
-        """A task may have been claimed in this process's name by a commit that nobody waited for: give it to others."""
+        """Release a task that a canceled send may have claimed for this process."""
         self._spawn(self._release_orphan(scope, task_id))
 
     async def _release_orphan(self, scope: Scope, task_id: str) -> None:
@@ -326,7 +328,7 @@ class Runner:
             logger.warning("task %s waits for the end of a lease: %s", task_id, error)
 
     async def attempt_failed(self, claim: Claim, error: Exception) -> None:
-        """A task could not be run, and not because the store was away: the attempt counts, and the last one ends it."""
+        """Count a failed attempt that was not caused by a storage outage; the last attempt ends the task."""
         try:
             if claim.attempt < claim.max_attempts:
                 self._count("retries")
@@ -347,12 +349,12 @@ class Runner:
             await self._dead_letter(journal, GIVEN_UP, reason, [error_note(error)])
         except (StorageUnavailable, CommitRefused):
             raise
-        except KeelboltError:  # not even its end can be written: at least it is among the dead letters
+        except KeelboltError:  # its end can't be written: keep at least the dead letter
             await claim.scope.commit(claim.bury(reason))
             self._log_dead_letter(claim, reason)
 
     async def _dead_letter(self, journal: Journal, words: str, reason: str, before: Sequence[Note] = ()) -> None:
-        """Fail the task with these words, and keep its work item as a dead letter, for this reason.
+        """Fail the task with the message ``words``, and keep its work item as a dead letter with ``reason``.
 
         A canceled task whose worker could not clean up stays canceled.
         """
@@ -369,7 +371,7 @@ class Runner:
 
     def _log_dead_letter(self, claim: Claim, reason: str, record: TaskRecord | None = None) -> None:
         self._count("dead_letters")
-        attempts = min(claim.attempt, claim.max_attempts)  # the last claim may be made only to end the task
+        attempts = min(claim.attempt, claim.max_attempts)  # the last claim may only have been made to end the task
         said = "task %s is given up after %d attempts; it is a dead letter now: %s"
         logger.warning(said, claim.key, attempts, reason, extra=log_fields(claim, record))
 
@@ -381,7 +383,7 @@ class Runner:
 
     @property
     def name(self) -> str:
-        """This incarnation of a worker, as claims and logs name it."""
+        """The name of this worker incarnation in claims and logs."""
         return self._lease.name
 
     def _lost(self) -> None:

@@ -1,11 +1,11 @@
-"""Repeated sends: which keys a message is known by, and the task that it reached under them.
+"""Repeated sends: the keys by which a message is recognised, and the task that it reached.
 
     key      the client's Idempotency-Key
     message  everything that the client wrote: messageId, contextId, taskId and the rest of the message
     id       the messageId alone (``repeated_send="same"``)
-    requeue  the task that is tried again
+    requeue  the task that is requeued
 
-A key is scoped to a partition, which is one tenant and owner. Its record is inserted in the commit that makes or
+A key is scoped to a partition, which is one tenant and owner. Its record is inserted in the commit that creates or
 continues the task, so a repeat finds it or nothing was committed.
 """
 
@@ -29,7 +29,7 @@ _REUSED = {"key": IdempotencyKeyReused, "id": MessageReused}
 
 
 class Send(Struct, frozen=True, gc=False):
-    """A message that is sent: its JSON as the client wrote it, and the keys of a repeat. Without keys it has none."""
+    """A message to send: its JSON as the client wrote it, and its keys. Without keys, repeats are not recognised."""
 
     text: bytes
     keys: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Send(Struct, frozen=True, gc=False):
     def of(
         cls, message: Message, text: bytes, principal: Principal, *, repeated: RepeatedSend, key: str | None = None
     ) -> Send:
-        """The send of this caller's message. Raises InvalidTaskRequest for a wrong Idempotency-Key."""
+        """Return the send of this caller's message. Raises InvalidTaskRequest for a wrong Idempotency-Key."""
         keys = () if key is None else (named("key", checked_key(key)),)
         if repeated == "same":
             keys = (*keys, named("id", message.message_id))
@@ -47,16 +47,16 @@ class Send(Struct, frozen=True, gc=False):
         return cls(text, keys)
 
     def insert(self, task_id: str) -> Iterable[Insert]:
-        """Operations that remember the task under every key; a commit with them is refused when one is taken."""
+        """Return operations that store the task under every key; the commit is refused if a key exists."""
         if not self.keys:
             return ()
         body = b'{"digest":"%b"}' % self._digest().encode()
         return [Insert(SENDS, key, body, {"task": task_id}) for key in self.keys]
 
     async def reached(self, scope: Scope) -> str | None:
-        """The task that this message reached before, or None.
+        """Return the task that this message reached before, or None.
 
-        Raises IdempotencyKeyReused, or MessageReused with ``repeated_send="same"``, if the body was another one then.
+        Raises IdempotencyKeyReused, or MessageReused with ``repeated_send="same"``, if the earlier body was different.
         """
         for key in self.keys:
             found = await scope.get(SENDS, key)
@@ -73,13 +73,13 @@ class Send(Struct, frozen=True, gc=False):
 
 
 def named(kind: str, value: str | bytes) -> str:
-    """The name of a key's record: any text has one, and no two texts share one."""
+    """Return the name of a key's record: unique for each text."""
     raw = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
     return f"{kind}:{blake2b(raw, digest_size=24).hexdigest()}"
 
 
 def checked_key(key: str) -> str:
-    """The Idempotency-Key. Raises InvalidTaskRequest unless it has 1 to 255 printable ASCII characters."""
+    """Return the Idempotency-Key. Raises InvalidTaskRequest unless it has 1 to 255 printable ASCII characters."""
     if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
         raise InvalidTaskRequest(f"Idempotency-Key must have 1 to {MAX_KEY_CHARACTERS} printable ASCII characters")
     return key

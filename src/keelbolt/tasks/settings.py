@@ -20,15 +20,15 @@ _WORDS = {"double_text": get_args(DoubleText), "repeated_send": get_args(Repeate
 class TaskSettings:
     """How tasks are run. Every field can be given as ``KEELBOLT_<FIELD>`` in the environment."""
 
-    concurrency: int = 100  # tasks that run at once in this process
-    lease_seconds: float = 15.0  # after so long without a heartbeat, others take over
+    concurrency: int = 100  # maximum number of tasks that run at once in this process
+    lease_seconds: float = 15.0  # after this time without a heartbeat, other processes take over
     heartbeat_seconds: float = 5.0
-    max_attempts: int = 5  # a task whose process died so often is failed and dead-lettered
-    cancel_seconds: float = 2.0  # so long after a cancel the task is canceled, whatever its worker does
-    no_progress_seconds: float = 1800.0  # a worker that wrote nothing for so long is stopped
-    drain_seconds: float = 10.0  # at shut-down, running tasks get so long before they are handed over
+    max_attempts: int = 5  # a task whose process died this many times is failed and dead-lettered
+    cancel_seconds: float = 2.0  # this long after a cancel the task is canceled, even if its worker continues
+    no_progress_seconds: float = 1800.0  # a worker that has written nothing for this long is stopped
+    drain_seconds: float = 10.0  # at shutdown, running tasks get this long before they are released
     sleep_hold_seconds: float = 1.0  # a ctx.sleep longer than this frees its slot
-    double_text: DoubleText = "enqueue"  # a message to a running task: wait for the turn's end, be refused, interrupt
+    double_text: DoubleText = "enqueue"  # for messages to a running task: wait for the turn's end, refuse, or interrupt
     repeated_send: RepeatedSend = "auto"  # which sends are repeats: see docs/reference/protocol.md
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class TaskSettings:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] | None = None, **given: Any) -> Self:
-        """The settings from arguments (None: not given) and the environment."""
+        """Return the settings from arguments (None: not given) and the environment."""
         environment = os.environ if environment is None else environment
         check_names(environment)
         chosen: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Durable steps: what was done is recorded, and not done again when the turn is repeated."""
+"""Durable steps: the result of a step is recorded, so that a repeated turn does not run it again."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 Policy = Literal["retry", "verify", "ask"]
 ANSWERS = ("retry", "done", "failed")
-DETAIL = "~."  # begins the keys of what belongs to another step
-QUESTION = "~ask"  # the key of a question of the worker
-RELAYED = DETAIL + "ask "  # begins the keys of questions of other agents
+DETAIL = "~."  # prefix of keys that belong to another step
+QUESTION = "~ask"  # key of a question of the worker
+RELAYED = DETAIL + "ask "  # prefix of the keys of other agents' questions
 
 _enclosing: ContextVar[tuple[str, ...]] = ContextVar("keelbolt_enclosing_steps", default=())
 """Keys of the steps that the current code runs in, outermost first."""
@@ -36,7 +36,7 @@ _enclosing: ContextVar[tuple[str, ...]] = ContextVar("keelbolt_enclosing_steps",
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a probe answers when the step did take effect: with this result."""
+    """Return value of a probe if the step took effect, with its result."""
 
     result: Any = None
 
@@ -45,11 +45,11 @@ Probe = Callable[..., "Awaitable[Done | None] | Done | None"]
 
 
 class Unwind(BaseException):
-    """Leaves the worker's code, whatever it catches: the turn goes on later, elsewhere, or is over."""
+    """Leaves the worker's code; `except Exception` does not catch it. The turn is over, or continues later."""
 
 
 class Suspend(Unwind):
-    """The turn goes on after so many seconds."""
+    """The turn continues after this many seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -62,29 +62,29 @@ class Steps:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._names: dict[str, int] = {}
-        # The steps of a worker that cleaned up before are not ahead of the cancel: they follow it.
+        # Steps that a worker recorded while it cleaned up come after the cancel, so they do not delay it.
         self._ahead = {
             key
             for key, step in run.journal.task.view.steps.items()
-            # "retry": the step that a question was asked in runs again, up to the question that lies ahead
+            # "retry": the step in which a question was asked runs again, up to that question
             if (step.state in ("done", "retry") or key.startswith("~"))
             and not step.after_cancel
             and not key.startswith(DETAIL)
         }
-        self.after_replay: Callable[[], None] | None = None  # called once, when no recorded step lies ahead
+        self.after_replay: Callable[[], None] | None = None  # called once, when no recorded step is left
 
     @property
     def replaying(self) -> bool:
-        """Whether recorded steps lie ahead."""
+        """Whether recorded steps are left to replay."""
         return bool(self._ahead)
 
     def key(self, name: str) -> str:
-        """A name that is used again in one turn is another step: its number tells them apart."""
+        """Return the key of a step. A name that is used again in one turn is another step, with a number."""
         count = self._names[name] = self._names.get(name, 0) + 1
         key = name if count == 1 else f"{name}#{count}"
         if key in self._ahead:
             self._ahead.remove(key)
-        else:  # a step that no earlier run finished: what follows is new, also where steps were renamed
+        else:  # no earlier run finished this step: later steps are new, even if steps were renamed
             self._ahead.clear()
         return key
 
@@ -110,7 +110,7 @@ class Steps:
         known = self._run.journal.task.view.steps.get(key)
         if known is not None and known.state == "done":
             result = await self.result(key, known)
-            self.passed()  # a cancel that waited for this is raised after the step
+            self.passed()  # a cancel that waited for the replay is raised after the step
             return result
         self.passed()
         if not self.replaying:
@@ -123,7 +123,7 @@ class Steps:
                     doubt = await self._doubt(key, policy, probe, args, kwargs)
                     if doubt is not None:
                         return doubt.result
-                case _:  # failed, or to be retried: it is done now
+                case _:  # failed, or to be retried: run it now
                     pass
         await self._begin(key, barrier=policy != "retry")
         inside = _enclosing.set((*_enclosing.get(), key))
@@ -138,7 +138,7 @@ class Steps:
         return await self.done(key, result)
 
     async def result(self, key: str, known: StepView) -> Any:
-        """The recorded result of a step."""
+        """Return the recorded result of a step."""
         if known.result is None and known.stored:
             task = self._run.journal.task
             known.result = await self._run.store.step_result(task, key)
@@ -146,13 +146,13 @@ class Steps:
 
     async def _begin(self, key: str, *, barrier: bool) -> None:
         note = OtherNote("step", {"step": key, "state": "started"})
-        if barrier:  # nobody may wonder later whether this was begun
+        if barrier:  # the start must be recorded before the call
             await self._run.journal.write([note])
         else:
             await self._run.journal.note(note, 100)
 
     async def done(self, key: str, result: Any) -> Any:
-        """Record the result of a step, and return it as it is recorded."""
+        """Record the result of a step, and return it as recorded."""
         what = f"the result of the step {key!r}"
         value = from_json(bounded(json_bytes(result, what), what))
         await self.note(key, "done", result=value)
@@ -166,7 +166,7 @@ class Steps:
     async def _doubt(
         self, key: str, policy: Policy, probe: Probe | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Done | None:
-        """The step began in an earlier run and never reported. Done: it took effect; None: do it (again)."""
+        """Handle a step that started in an earlier run and has no recorded end. Done: it took effect; None: run it."""
         if policy == "retry":
             return None
         if policy == "verify":
@@ -179,7 +179,7 @@ class Steps:
         raise Unwind
 
     async def ask_in_doubt(self, key: str) -> None:
-        """End the turn, and ask the client what came of the step."""
+        """End the turn, and ask the client whether the step took effect."""
         record = self._run.journal.task.record
         text = (
             f"The step {key!r} was begun and then interrupted: nobody knows whether it took effect. "
@@ -198,11 +198,12 @@ class Steps:
     async def ask(self, key: str, end: End, *, before: Sequence[Note] = ()) -> Message:
         """Ask the user, and return the answer in the run that follows it.
 
-        The first call ends the turn with ``end`` and leaves the worker. Any message continues the same turn: `handle`
-        begins anew with the message of the turn, and this call returns the answer. The key is of a kind above.
+        The first call ends the turn with ``end`` and raises Unwind. Any message continues the same turn: `handle`
+        starts again with the message of the turn, and this call returns the answer. The key starts with QUESTION or
+        RELAYED.
 
-        The steps that the question is asked in are run again then: their functions ask the same question, and continue
-        with its answer. Steps that run beside it stay begun, and are in doubt.
+        The steps that enclose the question then run again: their functions ask the same question, and continue with its
+        answer. Steps that run concurrently stay started, and are in doubt.
         """
         known = self._run.journal.task.view.steps.get(key)
         if known is not None and known.state == "answered":
@@ -240,7 +241,7 @@ class Steps:
 
 
 def read_answer(parts: list[Any]) -> tuple[str, Any] | None:
-    """What the client answers about a step in doubt: one of ANSWERS, and the result if it took effect."""
+    """Return the client's answer about a step in doubt: one of ANSWERS, and the result if it took effect."""
     for part in parts:
         if isinstance(part.data, dict) and part.data.get("answer") in ANSWERS:
             return part.data["answer"], part.data.get("result")
@@ -261,7 +262,7 @@ def _policy(name: str, in_doubt: Policy | None, probe: Probe | None, *, idempote
 
 
 def _call(name: str, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
-    """The call of the step; raises InvalidValue when the function does not take these arguments."""
+    """Return the call of the step; raise InvalidValue if the function does not take these arguments."""
     if not callable(function):
         if inspect.iscoroutine(function):
             function.close()
@@ -271,7 +272,7 @@ def _call(name: str, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, 
         )
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins have none: their own error must do
+    except (TypeError, ValueError):  # some builtins have no signature: the call raises their own error
         return partial(function, *args, **kwargs)
     try:
         signature.bind(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Reads tasks from the kernel: a record, a snapshot if there is one, the entries after it."""
+"""Reads tasks from the kernel: a record, a snapshot if there is one, and the entries after it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from keelbolt.tasks.notes import read_note
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.view import SNAPSHOT_ENTRIES, Spool, TaskView, step_key
 
-FIRST_PAGE = SNAPSHOT_ENTRIES + 44  # most tasks are read whole by one page, and then need no snapshot
+FIRST_PAGE = SNAPSHOT_ENTRIES + 44  # most tasks fit in one page, and then need no snapshot
 LOAD_TRIES = 5
 
-TaskKey = tuple[Scope, str]  # a task of any owner, by its id
+TaskKey = tuple[Scope, str]  # a task of any owner
 
 
 class StoredTask(Struct):
-    """A task as it was read: its record, and what its log amounts to."""
+    """A task as it was read: its record, and the view of its log."""
 
     scope: Scope
     record: TaskRecord
@@ -59,20 +59,20 @@ class TaskStore:
     def __init__(self, kernel: Kernel, *, clock: Clock | None = None) -> None:
         self.kernel = kernel
         self.clock = clock or Clock()
-        self.tell_transitions = False  # put the states a task went through into its metadata
+        self.tell_transitions = False  # add the history of states to the task's metadata
 
     async def record(self, scope: Scope, task_id: str) -> TaskRecord | None:
         try:
             found = await scope.get(TASKS, task_id)
-        except InvalidName:  # no task has such an id
+        except InvalidName:  # not a valid task id
             return None
         return TaskRecord.of(found) if found is not None else None
 
     async def take_in(self, scope: Scope, task_id: str) -> None:
-        """Make the task known to the kernel, where another storage keeps it."""
+        """Load the task into the kernel, if another storage keeps it."""
 
     async def find(self, scope: Scope, task_id: str) -> StoredTask | None:
-        """The task, or None. Whatever is written meanwhile, the answer is a state that was stored at some moment."""
+        """Return the task, or None. The result is a state that was stored at one moment, despite concurrent writes."""
         for _ in range(LOAD_TRIES):
             record = await self.record(scope, task_id)
             if record is None:
@@ -83,7 +83,7 @@ class TaskStore:
         raise StorageCorrupt(f"task {task_id}: its log and its snapshot don't fit together")
 
     async def load(self, scope: Scope, task_id: str) -> StoredTask:
-        """The task; raises TaskNotFoundError."""
+        """Return the task; raise TaskNotFoundError."""
         if not isinstance(task_id, str) or not task_id:
             raise InvalidTaskRequest("a task id is a string that is not empty")
         found = await self.find(scope, task_id) if is_task_id(task_id) else None
@@ -116,8 +116,10 @@ class TaskStore:
     # ----------------------------------------------------------------------------------------------------- spools
 
     async def values(self, task: StoredTask, spool: Spool, *, last: int | None = None) -> list[bytes]:
-        """The values of a spool, as stretches of JSON with commas between them; with ``last`` only those that hold
-        the last so many values. Raises LookupError when the spool was replaced meanwhile.
+        """Return the values of a spool, as pieces of comma-separated JSON.
+
+        With ``last``, return only the pieces that hold that many last values. Raises LookupError if the spool was
+        replaced meanwhile.
         """
         keys = spool.keys(task.record.task_id)
         if last is not None:
@@ -134,7 +136,7 @@ class TaskStore:
         return found + spool.tail
 
     async def rewound(self, task: StoredTask) -> dict[str, bytes]:
-        """The artifacts that an earlier run of this turn wrote to, as they were before the turn."""
+        """Return the artifacts that an earlier run of this turn wrote to, as they were before the turn."""
         return {
             key: await self._before_turn(task, artifact.parts)
             for key, artifact in task.view.artifacts.items()
@@ -142,13 +144,13 @@ class TaskStore:
         }
 
     async def _before_turn(self, task: StoredTask, spool: Spool) -> bytes:
-        """What was in a spool before the turn that wrote to it last, as the inside of a JSON array."""
+        """Return the content of a spool before the turn that wrote to it last, as the inside of a JSON array."""
         number, place = spool.mark
         earlier = Spool(spool.name, spool.segments[:number], spool.tail[:place])
         return b",".join(await self.values(task, earlier))
 
     async def step_result(self, task: StoredTask, step: str) -> Any:
-        """The large result of a step of the current turn, which lies beside the snapshot."""
+        """Return the large result of a step of the current turn, which is stored outside the snapshot."""
         found = await task.scope.get(SEGMENTS, step_key(task.task_id, task.view.turn, step))
         if found is None:
             raise StorageCorrupt(f"task {task.task_id}: the result of the step {step!r} is missing")
@@ -156,7 +158,7 @@ class TaskStore:
 
     async def artifacts_json(self, task: StoredTask) -> list[bytes]:
         artifacts = list(task.view.artifacts.values())
-        if not any(artifact.parts.segments for artifact in artifacts):  # the usual case: everything is at hand
+        if not any(artifact.parts.segments for artifact in artifacts):  # the usual case: everything is in memory
             return [artifact.json() for artifact in artifacts]
         values = await asyncio.gather(*(self.values(task, artifact.parts) for artifact in artifacts))
         return [
@@ -165,7 +167,7 @@ class TaskStore:
         ]
 
     async def turn_message(self, task: StoredTask) -> Message:
-        """The message of the task's current turn, from its history."""
+        """Return the message of the task's current turn, from its history."""
         wanted = task.record.turn.message_id
         for texts in (task.view.history.tail, [await self.history_json(task, None)]):
             for text in reversed(texts):
@@ -175,7 +177,7 @@ class TaskStore:
         raise KeelboltError(f"the message of turn {task.record.turn.number} is not in the history")
 
     async def history_json(self, task: StoredTask, length: int | None) -> bytes:
-        """The last ``length`` messages (None: all), as the inside of a JSON array."""
+        """Return the last ``length`` messages (None: all), as the inside of a JSON array."""
         view = task.view
         if length == 0:
             return b""
@@ -196,9 +198,9 @@ class TaskStore:
         include_artifacts: bool = True,
         generation: bool = False,
     ) -> bytes:
-        """The task as version 1.0 of the wire spells it; stored bytes are joined, not decoded.
+        """Return the JSON of the task in protocol version 1.0; stored bytes are joined, not decoded.
 
-        With ``generation``, its metadata has that of the generation extension.
+        With ``generation``, its metadata includes the value of the generation extension.
         """
         for _ in range(LOAD_TRIES):
             try:
@@ -239,17 +241,17 @@ class TaskStore:
     async def task(
         self, task: StoredTask, *, history_length: int | None = None, include_artifacts: bool = True
     ) -> Task:
-        """The task as a model."""
+        """Return the task as a model."""
         text = await self.task_json(task, history_length=history_length, include_artifacts=include_artifacts)
         return Task.model_validate_json(text)
 
 
 def snapshot_operations(view: TaskView) -> list[Operation]:
-    """What writes the snapshot that is due, beside the entries that made it due."""
+    """Return the operations that write the snapshot that is due, together with the new entries."""
     snapshot = view.snapshot()
     if snapshot is None:
         return []
-    # Segments repeat what the log holds until it is trimmed: packed, they cost a third of that for ordinary text.
+    # Segments repeat the log until it is trimmed. Compressed, they cost a third of that for ordinary text.
     written: Sequence[Operation] = [
         Put(SEGMENTS, key, zlib.compress(body, 1), {"task": view.task_id}) for key, body in snapshot.segments.items()
     ]

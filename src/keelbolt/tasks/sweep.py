@@ -1,7 +1,7 @@
-"""Keeps a retention policy: erases what is too old, and trims the logs of what ended a while ago.
+"""Applies a retention policy: erases old tasks, and trims the logs of tasks that ended a while ago.
 
-It goes through all partitions, in small commits. Any number of processes may do so at once: whatever one of them has
-done already is found done by the others, and what has changed since it was found is left alone.
+It goes through all partitions, in small commits. Any number of processes may sweep at once: finished work is skipped,
+and records that changed after they were found are left alone.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from keelbolt.tasks.store import FIRST_PAGE, StoredTask, TaskStore, snapshot_ope
 
 logger = logging.getLogger("keelbolt.tasks")
 
-BATCH = 64  # tasks at once: their commits go to the disk together
+BATCH = 64  # tasks at once: their commits are flushed to the disk together
 MICROSECONDS = 1_000_000
-ENTRY_BYTES = 32  # what an entry and a record take beside their data, about
+ENTRY_BYTES = 32  # approximate overhead of an entry, and of a record
 RECORD_BYTES = 256
 
 
 @dataclass(slots=True)
 class Removed:
-    """What a sweep removed (or, tried dry, would remove)."""
+    """Counts of what a sweep removed, or would remove in a dry run."""
 
     tasks: int = 0
     logs: int = 0  # trimmed
@@ -47,7 +47,7 @@ async def sweep(
     dry: bool = False,
     progress: Callable[[Removed], None] | None = None,
 ) -> Removed:
-    """Go through everything once. ``dry``: only count what would be removed."""
+    """Sweep everything once. ``dry``: only count what would be removed."""
     removed = Removed()
     async for scope in store.kernel.scopes():
         await _Sweep(store, policy, scope, removed, dry=dry).run()
@@ -101,26 +101,26 @@ class _Sweep:
     async def _erase_one(self, record: Record) -> bool:
         try:
             return await erase_task(self.store, self.scope, record.key, version=record.version)
-        except StorageCorrupt as error:  # the others can still be erased
+        except StorageCorrupt as error:  # continue with the other tasks
             logger.error("a task could not be erased: %s", error)  # noqa: TRY400
             return False
 
     async def _forget_context(self, context_id: str) -> None:
-        """Nobody needs what was kept about a context whose last task is gone."""
+        """Delete the value of a context whose last task is gone."""
         kept = await self.scope.get(CONTEXTS, context_id)
         if kept is None:
             return
         tasks = Query(TASKS, {"context": context_id}, "updated")
         if (await self.scope.find(tasks, limit=1)).records:
             return
-        with contextlib.suppress(CommitRefused):  # it is in use again
+        with contextlib.suppress(CommitRefused):  # the context is in use again
             await self.scope.commit(Delete(CONTEXTS, context_id, kept.version))
             self.removed.contexts += 1
 
     # -------------------------------------------------------------------------------------------------------- trim
 
     async def _trim(self, state: str, before: int) -> None:
-        """Trim what ended since the last sweep looked, up to ``before``; how far that is, is kept in a record."""
+        """Trim tasks that ended since the last sweep, up to ``before``; a record stores the position."""
         mark = await self.scope.get(SWEEPS, state)
         since = from_json(mark.body)["updated"] if mark is not None else None
         async for records in self._found(Query(TASKS, {"state": state}, "updated", since=since, until=before)):
@@ -136,17 +136,17 @@ class _Sweep:
             return self.dry or await trim_log(self.store, self.scope, task_id)
         except StorageUnavailable:
             raise
-        except KeelboltError as error:  # one task must not keep the others from being swept
+        except KeelboltError as error:  # one task must not block the sweep of the others
             logger.error("a log could not be trimmed: %s", error)  # noqa: TRY400
             return False
 
 
 async def trimming_saves(store: TaskStore, scope: Scope, task_id: str) -> bool:
-    """Whether the log of a finished task takes more space than the snapshot that would replace it."""
+    """Return whether the log of a finished task is larger than the snapshot that would replace it."""
     page = await scope.read_log(EVENTS, task_id, limit=FIRST_PAGE)
     if page.floor >= page.head:
         return False
-    if page.floor > 0 or page.entries[-1].seq < page.head:  # such a log has a snapshot already
+    if page.floor > 0 or page.entries[-1].seq < page.head:  # such a log already has a snapshot
         return True
     task = await store.find(scope, task_id)
     if task is None:
@@ -158,7 +158,7 @@ async def trimming_saves(store: TaskStore, scope: Scope, task_id: str) -> bool:
 
 
 async def trim_log(store: TaskStore, scope: Scope, task_id: str) -> bool:
-    """Replace the log of a finished task by its snapshot; the floor of the log shows that. False: nothing to do."""
+    """Replace the log of a finished task by its snapshot, and raise the floor. False: there is nothing to do."""
     while True:
         log = await scope.log_state(EVENTS, task_id)
         if log.floor >= log.head:
@@ -167,7 +167,7 @@ async def trim_log(store: TaskStore, scope: Scope, task_id: str) -> bool:
         if task is None or not task.view.state.terminal or await _awaited(task):
             return False
         snapshot = snapshot_operations(task.view)
-        if not snapshot:  # too much for a snapshot: its log is all there is
+        if not snapshot:  # too large for a snapshot: the log must stay
             return False
         try:
             await scope.commit(
@@ -176,13 +176,13 @@ async def trim_log(store: TaskStore, scope: Scope, task_id: str) -> bool:
                 *snapshot,
                 Trim(EVENTS, task_id, task.view.head),
             )
-        except CommitRefused:  # something was appended, or it was erased: look again
+        except CommitRefused:  # the task was changed or erased: read it again
             continue
         return True
 
 
 async def _awaited(task: StoredTask) -> bool:
-    """Whether a webhook has not heard all of it yet: its log is what it is told from."""
+    """Return whether a webhook has not received all events yet; they are delivered from the log."""
     keys = [push_key(task.task_id, config_id) for config_id in task.record.push]
     if not keys:
         return False

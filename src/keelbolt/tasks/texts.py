@@ -1,9 +1,8 @@
-"""The words of tasks, for searching: what was asked and what was answered, bounded, without case and accents.
+"""The text of tasks for search: requests and answers, limited in length, without case and accents.
 
-The words of a task are read from its log at its first search. Those of a task that has ended can't change any more, so
-they are kept in a record beside it, which is erased with it. Sending costs nothing, and later searches read one small
-record per task. A search compares substrings and needs no word boundaries, so it also finds words of languages that
-write none.
+The text of a task is read from its log at its first search. The text of an ended task can't change, so it is kept in a
+record, which is erased with the task. Sending costs nothing, and later searches read one small record per task. A
+search compares substrings and needs no word boundaries, so it also works for languages that do not write them.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from keelbolt.tasks.store import TaskStore
 
 ASKED_CHARACTERS = 4_000
 ANSWERED_CHARACTERS = 4_000
-LOG_ENTRIES = 500  # of a task that are read, and so many bytes
+LOG_ENTRIES = 500  # limits of the log that is read per task
 LOG_BYTES = 256 * 1024
-READS = 16  # logs that are read at once
+READS = 16  # concurrent reads of logs
 KINDS = ("message", "status", "said", "artifact")
 
 
 def folded(text: str) -> str:
-    """The text as it is compared: without case, accents and forms of the same character."""
+    """Return the text for comparison: without case, accents and compatibility forms."""
     if text.isascii():
         return text.lower()
     text = unicodedata.normalize("NFKD", text)
@@ -39,14 +38,14 @@ def folded(text: str) -> str:
 
 
 class Texts:
-    """Finds the words of tasks."""
+    """Finds the text of tasks."""
 
     def __init__(self, store: TaskStore) -> None:
         self._store = store
         self._reading = asyncio.Semaphore(READS)
 
     async def of(self, scope: Scope, records: Sequence[Record]) -> list[str]:
-        """The words of these tasks, folded."""
+        """Return the text of these tasks, folded."""
         kept = await scope.get_many(TEXTS, [record.key for record in records])
         missing = [record for record, text in zip(records, kept, strict=True) if text is None]
         read = iter(await asyncio.gather(*(self._read(scope, record) for record in missing)))
@@ -57,19 +56,19 @@ class Texts:
             try:
                 page = await scope.read_log(EVENTS, record.key, after=0, limit=LOG_ENTRIES, max_bytes=LOG_BYTES)
                 bodies = [from_json(entry.data) for entry in page.entries if entry.kind in KINDS]
-            except LogTrimmed:  # its snapshot is left
+            except LogTrimmed:  # only its snapshot is left
                 task = await self._store.find(scope, record.key)
                 bodies = [] if task is None else [from_json(await self._store.task_json(task))]
             text = folded(_words(bodies))
             if record.fields["state"] in ENDED:
-                same = Version(TASKS, record.key, record.version)  # it may be erased meanwhile
+                same = Version(TASKS, record.key, record.version)  # the task may be erased meanwhile
                 put = scope.commit(same, Put(TEXTS, record.key, text.encode(errors="replace")))
-                asyncio.ensure_future(put).add_done_callback(_ignore)  # the search does not wait for it
+                asyncio.ensure_future(put).add_done_callback(_ignore)  # the search does not wait for the write
         return text
 
 
 def _ignore(written: asyncio.Future[Receipt]) -> None:
-    """A refused or failed write is repeated by the next search."""
+    """Ignore a refused or failed write: the next search repeats it."""
     if not written.cancelled():
         written.exception()
 
@@ -84,7 +83,7 @@ def _words(bodies: Sequence[Any]) -> str:
 
 
 def _parts(body: Any, *, user: bool) -> Iterator[tuple[list[Any], bool]]:
-    """The lists of parts in a message, status, artifact or task, and whether the user wrote them."""
+    """Yield the lists of parts in a message, status, artifact or task, and whether the user wrote them."""
     if isinstance(body, Mapping):
         user = user or body.get("role") == "ROLE_USER"
         if isinstance(body.get("parts"), list):
@@ -105,7 +104,7 @@ def _text(part: Mapping[str, Any]) -> str:
 
 
 def without_secrets(value: Any, name: str = "") -> Any:
-    """The value with a mask in the place of what its names call a secret."""
+    """Return the value with secrets masked, which are recognised by their names."""
     if isinstance(value, dict):
         return {key: without_secrets(each, key) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Blocking calls, each in a thread of its own.
+"""Blocking calls, each in its own thread.
 
-Such a thread doesn't keep the process alive: one that blocks for ever can't be stopped, but it can be left behind.
-There are as many as calls run at once.
+The threads are daemons: a call that blocks forever can't be stopped, but does not keep the process alive. There are as
+many threads as concurrent calls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 async def in_thread(function: Callable[..., Any], *given: Any) -> Any:
-    """Call this in a thread, with the context variables of now, and wait for it; what it raises is raised here."""
+    """Call this in a thread with the current context variables, and wait for it; its exception is raised here."""
     loop = asyncio.get_running_loop()
     told: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
@@ -23,15 +23,15 @@ async def in_thread(function: Callable[..., Any], *given: Any) -> Any:
     def run() -> None:
         try:
             found = context.run(function, *given)
-        except StopIteration as error:  # no future can hold it
+        except StopIteration as error:  # a future can't hold it
             _tell(_fail, RuntimeError(f"StopIteration: {error}"))
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets whatever it is
+        except BaseException as error:  # noqa: BLE001 - the caller gets every exception
             _tell(_fail, error)
         else:
             _tell(_answer, found)
 
     def _answer(found: Any) -> None:
-        if not told.done():  # nobody waits any more
+        if not told.done():  # otherwise the caller was canceled
             told.set_result(found)
 
     def _fail(error: BaseException) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def traced(handler: Handler, tracing: Tracing) -> Handler:
-    """The worker within a span that belongs to the trace of the message, whatever process that came in."""
+    """Wrap the worker in a span that belongs to the trace of the message, also in another process."""
 
     async def handle(ctx: TaskContext) -> None:
         with tracing.span("keelbolt.turn", parent=ctx.trace, task=ctx.task_id, attempt=ctx.attempt):
@@ -27,7 +27,7 @@ def traced(handler: Handler, tracing: Tracing) -> Handler:
 
 
 def watched_step(runner: Runner, name: str) -> AbstractContextManager[Any]:
-    """Around a step: its span and its duration."""
+    """Return a context manager that records the span and the duration of a step."""
     if runner.tracing is None and runner.metrics is None:
         return nullcontext()
     return _watched(runner.tracing, runner.metrics, name)

@@ -1,4 +1,4 @@
-"""What a worker reads of its turn: the message, what came before it, and its sender."""
+"""The input of a turn: the message, the history before it, and its sender."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MESSAGES = TypeAdapter(list[Message])
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file of the message: its bytes, or where to get them."""
+    """A file of the message: its bytes, or its URL."""
 
     content: bytes | None
     url: str | None
@@ -54,7 +54,7 @@ class TurnInput:
         record = run.journal.task.record
         self.message = message
         self.request_context: dict[str, Any] = request_context or {}
-        """What middlewares put beside the message. It is never stored: after a takeover it is empty."""
+        """Values that middlewares added to the request. Never stored: empty after a takeover."""
         self.task_id: str = record.task_id
         self.context_id: str = record.context_id
         self.attempt: int = run.journal.claim.attempt
@@ -106,7 +106,7 @@ class TurnInput:
 
     @property
     def task_metadata(self) -> dict[str, Any]:
-        """The metadata of the task, which its client sees too."""
+        """The metadata of the task, which the client sees, too."""
         return self._run.journal.task.view.metadata
 
     @property
@@ -118,15 +118,15 @@ class TurnInput:
         return self.message.extensions or []
 
     def accepts(self, mime: str) -> bool:
-        """Whether the client takes this media type; a client that named none takes everything."""
+        """Return whether the client accepts this media type; a client that named none accepts every type."""
         modes = self._turn.accepts
         return not modes or accepts(modes, mime)
 
-    # ------------------------------------------------------------------------------------------ what came before
+    # ------------------------------------------------------------------------------------- history and artifacts
 
     @property
     def history(self) -> list[Message]:
-        """What was said before this message, oldest first."""
+        """The messages before this one, oldest first."""
         messages = _MESSAGES.validate_json(b"[%b]" % self._history)
         return [message for message in messages if message.message_id != self.message_id]
 
@@ -137,36 +137,36 @@ class TurnInput:
 
     @property
     def artifact_ids(self) -> dict[str, bool]:
-        """The artifacts of the task so far, those of this turn too; True: it is finished."""
+        """The artifacts of the task so far, including this turn; True: the artifact is finished."""
         return {key: artifact.sealed for key, artifact in self._run.journal.task.view.artifacts.items()}
 
-    # --------------------------------------------------------------------------------------------- who and where
+    # ---------------------------------------------------------------------------------------- sender and request
 
     @property
     def principal(self) -> Principal:
-        """Who sent the message."""
+        """The sender of the message."""
         return Principal.from_json(self._turn.principal) if self._turn.principal else ANONYMOUS
 
     @property
     def trace(self) -> dict[str, str] | None:
-        """The headers of the trace that the request belongs to; None without one."""
+        """The trace headers of the request; None without a trace."""
         return carried(self._turn.request)
 
     @property
     def request_metadata(self) -> dict[str, Any]:
-        """The metadata of the request, which stands beside the message."""
+        """The metadata of the request, outside the message."""
         found: dict[str, Any] = self._turn.request.get(REQUEST_METADATA, {})
         return found
 
     @property
     def extensions(self) -> list[str]:
-        """URIs of the extensions that are in use: the agent's card has them, and the client asked for them."""
+        """URIs of the extensions in use: declared in the agent's card, and requested by the client."""
         found: list[str] = self._turn.request.get(EXTENSIONS, [])
         return found
 
     @property
     def is_streamed(self) -> bool:
-        """Whether the client sent the message to get a stream. Other clients may follow the task all the same."""
+        """Whether the client sent the message to get a stream. Other clients may still follow the task."""
         return self._turn.request.get(STREAMED, False) is True
 
     @property
@@ -175,32 +175,32 @@ class TurnInput:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the client canceled the task. A worker sees it in `shielded` blocks and while it cleans up."""
+        """Whether the client canceled the task. A worker can see True in `shielded` blocks and while it cleans up."""
         return self._run.cancel_requested
 
     async def cancelled(self) -> None:
-        """Return when the client cancels the task or the turn ends, also in `shielded` blocks."""
+        """Wait until the client cancels the task or the turn ends, also in `shielded` blocks."""
         await self._run.ear.cancelled()
 
     @property
     def cancel_metadata(self) -> dict[str, Any]:
-        """The metadata of the request that cancelled the task."""
+        """The metadata of the cancel request."""
         found: dict[str, Any] = (self._run.journal.task.view.cancel or {}).get("metadata", {})
         return found
 
     @property
     def turn(self) -> int:
-        """The number of this turn: 1 for the message that made the task, one more for each message after it."""
+        """The number of this turn: 1 for the message that created the task, one more for each message after it."""
         return self._turn.number
 
     @property
     def replaying(self) -> bool:
-        """Whether this run repeats an earlier run of the turn: steps that it recorded lie ahead."""
+        """Whether this run repeats an earlier run of the turn and has recorded steps left to replay."""
         return self._steps.replaying
 
     @property
     def sent_while_working(self) -> bool:
-        """Whether the message was sent while the turn before it ran: it can't be the answer to that turn's question."""
+        """Whether the message was sent while the previous turn ran: it can't be the answer to that turn's question."""
         return self._turn.waited
 
     @property
@@ -209,7 +209,7 @@ class TurnInput:
 
     @property
     def inbox(self) -> AsyncIterator[Steering]:
-        """What others steer this task with while it runs: ``async for event in ctx.inbox``."""
+        """Steering of this task while it runs: ``async for event in ctx.inbox``."""
         return self._run.ear.steering()
 
     # -------------------------------------------------------------------------------------------------- internals

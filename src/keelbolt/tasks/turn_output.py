@@ -1,4 +1,4 @@
-"""What a worker writes before its turn ends: reports, artifacts and files."""
+"""The output of a turn before its end: reports, artifacts and files."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class TurnOutput(TurnInput):
     async def send_status(self, message: str | None = None, *, data: Any = None) -> None:
         """Report progress; clients that poll or stream the task see it. ``data`` is a JSON part of the message.
 
-        While the turn is `replaying`, nothing is written: the report of the earlier run stands, and progress does not
-        go back.
+        While the turn is `replaying`, nothing is written: the report of the earlier run stays, so that progress does
+        not go back.
         """
         self._check()
         if self.replaying:
@@ -52,9 +52,9 @@ class TurnOutput(TurnInput):
         metadata: dict[str, Any] | None = None,
         extensions: Sequence[str] | None = None,
     ) -> None:
-        """Make an artifact, or with ``append`` a further chunk of it; ``last_chunk`` says that it is finished.
+        """Create an artifact, or with ``append`` add a chunk to it; ``last_chunk`` marks it as finished.
 
-        A chunk is shown once it is on disk, but this does not wait for the disk unless much is waiting already.
+        Clients see a chunk once it is on disk. This call waits for the disk only if the buffer is full.
         """
         if parts is None:
             given = {"text": text, "data": data, "raw": file_bytes, "url": file_url}
@@ -71,7 +71,7 @@ class TurnOutput(TurnInput):
     async def emit_text_artifact(
         self, text: str, *, artifact_id: str = "answer", append: bool = False, last_chunk: bool = False
     ) -> None:
-        """`emit_artifact` with text."""
+        """Call `emit_artifact` with text."""
         json = text_part(text)
         await self._emit(self._artifact(artifact_id, json, append=append, last=last_chunk), len(json))
 
@@ -84,7 +84,7 @@ class TurnOutput(TurnInput):
         append: bool = False,
         last_chunk: bool = False,
     ) -> None:
-        """`emit_artifact` with JSON."""
+        """Call `emit_artifact` with JSON."""
         json = content_part({"data": data}, media_type=media_type)
         await self._emit(self._artifact(artifact_id, json, append=append, last=last_chunk), len(json))
 
@@ -93,8 +93,8 @@ class TurnOutput(TurnInput):
     ) -> str:
         """Emit the chunks as they come, as one text artifact, and return the whole text.
 
-        Without ``append`` the artifact is new. A cancel raises CancelledError here and closes ``chunks``; so does
-        every other error.
+        Without ``append`` the artifact is new. A cancel raises CancelledError here and closes ``chunks``; so does every
+        other error.
         """
         self._check()
         texts: list[str] = []
@@ -121,10 +121,10 @@ class TurnOutput(TurnInput):
         description: str | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> TaskFile:
-        """Keep a file of any size with the task (`keep_file`), and emit an artifact that links to it.
+        """Store a file of any size with the task (`keep_file`), and emit an artifact that links to it.
 
-        ``source`` is a path, bytes, an open binary file or an asynchronous iterator of bytes. The name of a path is
-        the default of ``filename``, and the media type is guessed from it.
+        ``source`` is a path, bytes, an open binary file or an asynchronous iterator of bytes. ``filename`` defaults to
+        the name of the path, and the media type is guessed from it.
         """
         if filename is None and isinstance(source, str | PathLike):
             filename = PurePath(source).name
@@ -146,7 +146,7 @@ class TurnOutput(TurnInput):
     async def keep_file(
         self, source: BlobSource, *, media_type: str | None = None, filename: str | None = None
     ) -> TaskFile:
-        """Keep a file with the task, too large for an artifact; the server has it at ``path``, for the task's owner."""
+        """Store a file with the task, too large for an artifact; the owner downloads it from ``path`` on the server."""
         self._check()
         fence = self._run.fence()
         try:
@@ -174,8 +174,8 @@ class TurnOutput(TurnInput):
         artifact_id = plain(artifact_id)
         earlier: bytes | None = None
         if append and artifact_id not in self._touched:
-            # The first chunk of this run. What an earlier run of the same turn wrote is not continued: the handler
-            # began anew, so the artifact goes back to what it was before the turn.
+            # The first chunk of this run. The handler started again, so chunks from an earlier run of the same turn are
+            # dropped: the artifact is reset to its content before the turn.
             earlier = self._rewind.get(artifact_id)
             append = earlier is None and artifact_id in self._run.journal.task.view.artifacts
             if earlier:

@@ -1,8 +1,8 @@
-"""A task as its log tells it: notes in, one state out.
+"""The view of a task: applies the notes of its log to one state.
 
-A long list (the parts of a streamed artifact, the messages of a long talk) is a *spool*: most of it lies in segments
-that were written once and are never rewritten, the rest is the tail in memory. A snapshot names the segments and holds
-the short tails, so that loading a task reads the snapshot, its segments, and the few entries after it.
+A long list (the parts of a streamed artifact, the messages of a long conversation) is a *spool*: most of it is in
+segments that are written once and never rewritten, the rest is the tail in memory. A snapshot names the segments and
+holds the short tails, so that loading a task reads the snapshot, its segments, and the few entries after it.
 
     log       1 ……………………………………………………… n-k … n
     segments  [64 kB][64 kB][64 kB] …
@@ -23,30 +23,30 @@ from keelbolt.protocol.types import TaskState
 from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote
 
 SNAPSHOT_ENTRIES = 256
-SNAPSHOT_BYTES = 64 * 1024  # ... if it has a few dozen entries; a task of two large messages needs no snapshot
+SNAPSHOT_BYTES = 64 * 1024  # ... with at least 32 entries; a task of two large messages needs no snapshot
 SEALED_PARTS = 8
 SNAPSHOT_MAX_BYTES = 4 * 1024 * 1024
-SEGMENT_MIN_BYTES = 16 * 1024  # a tail below this stays in the snapshot itself
+SEGMENT_MIN_BYTES = 16 * 1024  # a smaller tail stays in the snapshot itself
 SEGMENT_MAX_BYTES = 1024 * 1024
-STEP_INLINE_BYTES = 512  # the result of a step above this gets a segment of its own
-PACK_SPOOLS = 200  # at most, in one snapshot: a commit has its limits
+STEP_INLINE_BYTES = 512  # a larger result of a step gets its own segment
+PACK_SPOOLS = 200  # maximum in one snapshot: the size of a commit is limited
 PACK_BYTES = 8 * 1024 * 1024
-INDEX_MAX_BYTES = 8 * 1024 * 1024  # a task of so many artifacts goes on without new snapshots
+INDEX_MAX_BYTES = 8 * 1024 * 1024  # a task with a larger index gets no new snapshots
 STEERED_MAX = 1000
 TRANSITIONS_MAX = 100
 
 
 class Spool(Struct):
-    """JSON values in a row. ``name`` is unique in its task for ever, so that no segment is taken for another's."""
+    """A list of JSON values. ``name`` is never reused in its task, so that segments can't be confused."""
 
     name: str
-    segments: list[int] = []  # how many values each holds
+    segments: list[int] = []  # number of values in each
     tail: list[bytes] = []
     tail_bytes: int = 0
-    mark: tuple[int, int] = (0, 0)  # where the turn that wrote last began: after so many segments, so much of the tail
+    mark: tuple[int, int] = (0, 0)  # where the last turn that wrote started: number of segments, length of the tail
 
     def begin_turn(self) -> None:
-        """What was there before this turn stays, even if a repeated run writes the rest anew."""
+        """Mark the current end. Values before it stay, even if a repeated run writes the rest again."""
         self.mark = (len(self.segments), len(self.tail))
 
     def add(self, value: bytes) -> None:
@@ -82,17 +82,17 @@ class ArtifactView(Struct):
 
 
 class StepView(Struct):
-    """The last that is known of a durable step: started, done, failed, asked, retry or refused."""
+    """The last known state of a durable step: started, done, failed, asked, answered, retry or refused."""
 
     state: str
     run: int
     result: Any = None
-    stored: bool = False  # the result lies in a segment of its own; None stands for it in a snapshot
-    after_cancel: bool = False  # it was noted after the cancel, by a worker that cleaned up
+    stored: bool = False  # the result is in its own segment, and None in a snapshot
+    after_cancel: bool = False  # recorded after the cancel, by a worker that cleaned up
 
 
 class Snapshot(Struct, frozen=True):
-    """What a snapshot writes and removes: records (key → body) beside the index itself."""
+    """The writes of a snapshot: its index, segments (key → body), and the keys of obsolete segments."""
 
     index: bytes
     segments: dict[str, bytes]
@@ -100,7 +100,7 @@ class Snapshot(Struct, frozen=True):
 
 
 class TaskView(Struct):
-    """Everything about one task. ``head`` is the seq of the last note in it, which is the task's version."""
+    """The state of one task. ``head`` is the seq of the last applied note, which is the task's version."""
 
     task_id: str
     context_id: str
@@ -108,28 +108,28 @@ class TaskView(Struct):
     status: bytes = b"{}"
     metadata: dict[str, Any] = {}
     head: int = 0
-    generation: int = 0  # how many of the notes are events of a stream
+    generation: int = 0  # number of notes that are events of a stream
     turn: int = 0
-    run: int = 0  # how often a worker began this turn
-    inbox: int = 0  # the last entry of the inbox that was noted here
+    run: int = 0  # number of times a worker started this turn
+    inbox: int = 0  # the last entry of the inbox that was recorded here
     pending: dict[int, dict[str, Any]] = {}  # messages that wait for a turn, by inbox seq
-    cancel: dict[str, Any] | None = None  # what the client said when it cancelled
+    cancel: dict[str, Any] | None = None  # the content of the client's cancel
     history: Spool = field(default_factory=partial(Spool, "history"))
     artifacts: dict[str, ArtifactView] = {}
     steps: dict[str, StepView] = {}
-    transitions: list[tuple[str, str]] = []  # states and when each began, the last ones
-    steered: list[dict[str, Any]] = []  # what came to this turn, for a run that begins it anew
-    kept: bytes = b"null"  # what the worker keeps about the task between turns, as JSON
+    transitions: list[tuple[str, str]] = []  # the last states, and the start time of each
+    steered: list[dict[str, Any]] = []  # steering of this turn, for a run that repeats it
+    kept: bytes = b"null"  # the worker's `ctx.state`, as JSON
     cleanup: bool = False  # the task was canceled without its worker, which must still be called to clean up
     _obsolete: list[str] = []  # segments of replaced artifacts, until the next snapshot
-    _sealed: bool = False  # a long stream was finished since the last snapshot
+    _sealed: bool = False  # a long stream has ended since the last snapshot
     _since: int = 0  # notes since the last snapshot
     _since_bytes: int = 0
     _index_bytes: int = 0
 
     @property
     def over(self) -> bool:
-        """Whether the task ended, and its worker need not clean up any more."""
+        """Whether the task ended and its worker has no cleanup left."""
         return self.state.terminal and not self.cleanup
 
     @property
@@ -140,7 +140,7 @@ class TaskView(Struct):
     # ------------------------------------------------------------------------------------------------------ notes
 
     def apply(self, notes: Iterable[Note]) -> None:
-        """Take in the next notes of the log."""
+        """Apply the next notes of the log."""
         for note in notes:
             self.head += 1
             self._since += 1
@@ -169,13 +169,13 @@ class TaskView(Struct):
         else:
             if artifact.turn != self.turn:
                 artifact.parts.begin_turn()
-            if len(note.about) > len(note.artifact_id) + 16:  # more than the id alone: a chunk may tell more about it
+            if len(note.about) > len(note.artifact_id) + 16:  # more than the id: a chunk may change other members
                 artifact.about = _merged(artifact.about, note.about)
         if note.parts:
             artifact.parts.add(note.parts)
         artifact.turn, artifact.run, artifact.sealed = self.turn, self.run, note.last
         if note.last and len(artifact.parts.tail) >= SEALED_PARTS and artifact.parts.tail_bytes >= SEGMENT_MIN_BYTES:
-            self._sealed = True  # a stream that is finished is put together, so that it is read in one piece
+            self._sealed = True  # a finished stream is packed into segments, for faster reads
 
     def _status(self, note: StatusNote) -> None:
         self._since_bytes += len(note.status)
@@ -222,8 +222,10 @@ class TaskView(Struct):
     # -------------------------------------------------------------------------------------------------- snapshots
 
     def snapshot_due(self) -> bool:
-        """Whether enough was noted since the last one. It waits until that is as large as the snapshot's own index,
-        so that the cost per note stays flat, however many artifacts there are.
+        """Return whether a snapshot is due.
+
+        The notes since the last one must be as large as the snapshot's index, so that the cost per note stays constant
+        for any number of artifacts.
         """
         if self._sealed:
             return True
@@ -232,9 +234,9 @@ class TaskView(Struct):
         return (enough and size >= self._index_bytes) or size >= max(SNAPSHOT_MAX_BYTES, self._index_bytes)
 
     def snapshot(self) -> Snapshot | None:
-        """Move the long tails into segments, and say what must be written. The view goes on from here.
+        """Move long tails into segments, and return the writes. The view continues from here.
 
-        None: the index would be too large. Then the log says everything, as before.
+        Return None if the index would be too large. Then the log keeps everything, as before.
         """
         self._sealed = False
         long = sorted(
@@ -276,7 +278,7 @@ class TaskView(Struct):
         )
 
     def _pack(self, spool: Spool, segments: dict[str, bytes]) -> None:
-        """Move a tail into segments; none of them lies on both sides of the mark."""
+        """Move a tail into segments; no segment spans the mark."""
         number, place = spool.mark
         cut = place if number == len(spool.segments) else 0
         before = list(_batches(spool.tail[:cut]))
@@ -294,7 +296,7 @@ class TaskView(Struct):
         return [self.history, *(artifact.parts for artifact in self.artifacts.values())]
 
     def segment_keys(self) -> list[str]:
-        """The keys of everything that lies in segments."""
+        """Return the keys of all segments."""
         spooled = [key for spool in self._spools() for key in spool.keys(self.task_id)]
         steps = [step_key(self.task_id, self.turn, key) for key in self._stored_steps()]
         return spooled + steps + self._obsolete
@@ -335,7 +337,7 @@ class TaskView(Struct):
 
     @classmethod
     def from_index(cls, task_id: str, context_id: str, data: bytes) -> TaskView:
-        """The view as it was when its snapshot was taken."""
+        """Return the view as of its snapshot."""
         index = from_json(data)
         view = cls(
             task_id,
@@ -359,14 +361,14 @@ class TaskView(Struct):
         view.steps = {key: StepView(*step) for key, step in index["steps"].items()}
         view.steered = index["steered"]
         view.transitions = [(state, moment) for state, moment in index["transitions"]]
-        view.kept = index.get("kept", "null").encode()  # snapshots of older versions have none
-        view.cleanup = index.get("cleanup", False)  # the same
+        view.kept = index.get("kept", "null").encode()  # missing in snapshots of older versions
+        view.cleanup = index.get("cleanup", False)  # missing in snapshots of older versions
         view._index_bytes = len(data)
         return view
 
 
 def step_key(task_id: str, turn: int, step: str) -> str:
-    """Where the large result of a step lies."""
+    """Return the key of a step's large result."""
     return segment_key(task_id, f"step{turn}", blake2b(step.encode(), digest_size=12).hexdigest())
 
 
@@ -388,7 +390,7 @@ def _batches(values: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def _timestamp(status: bytes) -> str:
-    """When a status was written: its second member, as every status here is written."""
+    """Return the timestamp of a status, which is always its second member here."""
     _, found, rest = status.partition(b'","timestamp":"')
     return rest.partition(b'"')[0].decode() if found else ""
 

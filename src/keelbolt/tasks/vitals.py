@@ -1,4 +1,4 @@
-"""The last two days of a service, in the store: throughput, durations and queue, in buckets of five minutes.
+"""Statistics of the last two days, in the store: throughput, durations and queue, in buckets of five minutes.
 
 Each process that runs tasks has one record per bucket, which it rewrites once a minute in the background. So a store
 holds at most 576 small records per process; they expire by themselves.
@@ -23,7 +23,7 @@ from keelbolt.storage import Collection, Index, Kernel, Put, Query
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.runner import Runner
 
-VITALS = "system_vitals"  # start of the bucket/process → what it did and saw in these five minutes
+VITALS = "system_vitals"  # start of the bucket/process → its numbers for these five minutes
 COLLECTION = Collection(VITALS, fields={"at": int}, indexes=(Index("at", order="at"),), expiring=True)
 
 BUCKET_SECONDS = 300
@@ -38,7 +38,7 @@ class Vitals:
     def __init__(self, kernel: Kernel, runner: Runner) -> None:
         self._kernel = kernel
         self._runner = runner
-        self._name = runner.name  # a process that loses its lease goes on under another name
+        self._name = runner.name  # a process that loses its lease gets another name
         self._loop: asyncio.Task[None] | None = None
         self._bucket = 0
         self._base = self._last = self._counted()
@@ -47,7 +47,7 @@ class Vitals:
         self._loop = asyncio.create_task(self._run(), name="vitals")
 
     async def stop(self) -> None:
-        """Write the rest, unless this process ran so shortly that it has written nothing."""
+        """Write the rest, unless this process has not written anything yet."""
         if self._loop is not None:
             await cancelled(self._loop)
             self._loop = None
@@ -59,12 +59,12 @@ class Vitals:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(EVERY_SECONDS - time.time() % EVERY_SECONDS)
-            with contextlib.suppress(KeelboltError):  # the next record of the bucket holds what this one would
+            with contextlib.suppress(KeelboltError):  # the next record of the bucket includes these numbers
                 await self._write()
 
     async def _write(self) -> None:
         now = time.time()
-        bucket = int(now - EVERY_SECONDS / 2) // BUCKET_SECONDS * BUCKET_SECONDS  # of the minute that has passed
+        bucket = int(now - EVERY_SECONDS / 2) // BUCKET_SECONDS * BUCKET_SECONDS  # of the past minute
         if not self._bucket:
             await self._kernel.declare(COLLECTION)
         if bucket != self._bucket and self._bucket:
@@ -89,7 +89,7 @@ class Vitals:
 
 
 async def history(kernel: Kernel, *, hours: float) -> list[dict[str, Any]]:
-    """The buckets of the last hours, oldest first; one in which no process ran is left out."""
+    """Return the buckets of the last hours, oldest first, without buckets in which no process ran."""
     await kernel.declare(COLLECTION)
     since = int(time.time() - hours * 3600) // BUCKET_SECONDS * BUCKET_SECONDS
     found: defaultdict[int, list[Mapping[str, Any]]] = defaultdict(list)
@@ -99,7 +99,7 @@ async def history(kernel: Kernel, *, hours: float) -> list[dict[str, Any]]:
 
 
 def _merged(at: int, bodies: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all processes did in a bucket, and the queue as the last of them saw it."""
+    """Return the sums of all processes in a bucket, and the queue as of the last record."""
     last = max(bodies, key=lambda body: body["seen"])
     counts = [sum(column) for column in zip(*(body["seconds"] for body in bodies), strict=True)]
     return {

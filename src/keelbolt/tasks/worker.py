@@ -1,4 +1,4 @@
-"""What a user writes."""
+"""The worker: the code that users write."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class Worker(ABC):
-    """Does the work of an agent.
+    """Handles the turns of an agent's tasks.
 
     class Echo(Worker):
         async def handle(self, ctx: TaskContext) -> str:
             return f"You said: {ctx.user_text}"
 
-    `handle` is called once per turn: when a task is new, and when its user answers. When the process dies, it is
-    called again by another one, from the start; what ran in `ctx.step` is not repeated.
+    `handle` is called once per turn: when a task is new, and when its user answers. If the process dies, another
+    process calls it again from the start; completed `ctx.step` calls are not repeated.
     """
 
     @abstractmethod
     async def handle(self, ctx: TaskContext) -> Any:
         """Do the work, and end the turn: return the answer, or await ctx.complete, fail, reject, request_input, …
 
-        A text or a JSON value that is returned completes the task with it. None completes a task for which an artifact
-        was emitted in this turn; without one, the task fails.
+        A returned text or JSON value completes the task with it. None completes the task if an artifact was emitted in
+        this turn; otherwise the task fails.
         """
 
     def attach(self, tasks: TaskManager) -> None:  # noqa: B027 - most workers need no manager
@@ -43,7 +43,7 @@ AnyWorker: TypeAlias = "Worker | type[Worker] | Handler"
 
 
 def handler_of(worker: AnyWorker) -> Handler:
-    """The coroutine function that does the work (of a worker, of a worker's class, or itself), for its caller."""
+    """Return the coroutine function of a worker, a worker class or a function; it runs as the caller."""
     if isinstance(worker, type):
         if not issubclass(worker, Worker):
             raise _not_a_worker(worker.__name__)
@@ -54,7 +54,7 @@ def handler_of(worker: AnyWorker) -> Handler:
     _check_parameter(handler)
 
     async def on_behalf(ctx: TaskContext) -> None:
-        """Call the worker as its caller (`auth_identity_var`), and complete the task with what it returns."""
+        """Call the worker with the caller's identity (`auth_identity_var`), and complete the task with its result."""
         with acting_as(ctx.principal):
             await ctx._finish(await handler(ctx))  # noqa: SLF001
 

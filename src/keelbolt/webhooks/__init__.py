@@ -1,1 +1,1 @@
-"""Webhooks: where clients want to be told about their tasks."""
+"""Webhooks: push notifications about tasks."""

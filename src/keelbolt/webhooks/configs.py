@@ -1,4 +1,4 @@
-"""The push configs of tasks. Credentials are written, and never come back on a read."""
+"""The push configs of tasks. Credentials can be written, but a read never returns them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from keelbolt.webhooks.cursor import Cursor
 from keelbolt.webhooks.sealing import Sealer, opened
 from keelbolt.webhooks.signing import issue, new_signing_secret
 
-MAX_CONFIGS = 50  # of one task
-MAX_ID = 64  # characters, as the following
+MAX_CONFIGS = 50  # per task
+MAX_ID = 64  # characters, as the limits below
 MAX_TOKEN = 1024
 MAX_CREDENTIALS = 4096
 MAX_SCHEME = 64
@@ -59,9 +59,9 @@ _VALUE = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
 
 @dataclass(frozen=True, slots=True)
 class StoredConfig:
-    """A config with everything in it, the protocol version of its deliveries, and the secret that signs them.
+    """A config with its credentials, the protocol version of its deliveries, and the secret that signs them.
 
-    ``locked`` says why its token, credentials and secret can't be read; they are missing then.
+    ``locked`` is the reason why its token, credentials and secret can't be decrypted; they are missing then.
     """
 
     config: PushConfig
@@ -70,7 +70,7 @@ class StoredConfig:
     locked: str = ""
 
     def json(self, key: str, sealer: Sealer | None = None) -> bytes:
-        """The config as it is stored under this key; with a sealer, what is secret in it is encrypted."""
+        """Return the JSON to store under this key; with a sealer, its secrets are encrypted."""
         config = self.config.model_dump(mode="json", by_alias=True, exclude_none=True)
         body: dict[str, Any] = {"config": config, "version": self.version.value}
         if sealer is None:
@@ -86,7 +86,7 @@ class StoredConfig:
 
     @classmethod
     def of(cls, record: Record, sealer: Sealer | None = None) -> StoredConfig:
-        """The stored config. Without the sealer that encrypted it, nothing secret is in it."""
+        """Return the stored config. Without the sealer that encrypted it, the secrets are missing."""
         body = from_json(record.body)
         config, version = PushConfig.model_validate(body["config"]), Version(body["version"])
         if "sealed" not in body:
@@ -103,9 +103,9 @@ class StoredConfig:
 
 
 class PushConfigs:
-    """Those of all tasks. A scope is its caller's: what another owns is not there.
+    """The configs of all tasks. A scope gives access only to its own caller's configs.
 
-    ``hosts`` are the only ones that may receive (see `check_url`). ``sealer`` encrypts what is secret in a config.
+    ``hosts`` are the only allowed receivers (see `check_url`). ``sealer`` encrypts the secrets of a config.
     """
 
     def __init__(self, *, loopback: bool = False, hosts: Sequence[str] = (), sealer: Sealer | None = None) -> None:
@@ -114,7 +114,7 @@ class PushConfigs:
         self._sealer = sealer
 
     def new(self, config: PushConfig, version: Version = Version.v1_0) -> NewPush:
-        """A config for a task that is about to be made: it is told everything from the first event on."""
+        """Return a config for a task that is about to be created; it receives all events from the first one."""
         config = self._checked(config)
         assert config.id is not None
         stored = StoredConfig(config, version, new_signing_secret())
@@ -145,11 +145,11 @@ class PushConfigs:
         *,
         after: int | None = None,
     ) -> PushConfig:
-        """Store a config, in place of the one with the same id.
+        """Store a config, replacing the one with the same id.
 
-        It is told what happens after this event of the task (None: from now on). One that takes the place of another
-        goes on where that stood, also when that was given up, and keeps its signing secret. A new secret is shown to
-        the caller of the current request (`issue`).
+        It receives the events after this event of the task (None: from now on). A replacement continues at the position
+        of the old config, also if that was given up, and keeps its signing secret. A new secret is returned to the
+        caller of the current request (`issue`).
         """
         config = self._checked(config).model_copy(update={"task_id": task_id})
         assert config.id is not None
@@ -168,7 +168,7 @@ class PushConfigs:
                     stored = replace(stored, secret=before.secret)
                     active = stood is None or Cursor.of(stood).status == "active"
                     if before == stored and active:
-                        return shown(config, task_id)  # nothing new: deliveries under way are not disturbed
+                        return shown(config, task_id)  # no change: running deliveries are not disturbed
             new = not stored.secret
             if new:
                 stored = replace(stored, secret=new_signing_secret())
@@ -180,7 +180,7 @@ class PushConfigs:
             if config.id not in known:
                 begin = after if after is not None else (await scope.log_state(EVENTS, task_id)).head
                 operations.append(Put(PUSH_CURSORS, key, Cursor(begin, late=True).json()))
-            elif stood is not None:  # whoever delivers to the old one notices, and looks again
+            elif stood is not None:  # the process that delivers to the old config notices the change and reads it again
                 operations.append(Replace(PUSH_CURSORS, key, stood.version, Cursor.of(stood).again().json()))
             else:
                 operations.append(Insert(PUSH_CURSORS, key, Cursor().json()))
@@ -195,7 +195,7 @@ class PushConfigs:
         key = push_key(task_id, config_id)
         for _ in range(RETRIES):
             record = None
-            with contextlib.suppress(InvalidName):  # no config has such an id
+            with contextlib.suppress(InvalidName):  # not a valid config id
                 record = await scope.get(PUSH_CONFIGS, key)
             if record is None:
                 raise TaskNotFoundError(task_id, message="There is no such push config.")
@@ -210,7 +210,7 @@ class PushConfigs:
         raise StorageBusy("the config changes all the time; try again")
 
     async def delete(self, scope: Scope, task_id: str, config_id: str | None) -> None:
-        """Remove it, or all; no error when there is none."""
+        """Remove the config, or all configs; no error if there is none."""
         for _ in range(RETRIES):
             task = await self._task(scope, task_id)
             known = push_of(task)
@@ -232,7 +232,7 @@ class PushConfigs:
         return task
 
     def _names(self, task: Record, config_ids: Sequence[str]) -> Patch:
-        """The task's record names its configs, so that whoever writes its events knows whom to tell."""
+        """Return the patch that lists the configs in the task's record, where writers of events find the receivers."""
         unique = list(dict.fromkeys(config_ids))
         return Patch(TASKS, task.key, {"push": push_field(unique) if unique else None}, task.version)
 
@@ -246,28 +246,28 @@ class PushConfigs:
     # -------------------------------------------------------------------------------------------------------- read
 
     async def get(self, scope: Scope, task_id: str, config_id: str | None) -> PushConfig:
-        """The config; without an id the task's first. Raises TaskNotFoundError, as the specification has it."""
+        """Return the config, by default the task's first. Raises TaskNotFoundError, as the specification requires."""
         record: Record | None = None
         if config_id is None:
             page = await self.list(scope, task_id, page_size=1)
             if page.configs:
                 return page.configs[0]
         else:
-            with contextlib.suppress(InvalidName):  # no config has such an id
+            with contextlib.suppress(InvalidName):  # not a valid config id
                 record = await scope.get(PUSH_CONFIGS, push_key(task_id, config_id))
             if record is not None:
                 return shown(StoredConfig.of(record, self._sealer).config, task_id)
         raise TaskNotFoundError(task_id, message="There is no such push config.")
 
     async def cursors(self, scope: Scope, task_id: str, config_ids: Sequence[str]) -> Sequence[Cursor]:
-        """How far each of these was told."""
+        """Return the cursor of each of these configs."""
         keys = [push_key(task_id, config_id) for config_id in config_ids]
         found = await scope.get_many(PUSH_CURSORS, keys)
         return [Cursor.of(record) if record is not None else Cursor() for record in found]
 
     async def replay(self, scope: Scope, task_id: str, config_id: str, *, after: int | None = None) -> None:
-        """Deliver again what comes after ``after`` (None: go on where it stands), also to one that was given up."""
-        await self.get(scope, task_id, config_id)  # raises when there is none
+        """Deliver the events after ``after`` again (None: from the current position), even if it was given up."""
+        await self.get(scope, task_id, config_id)  # raises if there is none
         key = push_key(task_id, config_id)
         for _ in range(RETRIES):
             stood = await scope.get(PUSH_CURSORS, key)
@@ -280,7 +280,7 @@ class PushConfigs:
             ]
             if await self._committed(scope, operations):
                 return
-            await self.get(scope, task_id, config_id)  # it may have been deleted meanwhile
+            await self.get(scope, task_id, config_id)  # the config may have been deleted meanwhile
         raise StorageBusy("the webhook is told about events all the time; try again")
 
     async def list(
@@ -297,7 +297,7 @@ class PushConfigs:
 
 
 def shown(config: PushConfig, task_id: str) -> PushConfig:
-    """The config as its owner sees it: with the scheme, without the credentials."""
+    """Return the config for its owner: with the scheme, without the credentials."""
     config = config.model_copy(update={"task_id": task_id})
     if config.authentication is None or config.authentication.credentials is None:
         return config

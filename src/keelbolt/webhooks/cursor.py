@@ -1,4 +1,4 @@
-"""How far a receiver was told, and how it goes: kept beside the config, changed by whoever delivers."""
+"""The delivery state of a receiver: kept with the config, changed by the process that delivers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ Status = Literal["active", "failed"]
 
 
 class Cursor(msgspec.Struct, frozen=True, gc=False):
-    """``seq`` is the last event that arrived. ``since`` is when the row of failures began, ``retry_at`` when the next
-    try is due (seconds since 1970). A ``late`` one was made while its task ran: who runs it may not know it yet.
-    ``tried_at`` is when the receiver was last told something, and ``code`` the HTTP status that it answered (0: none).
-    ``category`` is the kind of error that callers see; ``error`` is the cause, for operators.
+    """The position and state of deliveries to one receiver.
+
+    ``seq`` is the last delivered event. ``since`` is the start of the current series of failures, ``retry_at`` the time
+    of the next attempt (seconds since 1970). A ``late`` cursor was created while its task ran: the process that runs
+    the task may not know the config yet. ``tried_at`` is the time of the last attempt, and ``code`` the HTTP status of
+    the response (0: none). ``category`` is the kind of error that callers see; ``error`` is the cause, for operators.
     """
 
     seq: int = 0
@@ -36,7 +38,7 @@ class Cursor(msgspec.Struct, frozen=True, gc=False):
     category: str = ""
 
     def tried(self, now: float, code: int) -> Cursor:
-        """It was told something, or could not be; what became of it is said by `arrived` and `failed`."""
+        """Record an attempt; `arrived` and `failed` record its outcome."""
         return replace(self, tried_at=now, code=code)
 
     def arrived(self, seq: int, *, counted: bool = True) -> Cursor:
@@ -53,12 +55,12 @@ class Cursor(msgspec.Struct, frozen=True, gc=False):
         return replace(self, status="failed", retry_at=0.0)
 
     def again(self, after: int | None = None) -> Cursor:
-        """Active once more, from where it stands, or after this event."""
+        """Reset to active, from the current position or after this event."""
         seq = self.seq if after is None else after
         return replace(self, seq=seq, status="active", failures=0, since=0.0, error="", category="", retry_at=0.0)
 
     def wait_seconds(self, dice: random.Random) -> float:
-        """How long until the next try: twice as long each time, somewhat scattered."""
+        """Return the time until the next attempt: doubled after each failure, with jitter."""
         longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(self.failures - 1, 20))
         return longest * (0.5 + dice.random() / 2)
 

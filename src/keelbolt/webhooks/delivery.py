@@ -1,8 +1,8 @@
 """Delivers events to webhooks: in order, at least once, from the task's own log.
 
-The log is the outbox. Each config has a cursor; whoever claims its work item posts the events after the cursor, one by
-one, and moves the cursor with each that arrived. A process that dies between the POST and the commit makes the next one
-repeat that event, with the same id. A receiver that fails is tried again later, and holds up nobody else.
+The log is the outbox. Each config has a cursor; the process that claims its work item posts the events after the cursor
+one by one, and moves the cursor after each delivery. If a process dies between the POST and the commit, the next one
+repeats that event with the same id. A failing receiver is retried later, and does not delay other receivers.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from keelbolt.webhooks.sealing import Sealer
 logger = logging.getLogger("keelbolt.webhooks")
 
 POLL_SECONDS = 0.5
-LOOK_AGAIN_SECONDS = 2.0  # who runs a task may not know yet of a config that was made meanwhile
-BROKEN_SECONDS = 60.0  # a delivery that fails in a way nobody thought of is tried again, not at once
-CLAIMS = 16  # at once
-HOLD_SECONDS = 2.0  # who failed is not woken by each new event, only so often
-MAX_WAITING = 5_000  # deliveries that wait for the turn of their receiver
+LOOK_AGAIN_SECONDS = 2.0  # the process that runs a task may not know a new config yet
+BROKEN_SECONDS = 60.0  # delay before a retry after an unexpected error
+CLAIMS = 16  # per call
+HOLD_SECONDS = 2.0  # minimum interval at which new events wake a failed receiver
+MAX_WAITING = 5_000  # deliveries that wait for a slot of their receiver
 RETRIES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverySettings:
-    """How webhooks are delivered."""
+    """Settings of webhook delivery."""
 
     concurrency: int = 200
-    give_up_seconds: float = 3 * 86400.0  # a receiver that failed for so long is told nothing more
+    give_up_seconds: float = 3 * 86400.0  # a receiver that has failed for this long is given up
     lease_seconds: float = 15.0
     heartbeat_seconds: float = 5.0
-    address: str = ""  # of the server, for links to its files
-    secret: str = field(default="", repr=False)  # signs deliveries, beside the secret of each config
+    address: str = ""  # address of the server, for links to its files
+    secret: str = field(default="", repr=False)  # signs deliveries, in addition to the secret of each config
 
 
 class Deliverer:
-    """Takes the work of delivering, beside any number of others on the same storage."""
+    """Claims and delivers webhooks; any number of processes can do so on the same storage."""
 
     def __init__(
         self,
@@ -81,13 +81,13 @@ class Deliverer:
         self._sealer = sealer
         self._tracing = tracing
         self._metrics = metrics
-        self._dice = dice or random.Random()  # noqa: S311 - scatters retries
+        self._dice = dice or random.Random()  # noqa: S311 - jitter for retries
         self._running: set[asyncio.Task[None]] = set()
         self._given_back: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._receivers = Receivers(self._freed.set)
         self._outage = Outage("no webhook can be claimed", logger)
-        self._held = 0  # those that wait for their next try
+        self._held = 0  # deliveries that wait for their next attempt
         self._claiming: asyncio.Task[None] | None = None
         self._lease = Lease(
             self._kernel,
@@ -101,7 +101,7 @@ class Deliverer:
         self._claiming = asyncio.create_task(self._claims(), name="webhooks")
 
     async def stop(self) -> None:
-        """Deliver nothing more; what was not finished is another process's, or comes after the next start."""
+        """Stop delivering; another process, or the next start, continues with unfinished deliveries."""
         if self._claiming is None:
             return
         await cancelled(self._claiming)
@@ -147,7 +147,7 @@ class Deliverer:
             return 0
         self._outage.ended()
         for claim in claims:
-            if name != self._lease.name:  # the lease was given up meanwhile: nobody would renew it for these
+            if name != self._lease.name:  # the lease was given up meanwhile, so it is not renewed for these
                 self._give_back_later(claim)
                 continue
             task = asyncio.create_task(self._work(claim), name=f"webhook {claim.key}")
@@ -167,11 +167,11 @@ class Deliverer:
                     if await self._deliver(claim):
                         return
                 except CommitRefused as refusal:
-                    if refusal.reason == "fence":  # another process has it, or the config is gone
+                    if refusal.reason == "fence":  # another process has it, or the config was deleted
                         return
-                    refused += 1  # it was replaced, or is replayed: look again
+                    refused += 1  # the config was replaced or replayed: read it again
             await self._let_go(claim, POLL_SECONDS)
-        except TaskNotFoundError:  # erased meanwhile, with the config
+        except TaskNotFoundError:  # the task was erased meanwhile, with the config
             await self._let_go(claim, POLL_SECONDS)
         except KeelboltError as error:
             logger.warning("webhook %s: %s", claim.key, error)
@@ -184,7 +184,7 @@ class Deliverer:
         try:
             await claim.scope.commit(claim.release(ready_in=seconds))
         except CommitRefused:
-            pass  # it is not ours any more
+            pass  # another process has it
         except KeelboltError as error:
             logger.warning("webhook %s is given back once the store answers: %s", claim.key, error)
             self._give_back_later(claim)
@@ -198,7 +198,7 @@ class Deliverer:
     # ---------------------------------------------------------------------------------------------------- delivery
 
     async def _deliver(self, claim: Claim) -> bool:
-        """One look at a config and its task: deliver what is new, say what becomes of the work. False: look again."""
+        """Read a config and its task once, deliver new events, and end the work item. Return False to read again."""
         task_id = push_ids(claim.key)[0]
         found, record, stored = await asyncio.gather(
             claim.scope.get(PUSH_CONFIGS, claim.key),
@@ -211,11 +211,11 @@ class Deliverer:
         progress = Progress(claim, stored)
         cursor = progress.cursor
         wait = cursor.retry_at - self._now()
-        if cursor.status == "failed" and stored is not None:  # events wake it; only a replay makes it active again
+        if cursor.status == "failed" and stored is not None:  # new events enqueue it; only a replay makes it active
             await self._hold(HOLD_SECONDS)
             unchanged = Version(PUSH_CURSORS, claim.key, stored.version)
             await claim.scope.commit(unchanged, claim.bury(cursor.error or "given up"))
-        elif wait > 0:  # events wake also one that failed, whose time has not come
+        elif wait > 0:  # new events enqueue a failed receiver before its retry time
             if self._held < MAX_WAITING:
                 await self._hold(min(wait, HOLD_SECONDS))
                 return False
@@ -223,7 +223,7 @@ class Deliverer:
         else:
             try:
                 config = StoredConfig.of(found, self._sealer)
-                if config.locked:  # a delivery without its credentials would be refused, or believed without them
+                if config.locked:  # a receiver would refuse a delivery without credentials, or accept it unverified
                     answer = Answer(ok=False, error=config.locked, tried=False, category="config")
                     await self._failed(claim, progress, answer)
                 else:
@@ -233,7 +233,7 @@ class Deliverer:
         return True
 
     async def _hold(self, seconds: float) -> None:
-        """Wait without a slot. While the work is held, new events don't wake anybody."""
+        """Wait without using a slot. While the work item is held, new events do not wake other processes."""
         self._held += 1
         self._freed.set()
         try:
@@ -242,14 +242,14 @@ class Deliverer:
             self._held -= 1
 
     async def _tell(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: Progress) -> None:
-        """Deliver what is in the log, until nothing is left or a delivery fails."""
+        """Deliver the events in the log, until none is left or a delivery fails."""
         while await self._post_new(claim, config, record, progress):
             now = await self._store.record(claim.scope, record.task_id) if progress.cursor.late else None
             if now is not None and not (now.state.terminal or now.state.paused):
                 await progress.end(progress.cursor, claim.release(ready_in=LOOK_AGAIN_SECONDS))
                 return
-            # The commit that appends an event also enqueues this work. So the work is removed only if the log has no
-            # event after the last delivered one; completed, it would come back and find nothing.
+            # The commit that appends an event also enqueues this work item. So it is removed only if the log has no
+            # event after the last delivered one; if it were completed, it would run again and find nothing.
             drained = Head(EVENTS, record.task_id, progress.cursor.seq)
             try:
                 await progress.end(progress.cursor, claim.fenced(), drained, Remove(WEBHOOKS, claim.key))
@@ -260,7 +260,7 @@ class Deliverer:
                 return
 
     async def _post_new(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: Progress) -> bool:
-        """Post the events after the cursor; return False when one did not arrive, and the work is put off."""
+        """Post the events after the cursor; return False if one failed and the work item was released for a retry."""
         while True:
             entries, head = await self._entries(claim.scope, record, progress.cursor.seq)
             for entry in entries:
@@ -279,13 +279,13 @@ class Deliverer:
                 arrived = progress.cursor.tried(now, answer.code).arrived(entry.seq)
                 if entry.seq < head:
                     await progress.moved(arrived)
-                else:  # the last one for now: its cursor is saved with the end of this work
+                else:  # the last one for now: its cursor is saved when this work item ends
                     progress.cursor = arrived
             if progress.cursor.seq >= head or not entries:
                 return True
 
     def _span(self, record: TaskRecord, entry: Entry) -> AbstractContextManager[object]:
-        """A delivery belongs to the trace of the request that its task works on; its receiver may continue it."""
+        """Return the span of a delivery, in the trace of the task's request; the receiver may continue it."""
         if self._tracing is None:
             return nullcontext()
         parent = carried(record.turn.request)
@@ -294,7 +294,7 @@ class Deliverer:
     async def _entries(self, scope: Scope, record: TaskRecord, after: int) -> tuple[Sequence[Entry], int]:
         try:
             page = await scope.read_log(EVENTS, record.task_id, after=after)
-        except LogTrimmed as trimmed:  # the receiver was away for longer than the log is kept: it hears how it stands
+        except LogTrimmed as trimmed:  # the receiver was down for longer than the log is kept: send the current status
             page = await scope.read_log(EVENTS, record.task_id)
             if not page.entries:
                 now = await self._store.record(scope, record.task_id) or record
@@ -326,7 +326,7 @@ class Deliverer:
             await progress.end(cursor.given_up(), claim.bury(reason))
             return
         wait = cursor.retry_at - now
-        level = logging.WARNING if cursor.failures == 1 else logging.INFO  # who is down for a day is in the log once
+        level = logging.WARNING if cursor.failures == 1 else logging.INFO  # log a long outage once
         logger.log(level, "webhook %s failed, and is tried again in %.0f s: %s", claim.key, wait, answer.error)
         await progress.end(cursor, claim.release(ready_in=wait))
 

@@ -1,4 +1,4 @@
-"""What is posted about an event: the body in the words of the config's version, and the headers."""
+"""The request for an event: the body in the config's protocol version, and the headers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from keelbolt.webhooks.signing import secret_of, standard_headers, token
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One delivery. It is not shown in logs: its headers hold credentials."""
+    """One delivery. Its repr hides the headers, because they hold credentials."""
 
     url: str
     body: bytes
@@ -33,7 +33,7 @@ class Letter:
 
 
 class Letters:
-    """Writes them. They are signed with the secret of their config, and with the server's ``secret`` if it has one."""
+    """Builds the requests, signed with the secret of the config, and with the server's ``secret`` if it has one."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Letters:
         self._secret = secret_of(secret)
         self._key = key
         self._carrier = carrier
-        self._address = address  # of the server, for links to files
+        self._address = address  # address of the server, for links to files
 
     async def write(self, scope: Scope, record: TaskRecord, stored: StoredConfig, entry: Entry) -> Letter:
         config = stored.config
@@ -71,7 +71,7 @@ class Letters:
         return Letter(config.url, body, headers)
 
     async def _task(self, scope: Scope, task_id: str, entry: Entry) -> bytes:
-        """The task, with the status of this event: what was told later comes later."""
+        """Return the task, with the status of this event; later statuses are delivered later."""
         task = await self._store.load(scope, task_id)
         task.view.status = to_json(from_json(entry.data)["status"])
         return v03.task(with_addresses(await self._store.task_json(task), self._address))
@@ -82,10 +82,10 @@ class Letters:
 
 
 def _plain(name: str) -> str:
-    """The name without the colon that divides an id, and without the dot that divides what is signed."""
+    """Return the name without colons, which separate the parts of an id, and dots, which separate signed parts."""
     return quote(name, safe="").replace(".", "%2E")
 
 
 def wanted(entry: Entry, version: Version) -> bool:
-    """In 1.0 every event is told; in 0.3 the task is, so that only changes of its status matter."""
+    """Return whether an event is delivered: in 1.0 every event; in 0.3 (whole tasks) only changes of the status."""
     return entry.kind in WIRE_KINDS and (version is Version.v1_0 or entry.kind != "artifact")

@@ -1,4 +1,4 @@
-"""How webhooks stand, for their operators: without anything secret."""
+"""The state of webhooks for operators, without secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from keelbolt.webhooks.cursor import Cursor
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """A config, and how far its receiver was told."""
+    """A config, and the cursor of its deliveries."""
 
     scope: Scope
     task_id: str
@@ -30,7 +30,7 @@ class Webhook:
         return self.config.id or ""
 
     def json(self, *, operator: bool = True) -> dict[str, Any]:
-        """All but token, credentials and secret. Of an error, callers see the category and operators the cause."""
+        """Return all but token, credentials and secret. For errors, callers see the category, operators the cause."""
         cursor, authentication = self.cursor, self.config.authentication
         return {
             "id": self.config_id,
@@ -56,12 +56,12 @@ def _moment(seconds: float) -> str | None:
 
 
 async def webhooks(scope: Scope, task_id: str) -> list[Webhook]:
-    """Those of a task, which has at most `MAX_CONFIGS`."""
+    """Return the webhooks of a task, which has at most `MAX_CONFIGS`."""
     return await _webhooks(scope, await scope.find(Query(PUSH_CONFIGS, {"task": task_id}), limit=MAX_CONFIGS))
 
 
 async def webhook_page(scope: Scope, *, limit: int, cursor: str | None) -> tuple[list[Webhook], str | None]:
-    """A page of those of all tasks, by task, and the cursor of the next page (None: this was the last)."""
+    """Return a page of the webhooks of all tasks, by task, and the cursor of the next page (None: the last page)."""
     page = await scope.find(Query(PUSH_CONFIGS), limit=limit, cursor=cursor)
     return await _webhooks(scope, page), page.cursor
 

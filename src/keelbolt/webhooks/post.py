@@ -1,4 +1,4 @@
-"""One POST to a receiver: to the address that was checked, without redirects, with little patience for the answer."""
+"""One POST to a receiver: to the checked address, without redirects, with a short timeout."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from keelbolt.outbound.addresses import Resolver, Target, check_url
 from keelbolt.outbound.connection import BadAnswer, ClosedEarly, Connection, connect
 
 TOTAL_SECONDS = 15.0
-MAX_KEPT = 256  # idle connections of this process
-MAX_KEPT_EACH = 8  # of one host
+MAX_KEPT = 256  # maximum number of idle connections of this process
+MAX_KEPT_EACH = 8  # the same per host
 _HEADER = re.compile(r"[\t\x20-\x7e]*")
 
 Key = tuple[str, str, int]
 Category = Literal["address", "timeout", "connection", "tls", "answer", "status", "config", "receiver", "internal"]
-"""Kinds of failures: the address is not allowed, no answer in time, no connection, no trust, no HTTP, an HTTP status
-other than 2xx, a config that can't be delivered to, a receiver that is known to be away, anything else.
+"""Kinds of failures: the address is not allowed, no response in time, no connection, no trusted certificate, no valid
+HTTP, an HTTP status other than 2xx, a config that can't be delivered to, a receiver that is known to be down,
+anything else.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of it. ``gone``: the receiver says that it wants nothing more (410). ``silent``: it said nothing.
+    """The result of a POST. ``gone``: the receiver wants no more events (410). ``silent``: it did not respond.
 
-    ``code`` is the HTTP status that it answered with; 0: it did not. ``tried``: whether anything was sent at all.
-    ``error`` is the cause, for operators; ``category`` is what callers see of it.
+    ``code`` is the HTTP status of the response; 0: there was none. ``tried``: whether anything was sent. ``error`` is
+    the cause, for operators; ``category`` is the kind of error that callers see.
     """
 
     ok: bool
@@ -44,10 +45,10 @@ class Answer:
 
 
 class Poster:
-    """Posts, and keeps connections to receivers, each of them for one host alone.
+    """Posts, and keeps connections to receivers; each connection is for one host.
 
-    The name of a host is asked for when a connection is made, once, and the connection goes to what was answered and
-    checked. ``tls`` says which certificates are believed; None: those of public authorities.
+    The name of a host is resolved once per connection, and the connection goes to the resolved and checked address.
+    ``tls`` defines the trusted certificates; None: those of public authorities.
     """
 
     def __init__(
@@ -70,10 +71,10 @@ class Poster:
     async def aclose(self) -> None:
         while self._kept:
             self._drop_oldest()
-        await asyncio.sleep(0)  # what was aborted is gone after a turn of the loop
+        await asyncio.sleep(0)  # aborted connections are closed in the next iteration of the event loop
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Never raises: what goes wrong is the answer. Nothing of the URL or the headers is in it."""
+        """Post, and return the result; never raises. The result contains nothing of the URL or the headers."""
         try:
             async with asyncio.timeout(self._seconds):
                 target = check_url(url, loopback=self._loopback, hosts=self._hosts)
@@ -103,7 +104,7 @@ class Poster:
         try:
             try:
                 status = await connection.post(head, body)
-            except ClosedEarly:  # while it was kept; what was sent has the same id the second time
+            except ClosedEarly:  # the idle connection was closed; the second POST has the same delivery id
                 connection.close()
                 connection = await self._connect(target)
                 status = await connection.post(head, body)

@@ -1,8 +1,8 @@
-"""The cursor of one config in the hands of whoever delivers to it: saved beside the next POST, not before it.
+"""The cursor of one config during delivery: saved concurrently with the next POST, not before it.
 
-It is saved so often and not more: a receiver that takes an event in a millisecond is not to wait for the disk. A
-process that dies repeats what it had not saved, with the same ids; a config that is deleted or replaced is told for so
-long, and one event, more.
+It is saved at most once per `SAVE_SECONDS`, so that a receiver that takes an event in a millisecond does not wait for
+the disk. If a process dies, the next one repeats the unsaved deliveries with the same ids. A config that is deleted or
+replaced may receive events for that time, and one event more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SAVE_SECONDS = 0.25
 
 
 class Progress:
-    """``cursor`` is where the delivery stands. Writing it fails when another one, or a replay, has changed it."""
+    """``cursor`` is the current position. A write of it is refused if another process or a replay has changed it."""
 
     def __init__(self, claim: Claim, stored: Record | None) -> None:
         self.cursor = Cursor.of(stored) if stored is not None else Cursor()
@@ -28,7 +28,7 @@ class Progress:
         self._saved_at = self._loop.time()
 
     async def moved(self, cursor: Cursor) -> None:
-        """An event arrived. Raises CommitRefused when what was saved before was refused."""
+        """Move the cursor after a delivery. Raises CommitRefused if the previous save was refused."""
         now = self._loop.time()
         if now - self._saved_at < SAVE_SECONDS:
             self.cursor = cursor
@@ -39,7 +39,7 @@ class Progress:
         self._saving.add_done_callback(_looked_at)
 
     async def end(self, cursor: Cursor, *operations: Operation) -> None:
-        """Save it, together with what becomes of the work."""
+        """Save the cursor, together with the end of the work item."""
         await self._saved()
         self.cursor = cursor
         await self._save(*operations)
@@ -62,4 +62,4 @@ class Progress:
 
 def _looked_at(task: asyncio.Task[None]) -> None:
     if not task.cancelled():
-        task.exception()  # whoever goes on raises it; who does not, does not miss it
+        task.exception()  # the process that continues raises it; otherwise it is not needed

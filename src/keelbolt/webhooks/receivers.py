@@ -1,7 +1,8 @@
-"""Keeps one bad receiver from holding up the others: how many deliveries one has at once, and whether it is silent.
+"""Limits concurrent deliveries per receiver, so that one bad receiver does not delay the others.
 
-A slow receiver has a few deliveries under way, and the rest of its own wait without a slot. Of a silent one (no
-connection, or no answer in time) one delivery at a time finds out whether it is back; the others are put off at once.
+A slow receiver has a few deliveries in progress; its other deliveries wait without a slot. For a silent receiver (no
+connection, or no response in time), one delivery at a time tests whether it is back; the others are postponed
+immediately.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-EACH = 16  # deliveries to one receiver at once
-MAX_KNOWN = 10_000  # silent receivers that are remembered
+EACH = 16  # concurrent deliveries to one receiver
+MAX_KNOWN = 10_000  # maximum number of silent receivers in memory
 
 
 def receiver_of(url: str) -> str:
-    """Who receives at a URL: its host and port. Whatever else stands in it, one machine answers, or does not."""
+    """Return the receiver of a URL: scheme, host and port. All its URLs share the limits."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.lower()}"
 
@@ -30,7 +31,7 @@ class _Receiver:
 
 
 class Receivers:
-    """``waiting`` is how many deliveries wait for their turn; ``changed`` is called when one begins to."""
+    """``waiting`` is the number of deliveries that wait for a slot; ``changed`` is called when one starts to wait."""
 
     def __init__(self, changed: Callable[[], None], *, each: int = EACH) -> None:
         self.waiting = 0
@@ -39,9 +40,9 @@ class Receivers:
         self._known: dict[str, _Receiver] = {}
 
     async def enter(self, url: str) -> bool:
-        """Wait for a turn. False: the receiver is silent, and another delivery finds out whether it is back."""
+        """Wait for a slot. Return False if the receiver is silent and another delivery tests whether it is back."""
         while True:
-            receiver = self._known.setdefault(url, _Receiver())  # another one, if it was forgotten during the wait
+            receiver = self._known.setdefault(url, _Receiver())  # a new one, if it was removed during the wait
             if receiver.busy < (1 if receiver.silent else self._each):
                 receiver.busy += 1
                 return True
@@ -58,13 +59,13 @@ class Receivers:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._wake(receiver)  # the turn is the next one's
+                self._wake(receiver)  # pass the slot to the next waiter
             raise
         finally:
             self.waiting -= 1
 
     def leave(self, url: str, *, silent: bool) -> None:
-        """The delivery is over."""
+        """Release the slot of a delivery."""
         receiver = self._known[url]
         receiver.busy -= 1
         receiver.silent = silent

@@ -1,6 +1,6 @@
-"""Encrypts the credentials of webhooks before they are stored, so that neither a file nor a backup holds them in clear.
+"""Encrypts the credentials of webhooks before they are stored, so that files and backups do not hold them in clear.
 
-A sealed value is bound to its config: moved to another task or config, it can't be opened.
+A sealed value is bound to its config: moved to another task or config, it can't be decrypted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PURPOSE = b"keelbolt webhook credentials 1"
 
 
 class Sealer:
-    """AES-256-GCM with keys that are derived from secrets. The first secret encrypts, all of them decrypt."""
+    """AES-256-GCM with keys derived from secrets. The first secret encrypts, all of them decrypt."""
 
     def __init__(self, *secrets: str) -> None:
         if not secrets or any(len(secret) < MIN_KEY_CHARACTERS for secret in secrets):
@@ -46,19 +46,19 @@ class Sealer:
 
     @classmethod
     def of(cls, text: str) -> Self | None:
-        """The sealer of a setting: secrets with commas between. None where the setting is empty."""
+        """Return the sealer for a setting of comma-separated secrets; None if the setting is empty."""
         secrets = [secret.strip() for secret in text.split(",")]
         return cls(*secrets) if text else None
 
     def seal(self, plain: bytes, place: str) -> str:
-        """Encrypt a value for the place where it is stored."""
+        """Encrypt a value, bound to the key under which it is stored."""
         nonce = os.urandom(NONCE_BYTES)
         sealed = nonce + self._keys[self._first].encrypt(nonce, plain, place.encode())
         return f"{_FORMAT}.{self._first}.{base64.urlsafe_b64encode(sealed).decode()}"
 
     def open(self, sealed: str, place: str) -> bytes:
-        """Decrypt a value that was sealed for this place. Raises SecretKeyMissing."""
-        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra, which is there
+        """Decrypt a value that was encrypted for this storage key. Raises SecretKeyMissing."""
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra, which is installed here
 
         kind, name, text = (*sealed.split("."), "", "")[:3]
         key = self._keys.get(name)

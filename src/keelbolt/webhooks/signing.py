@@ -1,4 +1,4 @@
-"""What a receiver can check: Standard Webhooks headers, and on request a JWT that anybody verifies by our key set."""
+"""Signatures of deliveries: Standard Webhooks headers, and on request a JWT that the public key set verifies."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any
 
 from keelbolt.protocol.signatures import CardKey
 
-TOLERANCE_SECONDS = 300  # a receiver should refuse what is older
+TOLERANCE_SECONDS = 300  # a receiver should refuse older deliveries
 
 issued_secrets: ContextVar[list[str] | None] = ContextVar("issued_secrets", default=None)
-"""The signing secrets that the current request made, for its response: they are shown once."""
+"""The signing secrets that the current request created, for its response: they are shown once."""
 
 
 def new_signing_secret() -> str:
-    """A secret of 256 random bits, as Standard Webhooks writes it."""
+    """Return a secret of 256 random bits, in the format of Standard Webhooks."""
     return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def issue(secret: str) -> None:
-    """Show a new secret to the caller of the current request, if there is one."""
+    """Return a new secret to the caller of the current request, if there is one."""
     if (issued := issued_secrets.get()) is not None:
         issued.append(secret)
 
 
 def standard_headers(keys: Iterable[bytes], delivery_id: str, moment: int, body: bytes) -> dict[str, str]:
-    """webhook-id, webhook-timestamp and webhook-signature (v1: HMAC-SHA256, one for each key that is not empty).
+    """Return webhook-id, webhook-timestamp and webhook-signature (v1: HMAC-SHA256, one for each non-empty key).
 
     A repeat has the same id.
     """
@@ -42,13 +42,13 @@ def standard_headers(keys: Iterable[bytes], delivery_id: str, moment: int, body:
 
 
 def sign(secret: bytes, delivery_id: str, moment: int, body: bytes) -> str:
-    """One signature, as Standard Webhooks writes it."""
+    """Return one signature, in the format of Standard Webhooks."""
     content = f"{delivery_id}.{moment}.".encode() + body
     return "v1," + base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode()
 
 
 def secret_of(text: str) -> bytes:
-    """The bytes of a secret: ``whsec_…`` is base64, as Standard Webhooks writes it; anything else is itself."""
+    """Return the bytes of a secret: ``whsec_…`` is base64, as in Standard Webhooks; other text is used as it is."""
     if text.startswith("whsec_"):
         try:
             return base64.b64decode(text.removeprefix("whsec_"), validate=True)
@@ -58,7 +58,7 @@ def secret_of(text: str) -> bytes:
 
 
 def verify(secret: str | bytes, headers: Mapping[str, str], body: bytes, *, now: float | None = None) -> bool:
-    """Whether a delivery is ours, whole and fresh: for receivers written in Python. Names of headers in any case."""
+    """Return whether a delivery is authentic, complete and recent. For receivers in Python; header case is ignored."""
     known = secret_of(secret) if isinstance(secret, str) else secret
     given = {name.lower(): value for name, value in headers.items()}
     try:
@@ -73,8 +73,8 @@ def verify(secret: str | bytes, headers: Mapping[str, str], body: bytes, *, now:
 
 
 def token(key: CardKey, audience: str, delivery_id: str, moment: int, body: bytes) -> str:
-    """A JWT over this delivery: for whom, when, which, and a digest of the body."""
-    import jwt  # noqa: PLC0415 - the extra ``auth``, which whoever has a key has
+    """Return a JWT for this delivery: audience, time, id, and a digest of the body."""
+    import jwt  # noqa: PLC0415 - the extra ``auth``, which is required for a key
 
     claims: dict[str, Any] = {
         "iat": moment,

@@ -1,4 +1,4 @@
-"""Where tasks are kept: the contract, and four storages that obey it.
+"""Storages of tasks: the contract, and four implementations.
 
     async with SQLiteStorage("tasks.db") as storage:
         task = await storage.create_task("talk", message, idempotency_key="1")

@@ -1,4 +1,4 @@
-"""What one update writes: its notes, and what it does to the record. Pure."""
+"""The writes of one update: its notes, and its changes to the record. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, Sta
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.storage.contract import ArtifactWrite
 
-_NESTED = b"[[[[[[[[%b]]]]]]]]"  # as deep as anything stands inside of a task
+_NESTED = b"[[[[[[[[%b]]]]]]]]"  # the maximum depth of a value inside a task
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An update of a task, encoded at the call: what the caller does to its objects later changes nothing."""
+    """An update of a task, encoded at the call: later changes of the caller's objects have no effect."""
 
     state: TaskState | None
     status_message: bytes | None
@@ -36,7 +36,7 @@ class Change:
         messages: Sequence[Message] | None,
         task_metadata: dict[str, Any] | None,
     ) -> Change:
-        """Raises InvalidTaskRequest."""
+        """Encode an update. Raises InvalidTaskRequest."""
         said = None
         if state is not None:
             state = _state(state)
@@ -49,14 +49,14 @@ class Change:
 
     @property
     def appends_only(self) -> bool:
-        """Whether the record stays as it is."""
+        """Whether the record does not change."""
         return self.state is None and self.metadata is None
 
     def __len__(self) -> int:
         return max(1, len(self.appended) + (self.state is not None) + (self.metadata is not None))
 
     def notes(self, now: str) -> list[Note]:
-        """What is appended to the log: the status comes last, so that nothing of a turn follows its end."""
+        """Return the notes for the log. The status comes last, so that no note of a turn follows its end."""
         notes = list(self.appended)
         if self.metadata is not None:
             notes.append(OtherNote("metadata", self.metadata))
@@ -65,7 +65,7 @@ class Change:
         return notes or [OtherNote("touch", {})]
 
     def write(self, record: TaskRecord, notes: Sequence[Note], now: int) -> None:
-        """The record as it is afterwards."""
+        """Update the record."""
         if self.metadata is not None:
             record.metadata = {**record.metadata, **self.metadata}
         last = notes[-1]
@@ -82,10 +82,10 @@ def artifact_note(artifact: Artifact, *, append: bool) -> ArtifactNote:
 
 
 def json_of(value: Any, what: str) -> bytes:
-    """The JSON of a model, or of any other value; raises InvalidTaskRequest."""
+    """Return the JSON of a model or another value; raise InvalidTaskRequest."""
     try:
         text = encode(value) if isinstance(value, Model) else json_bytes(value, what)
-        from_json(_NESTED % text)  # what is too deep to be read again would spoil the task, and every list it is in
+        from_json(_NESTED % text)  # a value that is too deep to be decoded would break the task, and every list with it
     except (InvalidAgentResponseError, ValueError) as error:
         raise InvalidTaskRequest(f"{what} is not JSON: {str(error).splitlines()[0][:200]}") from None
     return text

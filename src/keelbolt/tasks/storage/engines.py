@@ -1,4 +1,4 @@
-"""The four storages by name, and the storage that a user's argument means."""
+"""The four storages by name, and the lookup of a storage by a user's argument."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keelbolt.tasks.storage.kernel import KernelStorage
 
 
 class UrlStorage(KernelStorage[ContextT], Generic[ContextT]):
-    """Tasks in the kernel that a URL names; the name of a driver in it (``sqlite+aiosqlite:``) is left unheeded."""
+    """Tasks in the kernel that a URL names; a driver name in it (``sqlite+aiosqlite:``) is ignored."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class UrlStorage(KernelStorage[ContextT], Generic[ContextT]):
 
 
 class InMemoryStorage(UrlStorage[ContextT], Generic[ContextT]):
-    """Tasks in the memory of this process: for tests and first steps, since nothing survives it."""
+    """Tasks in the memory of this process: for tests and first steps, because nothing survives the process."""
 
     def __init__(self, principal: Principal = ANONYMOUS, *, clock: Clock | None = None) -> None:
         super().__init__("memory:", principal, clock=clock)
@@ -90,7 +90,7 @@ _BY_SCHEME: dict[str, Callable[[str], KernelStorage[Any]]] = {
 
 
 def storage_of(given: str | Storage[Any]) -> Storage[Any]:
-    """The storage that is meant: ``"memory"``, a URL, or a storage as it is."""
+    """Return the storage for ``"memory"``, a URL, or a storage itself."""
     if isinstance(given, Storage):
         return given
     if not isinstance(given, str):
@@ -99,7 +99,7 @@ def storage_of(given: str | Storage[Any]) -> Storage[Any]:
         )
     if given in ("memory", "memory:", "memory://"):
         return InMemoryStorage()
-    return _BY_SCHEME.get(_scheme(given), UrlStorage)(given)  # an unknown scheme is refused where schemes are known
+    return _BY_SCHEME.get(_scheme(given), UrlStorage)(given)  # UrlStorage refuses an unknown scheme
 
 
 def _scheme(url: str) -> str:

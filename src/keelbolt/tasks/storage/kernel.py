@@ -1,8 +1,8 @@
-"""The storage of tasks over a kernel: what one principal owns, in its partition.
+"""The storage of tasks over a kernel: the tasks of one principal, in its partition.
 
-The version of a task is the head of its log, since every write appends at least one note to it. A write therefore costs
-what it writes, however much the task holds already: messages and chunks of artifacts are appended unseen, and only a
-new status or metadata rewrites the narrow record.
+The version of a task is the head of its log, because every write appends at least one note to it. So the cost of a
+write does not depend on the size of the task: messages and chunks of artifacts are appended without a read, and only a
+new status or metadata rewrites the small record.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RETRIES = 50
 
 
 class KernelStorage(Storage[ContextT], Generic[ContextT]):
-    """Tasks in a kernel. Entering it opens the kernel, leaving it closes it, unless somebody else had opened it."""
+    """Tasks in a kernel. Entering opens the kernel and leaving closes it, if the storage owns the kernel."""
 
     def __init__(
         self, kernel: Kernel, principal: Principal = ANONYMOUS, *, clock: Clock | None = None, owns: bool = False
@@ -85,11 +85,11 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
             await self.kernel.close()
 
     def scoped(self, principal: Principal) -> KernelStorage[ContextT]:
-        """The same storage as this principal sees it: its own tasks and contexts, and no others."""
+        """Return the storage of this principal: its own tasks and contexts, and no others."""
         return KernelStorage(self.kernel, principal, clock=self._store.clock)
 
     async def health_check(self) -> dict[str, Any]:
-        """``ok`` when reads and writes work; never raises."""
+        """Return ``ok`` if reads and writes work; never raises."""
         health = await self.kernel.health()
         status = "ok" if health.reads and health.writes else "read-only" if health.reads else "down"
         return {"status": status, "engine": health.engine, "detail": health.detail}
@@ -110,13 +110,13 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         return await self._store.find(self.scope, task_id) if is_task_id(task_id) else None
 
     async def get_version(self, task_id: str) -> int | None:
-        """The version of the task, or None."""
+        """Return the version of the task, or None."""
         if not is_task_id(task_id):
             return None
         return (await self.scope.log_state(EVENTS, task_id)).head or None
 
     async def list_tasks(self, query: ListTasksQuery) -> ListTasksResult:
-        """A page of the tasks that match, newest status first; see `keelbolt.tasks.listing`."""
+        """Return a page of the matching tasks, newest status first; see `keelbolt.tasks.listing`."""
         page = await list_tasks(self._store, self.scope, query)
         tasks = [task if isinstance(task, Task) else Task.model_validate_json(task) for task in page.tasks]
         return ListTasksResult(
@@ -138,7 +138,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         raise StorageBusy("the task with this key is made and deleted all the time; try again")
 
     async def _create(self, context_id: str, message: Message, key: str | None) -> StoredTask | None:
-        """The task that was made, or the one that has the key; None: it was deleted meanwhile."""
+        """Return the new task, or the one that has the key; None: it was deleted meanwhile."""
         task_id = new_id()
         now = self._store.clock.wall()
         text = json_of(message.model_copy(update={"task_id": task_id, "context_id": context_id}), "the message")
@@ -191,7 +191,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         raise StorageBusy("the task is written by others all the time; try again later")
 
     async def _update(self, task_id: str, change: Change, expected: int | None) -> int | None:
-        """The new version; None: somebody else was first, look again."""
+        """Return the new version; None: another writer was first, so retry."""
         operations: list[Operation] = [] if expected is None else [Head(EVENTS, task_id, expected)]
         now = self._store.clock.wall()
         notes = change.notes(timestamp(now))
@@ -207,7 +207,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
                 raise TaskTerminalStateError(task_id, record.state)
             change.write(record, notes, now)
             operations.append(record.replace())
-            if record.state.terminal:  # a worker that runs it loses it with this commit: nothing follows the end
+            if record.state.terminal:  # a worker that runs the task loses it here, so that no note follows the end
                 operations.append(Remove(QUEUE, task_id))
         operations += nudges(self.scope, record, notes)
         try:
@@ -222,7 +222,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         return receipt.seqs(EVENTS, task_id)[-1]
 
     async def _snapshot(self, task_id: str) -> None:
-        """Keep loading cheap, however often this task is written. Whoever writes meanwhile takes the next one."""
+        """Write a snapshot if it is due, so that loading stays cheap. If another write comes first, skip it."""
         task = await self._find(task_id)
         if task is None or not task.view.snapshot_due():
             return
@@ -241,11 +241,11 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
     # --------------------------------------------------------------------------------------------------------- delete
 
     async def delete_task(self, task_id: str) -> bool:
-        """Delete everything of the task; answers whether there was one."""
+        """Delete everything of the task; return whether there was one."""
         return await erase_task(self._store, self.scope, task_id) if is_task_id(task_id) else False
 
     async def delete_context(self, context_id: str) -> int:
-        """Delete all tasks of a context and what is kept about it; answers how many tasks there were."""
+        """Delete all tasks of a context and its value; return the number of tasks."""
         check_context_id(context_id)
         return await erase_context(self.scope, context_id)
 
@@ -255,15 +255,16 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         return (await self.load_context_version(context_id))[0]
 
     async def load_context_version(self, context_id: str) -> tuple[ContextT | None, int]:
-        """What is kept about a context, and its version (0: nothing is)."""
+        """Return the value of a context, and its version (0: there is none)."""
         check_context_id(context_id)
         record = await self.scope.get(CONTEXTS, context_id)
         return (None, 0) if record is None else (cast("ContextT", from_json(record.body)), record.version)
 
     async def update_context(self, context_id: str, context: ContextT, *, version: int | None = None) -> int:
-        """Keep this (JSON) about a context; answers its new version.
+        """Store the value (JSON) of a context; return its new version.
 
-        With ``version`` only over what `load_context_version` answered, else ConcurrencyError.
+        With ``version``, write only if the context still has this version (from `load_context_version`), else raise
+        ConcurrencyError.
         """
         check_context_id(context_id)
         body = json_of(context, "the context")
@@ -284,7 +285,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
 
 
 def _key(context_id: str, idempotency_key: str) -> str:
-    """Where an idempotency key is kept: beside the keys of sends, none of which begins with a tilde."""
+    """Return the record key of an idempotency key: among the keys of sends, none of which begins with a tilde."""
     if not isinstance(idempotency_key, str):
         raise InvalidTaskRequest("an idempotency key is a string")
     text = f"{len(context_id)}:{context_id}{idempotency_key}"
