@@ -158,7 +158,7 @@ class AgentCardFetcher:
 
 
 def _key_set_url(url: str) -> str:
-    """Raise ValueError unless a key set comes over https or loopback: an attacker who changes it in transit can sign cards."""
+    """Raise ValueError unless the URL is https or loopback: an attacker who changes the key set can sign cards."""
     if not url.startswith("https://") and not origin_of(url).startswith("http://localhost:"):
         raise ValueError("the URL of a key set begins with https://")
     return url
