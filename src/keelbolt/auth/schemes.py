@@ -106,7 +106,7 @@ def credential_headers(schemes: Mapping[str, Scheme]) -> frozenset[str]:
 
 
 def challenge(schemes: Mapping[str, Scheme], *, refused: str | None = None) -> str:
-    """Return the value of WWW-Authenticate: the accepted schemes, and ``refused``, why the credentials are invalid."""
+    """Return the value of WWW-Authenticate: the accepted schemes, and the reason in ``refused``, if given."""
     found: list[str] = []
     for scheme in schemes.values():
         match scheme["type"]:

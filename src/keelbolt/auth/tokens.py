@@ -19,7 +19,7 @@ from keelbolt.errors import CredentialsRefused
 TOKEN_TYPES = ("JWT", "at+jwt")  # access tokens (RFC 7519, RFC 9068); "dpop+jwt" or "logout+jwt" is none
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
-_KEY_HEADERS = ("jku", "jwk", "x5u", "x5c")  # a key inside the token only proves what its sender claims
+_KEY_HEADERS = ("jku", "jwk", "x5u", "x5c")  # a key inside the token proves nothing about the issuer
 _CHANGING_HEADERS = ("crit", "b64", "zip", "cty", "enc")
 
 
@@ -52,9 +52,7 @@ def take_apart(token: str, *, token_types: Collection[str] = TOKEN_TYPES) -> Unv
 
 
 def json_object(raw: bytes) -> dict[str, Any]:
-    """Return a JSON object. Raise CredentialsRefused for duplicate names, NaN, infinities and text that can't be
-    stored.
-    """
+    """Return a JSON object. Raise CredentialsRefused for duplicate names, NaN, infinities or lone surrogates."""
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_number)
         if b"\\u" in raw:  # only an escape can be a lone surrogate

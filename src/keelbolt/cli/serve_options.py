@@ -312,7 +312,7 @@ def serve_options(command: Command) -> Command:
 
 
 def check_together(ctx: click.Context) -> None:
-    """Raise UsageError for flags that do not apply to what is served; environment variables are ignored instead."""
+    """Raise UsageError for flags that do not apply to the served kind; such variables are ignored, except PORT."""
     typed = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if not _names_worker(ctx):
         if "card" in typed:

@@ -233,9 +233,7 @@ class Stream:
         return event
 
     def _ends(self, value: StreamEvent) -> bool:
-        """Return whether the stream ends. After auth_required a task may continue by itself, but not in a stream of
-        0.3.
-        """
+        """Return whether the stream ends. After auth_required it may continue, but not in 0.3."""
         if isinstance(value, Message):
             return True
         if isinstance(value, TaskArtifactUpdateEvent):

@@ -140,9 +140,7 @@ def build_card(
     security: CardSecurity | None = None,
     signatures: Sequence[Mapping[str, Json]] = (),
 ) -> Object:
-    """Return the card as a JSON value. ``interfaces`` are in order of preference; those of 0.3 also set its own
-    members.
-    """
+    """Return the card as a JSON value. ``interfaces``: preferred first; those of 0.3 also set the members of 0.3."""
     card: Object = {
         "name": config.name,
         "description": config.description,
@@ -224,7 +222,7 @@ def _interface(interface: Interface) -> Object:
 
 
 def _endpoint_v03(config: AgentCardConfig, interfaces: Sequence[Interface]) -> Object:
-    """Return the members that 0.3 clients read; none without an interface of 0.3, so that such clients fail early."""
+    """Return the members that 0.3 clients read; none without an interface of 0.3, so that such clients do not try."""
     old = [interface for interface in interfaces if interface.version is Version.v0_3]
     if not old:
         return {}

@@ -52,7 +52,7 @@ from keelbolt.protocol.v03_values import Object, either
 from keelbolt.protocol.v1 import MODELS
 from keelbolt.protocol.validation import validate, violation
 
-# ----------------------------------------------------------------------------------------------- decoding on a server
+# ------------------------------------------------------------------------------------------------ decoding on a server
 
 
 def decode(operation: Operation, params: Mapping[str, Json], *, limits: Limits = DEFAULT) -> Request:
@@ -162,7 +162,7 @@ def _config_id(params: Object) -> Json:
     return None
 
 
-# ----------------------------------------------------------------------------------------------- encoding on a server
+# ------------------------------------------------------------------------------------------------ encoding on a server
 
 
 def task(value: Task | bytes) -> bytes:
@@ -250,7 +250,7 @@ def _value(value: Model | bytes) -> Any:
     return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-# ---------------------------------------------------------------------------------- encoding and decoding on a client
+# ----------------------------------------------------------------------------------- encoding and decoding on a client
 
 
 def encode_request(request: Request) -> bytes:

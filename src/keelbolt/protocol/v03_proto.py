@@ -109,7 +109,7 @@ def _value(value: Model | bytes) -> Any:
     return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-# ---------------------------------------------------------------------------------------------- encoding on a server
+# ------------------------------------------------------------------------------------------------ encoding on a server
 
 
 def task(value: Task | bytes) -> bytes:
@@ -177,7 +177,7 @@ def deleted() -> bytes:
     return b"{}"
 
 
-# ---------------------------------------------------------------------------------- encoding and decoding on a client
+# ----------------------------------------------------------------------------------- encoding and decoding on a client
 
 
 def encode_request(request: Request) -> bytes:

@@ -68,7 +68,7 @@ MODELS: Mapping[Operation, type[Request]] = MappingProxyType(
 )
 """The request model of each operation."""
 
-# ----------------------------------------------------------------------------------------------- decoding on a server
+# ------------------------------------------------------------------------------------------------ decoding on a server
 
 
 def decode(operation: Operation, params: Mapping[str, Json], *, limits: Limits = DEFAULT) -> Request:
@@ -89,7 +89,7 @@ def _create_push_config(params: Mapping[str, Json]) -> CreatePushConfigRequest:
     return CreatePushConfigRequest(tenant=config.tenant, task_id=config.task_id, config=config)
 
 
-# ----------------------------------------------------------------------------------------------- encoding on a server
+# ------------------------------------------------------------------------------------------------ encoding on a server
 
 
 def task(value: Task | bytes) -> bytes:
@@ -175,7 +175,7 @@ def _json(value: Model | bytes) -> bytes:
     return value if isinstance(value, bytes) else encode(value)
 
 
-# ---------------------------------------------------------------------------------- encoding and decoding on a client
+# ----------------------------------------------------------------------------------- encoding and decoding on a client
 
 M = TypeVar("M", bound=Model)
 

@@ -301,7 +301,7 @@ class A2AServer:
         await send({"type": "lifespan.startup.complete"})
         try:
             await receive()
-        except asyncio.CancelledError:  # a second Ctrl-C: no process waits for the shutdown
+        except asyncio.CancelledError:  # a second Ctrl-C: uvicorn does not wait for the shutdown
             return
         await self.__aexit__(None, None, None)
         await send({"type": "lifespan.shutdown.complete"})

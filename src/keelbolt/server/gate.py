@@ -103,8 +103,8 @@ class Gate:
 def resumed(caller: Caller, params: Mapping[str, Any]) -> Caller:
     """Return the caller with the resume position from its parameters. Raise InvalidParamsError.
 
-    A header or the query takes precedence. The metadata has the position under the extension: ``{"metadata":
-    {"urn:keelbolt:a2a:resume:v1": {"afterSeq": 17}}}``.
+    A header or the query takes precedence. The metadata has the position under the extension:
+    ``{"metadata": {"urn:keelbolt:a2a:resume:v1": {"afterSeq": 17}}}``.
     """
     metadata = params.get("metadata")
     place = metadata.get(extensions.RESUME) if isinstance(metadata, Mapping) else None

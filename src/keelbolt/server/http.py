@@ -141,8 +141,7 @@ def check_headers(scope: Scope, limit: int) -> None:
 def check_content_type(scope: Scope, accepted: Sequence[str] = ("application/json", "application/a2a+json")) -> None:
     """Raise UnsupportedMediaTypeError unless the body is declared as JSON. A missing Content-Type is accepted.
 
-    It is not accepted from a page of another origin: browsers send a body without a type cross-origin without a
-    preflight.
+    Pages of other origins must declare it: browsers send a body without a type cross-origin without a preflight.
     """
     value = header(scope, b"content-type")
     if not value and not same_origin(scope):

@@ -1,4 +1,4 @@
-"""The JSON-RPC binding: one endpoint for both versions, told apart by the method name."""
+"""The JSON-RPC binding: one endpoint for both versions; the method name determines the version."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from keelbolt.server.hosts import host_name, is_loopback, is_loopback_name
 from keelbolt.server.http import header, same_origin
 
 _PROXIES = (b"forwarded", b"via", b"x-forwarded", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"x-envoy-", b"cf-")
-"""Prefixes of headers that proxies add; each proxy adds different ones. One such header is enough."""
+"""Prefixes of headers that proxies add; each proxy adds different ones. X-Forwarded-Proto alone counts too."""
 
 
 def at_this_machine(scope: Scope) -> bool:

@@ -113,7 +113,7 @@ class AgentService:
         configuration = request.configuration
         task = sent.task
         if configuration is not None and configuration.return_immediately:
-            if not sent.opening:  # a run in this process may have changed the other copy
+            if not sent.opening:  # a run in this process may have advanced another copy of the task
                 task = await self.engine.store.load(task.scope, task.record.task_id)
         else:
             task = await self.tasks.settled(sent, seconds=self.settings.blocking_seconds or None)
@@ -167,9 +167,7 @@ class AgentService:
         return sent
 
     async def _admit(self, admission: Admission, request: SendMessageRequest, caller: Caller) -> Admitted:
-        """Admit the message. A message that was admitted before is accepted again, even if ``admission`` now refuses
-        it.
-        """
+        """Admit the message. A repeat of a known message is admitted even if ``admission`` now refuses it."""
         try:
             return await admission.admit(request, caller, self.tasks)
         except ProtocolError:
@@ -220,9 +218,7 @@ class AgentService:
             raise
 
     async def _rests(self, task: StoredTask, ends_at: Collection[TaskState]) -> bool:
-        """Return whether no more events follow by themselves: the task is terminal, or waits and has no pending
-        message.
-        """
+        """Return whether the task is terminal, or waits for its user without a pending message."""
         view = task.view
         if view.state.terminal or view.state not in ends_at:
             return view.state.terminal
