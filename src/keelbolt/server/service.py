@@ -339,7 +339,7 @@ def _bounded(metadata: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _known(task: StoredTask) -> Known:
-    """Return what a follower needs to know of a loaded task; no run changes this copy."""
+    """Return the known version of a loaded task; no run changes this copy."""
     return Known(task.version, ended=task.view.state.terminal)
 
 
