@@ -1,9 +1,9 @@
-"""Who is calling: authenticators turn the headers of a request into a `Principal`.
+"""Authentication: authenticators turn the headers of a request into a `Principal`.
 
     resolver = Resolver(JWTAuthenticator(secret, audience="my-agent"))
     principal = await resolver.principal(request_headers)
 
-`JWTAuthenticator` and `JWKSCache` need the extra ``auth`` and are loaded when they are first used.
+`JWTAuthenticator` and `JWKSCache` need the extra ``auth`` and are imported at first use.
 """
 
 from __future__ import annotations

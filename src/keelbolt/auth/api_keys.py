@@ -1,4 +1,4 @@
-"""API keys in a header of their own."""
+"""API keys in their own header."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _OTHERS = {"authorization", "cookie", "proxy-authorization"}
 class APIKeyAuthenticator:
     """API keys, each with its principal: ``{sha256_hex(key): principal}``, sent in the header ``header``.
 
-    Several keys may belong to one principal, which is how a key is replaced without an interruption. Keys are kept as
-    digests; `APIKeyAuthenticator.of` takes the keys themselves.
+    Several keys may belong to one principal, so that a key can be rotated without an interruption. Keys are kept as
+    digests; `APIKeyAuthenticator.of` takes the plain keys.
     """
 
     def __init__(self, digests: Mapping[str, Principal | str], *, header: str = "X-API-Key") -> None:
@@ -31,7 +31,7 @@ class APIKeyAuthenticator:
 
     @classmethod
     def of(cls, keys: Mapping[str, Principal | str], *, header: str = "X-API-Key") -> APIKeyAuthenticator:
-        """From the keys themselves, which are forgotten at once."""
+        """Return an authenticator for plain keys, which it does not keep."""
         return cls(Digests.table_of(keys), header=header)
 
     def authenticate(self, headers: Mapping[str, str]) -> Principal | None:

@@ -1,4 +1,4 @@
-"""The contract of authenticators, and how their answer becomes a principal."""
+"""The interface of authenticators, and the conversion of their results to principals."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 @runtime_checkable
 class Authenticator(Protocol):
-    """Who is calling, by the headers of a request."""
+    """Identifies the caller of a request by its headers."""
 
     def authenticate(self, headers: dict[str, str], /) -> Identity | Awaitable[Identity | None] | None:
-        """The identity of the caller, None when nobody could be recognised. ``headers`` have names in small letters.
+        """Return the identity of the caller, or None if it is unknown. ``headers`` have lower-case names.
 
-        May be a coroutine. To say why credentials are not accepted, raise `CredentialsRefused`; when it can't be known
-        now, raise `AuthUnavailable`. Whatever else is raised is a defect and lets nobody in.
+        May be a coroutine. Raise `CredentialsRefused` with the reason if the credentials are invalid, and
+        `AuthUnavailable` if they can't be checked now. Any other exception is a defect, and the caller is rejected.
         """
 
     def security_schemes(self) -> Schemes:
-        """What callers can send, as security schemes of the agent card."""
+        """Return the accepted credentials, as security schemes of the agent card."""
 
 
 auth_identity_var: ContextVar[Principal | None] = ContextVar("auth_identity", default=None)
-"""The caller on whose behalf the current code runs; None outside of a request."""
+"""The caller for which the current code runs; None outside of a request."""
 
 
 @contextmanager
 def acting_as(principal: Principal) -> Iterator[None]:
-    """Within this block ``principal`` is the value of `auth_identity_var`."""
+    """Set `auth_identity_var` to ``principal`` within the block."""
     token = auth_identity_var.set(principal)
     try:
         yield
@@ -51,10 +51,10 @@ def acting_as(principal: Principal) -> Iterator[None]:
 
 
 class Resolver:
-    """Lets in whom its authenticator recognises, and nobody else.
+    """Accepts the callers that its authenticator identifies, and rejects all others.
 
-    With ``require_auth=False`` a request without credentials is let in as anonymous. Credentials that are not accepted
-    are refused all the same: their sender believes to be somebody, and as anonymous would not find what it owns.
+    With ``require_auth=False``, a request without credentials is accepted as anonymous. Invalid credentials are
+    rejected all the same: their sender expects its own identity, and as anonymous would not find its data.
     """
 
     def __init__(self, authenticator: Authenticator, *, require_auth: bool = True) -> None:
@@ -69,10 +69,10 @@ class Resolver:
         self._credentials = credential_headers(self.schemes) - {"cookie"}  # cookies are sent for other reasons too
 
     async def principal(self, headers: Mapping[str, str] | RawHeaders) -> Principal:
-        """The caller of a request with these headers (a mapping, or pairs of bytes as ASGI has them).
+        """Return the caller of a request with these headers (a mapping, or pairs of bytes as in ASGI).
 
-        Raises `CredentialsMissing` or `CredentialsRefused`, whose ``challenge`` names everything that may be sent
-        instead, or `AuthUnavailable`.
+        Raise `CredentialsMissing` or `CredentialsRefused`, whose ``challenge`` lists the accepted schemes, or
+        `AuthUnavailable`.
         """
         try:
             return await self._principal(self._plain(headers))
@@ -83,7 +83,7 @@ class Resolver:
             raise
 
     async def aclose(self) -> None:
-        """Close the authenticator, if it has something to close."""
+        """Close the authenticator, if it has an ``aclose()``."""
         await close(self.authenticator)
 
     async def _principal(self, headers: dict[str, str]) -> Principal:
@@ -101,11 +101,11 @@ class Resolver:
     def _plain(self, headers: Mapping[str, str] | RawHeaders) -> dict[str, str]:
         pairs = headers.items() if isinstance(headers, Mapping) else _decoded(headers)
         found: dict[str, str] = {}
-        for any_name, value in pairs:  # of a mapping too: those of web frameworks have a name as often as it was sent
+        for any_name, value in pairs:  # mappings of web frameworks may repeat a name too
             name = any_name.lower()
             if name not in found:
                 found[name] = value
-            elif name in self._credentials:  # a proxy may look at the one and we at the other
+            elif name in self._credentials:  # a proxy might check another one than we do
                 raise CredentialsRefused("The request has credentials more than once.", reason="ambiguous")
             else:
                 found[name] += ("; " if name == "cookie" else ", ") + value
@@ -113,7 +113,7 @@ class Resolver:
 
 
 def _check_text(principal: Principal) -> None:
-    """Refuse names with half of a surrogate pair: they can't be stored with what the caller makes."""
+    """Raise CredentialsRefused for names with a lone surrogate: they can't be stored."""
     try:
         "".join((principal.owner, principal.tenant, principal.type, *principal.roles)).encode()
     except UnicodeEncodeError:
@@ -125,7 +125,7 @@ def _decoded(headers: RawHeaders) -> Iterator[tuple[str, str]]:
 
 
 async def answer(authenticator: Authenticator, headers: dict[str, str]) -> Identity | None:
-    """What the authenticator says, be it a plain function or a coroutine."""
+    """Return the result of the authenticator, which may be a function or a coroutine."""
     identity = authenticator.authenticate(headers)
     return await identity if inspect.isawaitable(identity) else identity
 
@@ -138,7 +138,7 @@ async def close(authenticator: Authenticator) -> None:
 
 
 def principal_of(identity: Identity) -> Principal:
-    """The principal that an authenticator's answer means; refuses an answer that could mean anything else."""
+    """Return the principal for an authenticator's result. Raise AuthMisconfigured for an ambiguous result."""
     if isinstance(identity, Principal):
         return identity
     if isinstance(identity, str):
@@ -154,7 +154,7 @@ def principal_of(identity: Identity) -> Principal:
     tenant = parts["tenant"] if parts["tenant"] is not None else claims.get("tenant")
     try:
         return Principal(
-            owner=owner,  # type: ignore[arg-type]  # checked there
+            owner=owner,  # type: ignore[arg-type]  # checked by Principal
             tenant="" if tenant is None else tenant,
             roles=frozenset() if parts["roles"] is None else parts["roles"],
             claims=claims,

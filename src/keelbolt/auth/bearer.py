@@ -1,4 +1,4 @@
-"""Bearer tokens: how one is read from the headers, and tokens that are known in advance."""
+"""Bearer tokens: reads one from the headers, and authenticates fixed tokens."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def bearer_token(headers: Mapping[str, str], *, max_bytes: int = 16_384) -> str | None:
-    """The token of an ``Authorization: Bearer …`` header, None when there is no such header."""
+    """Return the token of an ``Authorization: Bearer …`` header; None without such a header."""
     scheme, _, token = headers.get("authorization", "").strip().partition(" ")
     if scheme.lower() != "bearer":
         return None
     token = token.strip()
-    if len(token) > max_bytes:  # before anything looks into it
+    if len(token) > max_bytes:  # before any parsing
         raise CredentialsRefused(f"The token is too long; at most {max_bytes} bytes are taken.", reason="size")
     if not _TOKEN.fullmatch(token):
         raise CredentialsRefused("The Authorization header holds no bearer token.", reason="malformed")
@@ -27,11 +27,11 @@ def bearer_token(headers: Mapping[str, str], *, max_bytes: int = 16_384) -> str 
 
 
 class TokenAuthenticator:
-    """Bearer tokens that are known in advance, each with its principal: ``{sha256_hex(token): principal}``.
+    """Fixed bearer tokens, each with its principal: ``{sha256_hex(token): principal}``.
 
-    Tokens are kept as digests, so neither memory nor a configuration file holds one; `TokenAuthenticator.of` takes the
-    tokens themselves. A token of another kind may be somebody else's (see `AnyOf`), so the message says no more than
-    that it is not accepted.
+    Tokens are kept as digests, so that neither memory nor a configuration file holds one; `TokenAuthenticator.of` takes
+    the plain tokens. An unknown token may belong to another authenticator (see `AnyOf`), so the message only says that
+    it is not accepted.
     """
 
     def __init__(self, digests: Mapping[str, Principal | str]) -> None:
@@ -39,7 +39,7 @@ class TokenAuthenticator:
 
     @classmethod
     def of(cls, tokens: Mapping[str, Principal | str]) -> TokenAuthenticator:
-        """From the tokens themselves, which are forgotten at once."""
+        """Return an authenticator for plain tokens, which it does not keep."""
         return cls(Digests.table_of(tokens))
 
     def authenticate(self, headers: Mapping[str, str]) -> Principal | None:

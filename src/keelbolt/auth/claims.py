@@ -1,4 +1,4 @@
-"""The claims of a token whose signature was checked: whether they hold now and here, and whom they mean."""
+"""The claims of a token with a verified signature: checks them, and maps them to a principal."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, NoReturn, TypeAlias
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import AuthMisconfigured, CredentialsRefused
 
-MAX_TIME = 2**53  # seconds; beyond it, NaN and Infinity included, a number is no time
+MAX_TIME = 2**53  # seconds; larger numbers, NaN and Infinity are no times
 
 ClaimName: TypeAlias = str | tuple[str, ...]
-"""The name of a claim; a tuple leads into nested ones: ``("realm_access", "roles")``."""
+"""The name of a claim; a tuple is a path into nested claims: ``("realm_access", "roles")``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimMapping:
-    """Which claims make up the principal.
+    """Selects the claims that make up the principal.
 
-    With ``tenant_claim`` the claim must be there: a token without it would else be of the tenant that has no name.
-    ``roles_claim`` is a list, or words in one string as OAuth's ``scope`` has them. ``attrs_claims`` are kept as the
-    principal's claims, which are stored with everything it starts; so there are none unless they are asked for.
+    With ``tenant_claim``, the claim is required: otherwise a token without it would belong to the unnamed tenant.
+    ``roles_claim`` is a list, or a string of words like OAuth's ``scope``. ``attrs_claims`` are kept as the principal's
+    claims, which are stored with everything that it starts; so the default is none.
     """
 
     id_claim: ClaimName = "sub"
@@ -32,9 +32,9 @@ class ClaimMapping:
     tenant_claim: ClaimName | None = None
 
     def principal(self, claims: Mapping[str, Any], *, tenant: str = "") -> Principal:
-        """The principal that these claims mean; ``tenant`` is the fixed one where no claim says it."""
+        """Return the principal of these claims; ``tenant`` is used if there is no tenant claim."""
         owner = _at(claims, self.id_claim)
-        if isinstance(owner, int) and not isinstance(owner, bool):  # some issuers write the number of a database row
+        if isinstance(owner, int) and not isinstance(owner, bool):  # some issuers use numeric database ids
             owner = str(owner)
         if not isinstance(owner, str) or not owner:
             _refuse("The token does not say whom it is for.", "claims")
@@ -54,7 +54,7 @@ class ClaimMapping:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRules:
-    """What must hold of claims: not expired, from the right issuer, meant for us, and complete."""
+    """The requirements on claims: not expired, the right issuer and audience, and complete."""
 
     issuers: frozenset[str] = frozenset()
     audiences: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ class ClaimRules:
             )
 
     def check(self, claims: Mapping[str, Any], *, now: float) -> None:
-        """Raise `CredentialsRefused` unless everything holds at the time ``now``."""
+        """Raise `CredentialsRefused` unless the claims are valid at the time ``now``."""
         expires = _time(claims, "exp", needed=self.require_exp)
         if expires > -math.inf and expires + self.leeway_seconds <= now:
             _refuse("The token has expired; get a new one.", "expired")

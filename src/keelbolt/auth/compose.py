@@ -1,4 +1,4 @@
-"""Several authenticators as one."""
+"""Combines several authenticators."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from keelbolt.errors import AuthMisconfigured, AuthUnavailable, CredentialsRefus
 
 
 class AnyOf:
-    """Lets in whom any of its authenticators recognises; they are asked in their order, and the first answer counts.
+    """Accepts a caller that any of its authenticators identifies. They run in order; the first identity is used.
 
-    Owners of two issuers are the same owner when their names are: give every issuer a tenant of its own unless their
-    names can't collide.
+    Owners with the same name from two issuers are the same owner: give every issuer its own tenant unless their names
+    can't collide.
     """
 
     def __init__(self, *authenticators: Authenticator) -> None:
@@ -36,10 +36,10 @@ class AnyOf:
             else:
                 if identity is not None and not (principal := principal_of(identity)).anonymous:
                     return principal
-        if unavailable is not None:  # the one that could not be asked might have said yes
+        if unavailable is not None:  # the unavailable authenticator might have accepted them
             raise unavailable
         if refusals:
-            # The one that got furthest says most: "expired" helps its caller, "unknown" does not.
+            # The most specific refusal helps the caller most: "expired" rather than "unknown".
             raise next((refusal for refusal in refusals if refusal.reason != "unknown"), refusals[0])
         return None
 

@@ -1,4 +1,4 @@
-"""Secrets that are known in advance, kept as SHA-256 digests and compared in constant time."""
+"""Fixed secrets, kept as SHA-256 digests and compared in constant time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from hashlib import sha256
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import AuthMisconfigured
 
-MIN_SECRET_CHARACTERS = 16  # a plain SHA-256 protects what can't be guessed, and nothing else
+MIN_SECRET_CHARACTERS = 16  # a plain SHA-256 only protects secrets that can't be guessed
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def sha256_hex(secret: str) -> str:
-    """The digest under which an API key or a token is configured."""
+    """Return the digest under which an API key or a token is configured."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def new_secret() -> str:
-    """A new API key or token with 256 random bits. Give it to the caller and keep its `sha256_hex`."""
+    """Return a new API key or token with 256 random bits. Give it to the caller and keep its `sha256_hex`."""
     return f"kb_{secrets.token_urlsafe(32)}"
 
 
@@ -43,13 +43,13 @@ class Digests:
 
     @staticmethod
     def table_of(secrets_: Mapping[str, Principal | str]) -> dict[str, Principal | str]:
-        """The table of digests of plain secrets."""
+        """Return the table of digests for plain secrets."""
         if any(len(secret) < MIN_SECRET_CHARACTERS for secret in secrets_):
             raise AuthMisconfigured(f"a key has at least {MIN_SECRET_CHARACTERS} characters; new_secret() makes one")
         return {sha256_hex(secret): principal for secret, principal in secrets_.items()}
 
     def find(self, secret: str) -> Principal | None:
-        """The principal of this secret. Takes as long for a wrong secret as for a right one, wherever it stands."""
+        """Return the principal of this secret. Takes the same time for valid and invalid secrets, at any position."""
         wanted = sha256(secret.encode("utf-8", "surrogatepass")).digest()
         found: Principal | None = None
         for digest, principal in self._table:

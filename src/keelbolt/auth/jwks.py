@@ -1,12 +1,11 @@
-"""A key set that its issuer publishes at a URL, kept near.
+"""A cached key set that its issuer publishes at a URL.
 
-**Rotation.** A token that names a key we don't have makes us look again, at most once in ``cooldown_seconds`` however
-many such tokens come: unknown names cost an attacker nothing. Besides, the set is loaded anew when it is older than
-``refresh_seconds``, behind the requests that go on with what we have.
+**Rotation.** A token with an unknown key id reloads the set, but at most once in ``cooldown_seconds``, however many
+such tokens arrive: an attacker can send unknown ids at no cost. The set is also reloaded in the background when it is
+older than ``refresh_seconds``; requests meanwhile use the cached keys.
 
-**Outage.** What was loaded once is used for ``keep_seconds`` while the endpoint is down, slow or answers nonsense.
-Without any keys `AuthUnavailable` is raised. All who wait for one set wait for one request, and no longer than
-``timeout_seconds``.
+**Outage.** Loaded keys are used for ``keep_seconds`` while the endpoint is down, slow or returns invalid data. Without
+any keys, `AuthUnavailable` is raised. Concurrent callers share one request, and wait at most ``timeout_seconds``.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ logger = logging.getLogger("keelbolt.auth")
 
 MAX_SET_BYTES = 1_000_000
 MAX_KEYS = 64
-RETRY_SECONDS = 1.0  # between attempts while there are no keys at all
+RETRY_SECONDS = 1.0  # between attempts while no keys are loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class _Loaded:
 
 
 class JWKSCache:
-    """The keys at one URL. `aclose` ends a request that is under way; a client that was passed in stays open."""
+    """The keys at one URL. `aclose` cancels a running request; a ``client`` that was passed in stays open."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class JWKSCache:
         self._loading: asyncio.Task[None] | None = None
 
     async def find(self, algorithm: str, kid: str | None) -> tuple[VerificationKey, ...]:
-        """The keys that may have signed a token with this header; none when the issuer has none."""
+        """Return the keys that may have signed a token with this header; empty if the issuer has none."""
         now = self._monotonic()
         if self._loaded is None or now - self._loaded.at >= self._keep:
             await self._load_now()
@@ -94,10 +93,10 @@ class JWKSCache:
     async def _load_now(self) -> None:
         task = self._start()
         if task is not None:
-            await asyncio.wait([task])  # a caller that is cancelled does not take the others' request with it
+            await asyncio.wait([task])  # a cancelled caller does not cancel the shared request
 
     def _start(self) -> asyncio.Task[None] | None:
-        """The request that is under way, or a new one if it is time for one."""
+        """Return the running request, or start a new one unless the cooldown applies."""
         loop = asyncio.get_running_loop()
         task = self._loading
         if task is not None and not task.done() and task.get_loop() is loop:
@@ -113,7 +112,7 @@ class JWKSCache:
         try:
             async with asyncio.timeout(self._timeout):
                 keys = await self._fetch()
-        except Exception as error:  # noqa: BLE001 - whatever is wrong over there, the keys we have stay
+        except Exception as error:  # noqa: BLE001 - on any error, the cached keys stay
             if self._loaded is None:
                 self._next_at = self._monotonic() + RETRY_SECONDS
             kept = "those loaded before stay in use" if self._loaded else "there are none yet"
@@ -144,11 +143,14 @@ class JWKSCache:
 
 
 class _Unusable(Exception):
-    """The endpoint answered with something that is no key set."""
+    """The endpoint returned no valid key set."""
 
 
 def check_url(url: str) -> None:
-    """Whoever can change the key set on its way can be anybody; so it comes over TLS, or does not leave the machine."""
+    """Raise AuthMisconfigured unless the URL is https or loopback.
+
+    An attacker who changes the key set in transit can impersonate every caller.
+    """
     parts = urlsplit(url)
     if parts.username is not None or parts.password is not None:
         raise AuthMisconfigured("the URL of a key set holds no password: it is public, and the URL is logged")

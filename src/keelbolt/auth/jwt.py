@@ -1,4 +1,4 @@
-"""Callers that show a signed JSON Web Token."""
+"""Authenticates callers by signed JSON Web Tokens."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _USUAL = ("HS256", "RS256", "ES256", "ES384", "ES512", "EdDSA")
 
 
 class JWTAuthenticator:
-    """Lets in who shows a token of one issuer: signed with its key, for us, not expired, with the claims we need.
+    """Requires a token of one issuer: signed with its key, for this audience, not expired, with the required claims.
 
     The key is a secret, a PEM, a JWK or several of them as ``key``; or the issuer's key set by its URL, as ``jwks_url``
-    or as a `JWKSCache`. ``algorithms`` are those that are accepted, by default the usual one of each key. For several
-    issuers use one authenticator each, in `AnyOf`: no key or algorithm of one is then good for tokens of another.
+    or as a `JWKSCache`. ``algorithms`` are the accepted ones, by default the usual one of each key. For several issuers
+    use one authenticator each, in `AnyOf`: then no key or algorithm of one issuer is valid for tokens of another.
 
     The token's ``aud`` is checked if ``audience`` is given: without it, tokens that the issuer made for other services
-    are accepted too. With ``require_exp=False`` a token without ``exp`` is accepted; it is valid for ever.
+    are accepted too. With ``require_exp=False`` a token without ``exp`` is accepted; it never expires.
 
-    `authenticate` is None for a request without a bearer token, and raises `CredentialsRefused` for a token that is not
-    accepted.
+    `authenticate` returns None for a request without a bearer token, and raises `CredentialsRefused` for an invalid
+    token.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class JWTAuthenticator:
         self._max_token_bytes = max_token_bytes
         self._token_types = frozenset(token_types)
         self._schemes: Schemes = [{"type": "http", "scheme": "bearer"}] if schemes is None else schemes
-        named(self._schemes)  # a wrong one is told now, not when the card is made
+        named(self._schemes)  # raises for a wrong scheme now, not when the card is built
         self._clock = clock
 
     async def authenticate(self, headers: Mapping[str, str]) -> Principal | None:
@@ -81,7 +81,7 @@ class JWTAuthenticator:
         return None if token is None else await self.principal(token)
 
     async def principal(self, token: str) -> Principal:
-        """The principal that this token means; `CredentialsRefused` if it may not be believed."""
+        """Return the principal of this token. Raise `CredentialsRefused` if the token is invalid."""
         unverified = take_apart(token, token_types=self._token_types)
         if unverified.algorithm not in self._algorithms:
             raise CredentialsRefused("The token is signed in a way that is not accepted here.", reason="algorithm")

@@ -1,7 +1,7 @@
-"""Keys that check signatures. A key knows the algorithms it is made for, and can't be used with any other.
+"""Keys that verify signatures. A key has a fixed set of algorithms, and can't be used with any other.
 
-This is what keeps the classic confusions out: an RSA public key never becomes the secret of an HMAC, a secret is never
-taken for a public key, and "none" is the algorithm of no key.
+This prevents the classic confusion attacks: an RSA public key is never used as an HMAC secret, a secret is never used
+as a public key, and no key has the algorithm "none".
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _FILES = (".pem", ".key", ".pub", ".crt", ".jwk", ".jwks", ".json", ".txt")
 
 @dataclass(frozen=True, slots=True)
 class VerificationKey:
-    """One key. ``algorithms`` are those it may check, ``kid`` its name in a key set."""
+    """One key. ``algorithms`` are those that it may verify, ``kid`` is its id in a key set."""
 
     algorithms: frozenset[str]
     kid: str | None = None
     material: Any = field(default=None, repr=False, hash=False)
 
     def fits(self, algorithm: str, kid: str | None) -> bool:
-        """Whether a token with this header may be signed with this key. Keys without a name fit every name."""
+        """Return whether this key may have signed a token with this header. Keys without an id match every id."""
         return algorithm in self.algorithms and (self.kid is None or kid is None or self.kid == kid)
 
     def verifies(self, algorithm: str, *, signed: bytes, signature: bytes) -> bool:
@@ -70,7 +70,7 @@ class VerificationKey:
 
 
 def load_keys(source: KeySource | Sequence[KeySource]) -> tuple[VerificationKey, ...]:
-    """The keys of a configuration; several sources are how a key is replaced without an interruption."""
+    """Return the keys of a configuration. Several sources allow a key rotation without an interruption."""
     if isinstance(source, Sequence) and not isinstance(source, str | bytes):
         return tuple(key for one in source for key in load_keys(one))
     if isinstance(source, Mapping):
@@ -88,7 +88,7 @@ def load_keys(source: KeySource | Sequence[KeySource]) -> tuple[VerificationKey,
         try:
             return _of_json(json.loads(text))
         except ValueError:
-            pass  # a secret may look like anything
+            pass  # a secret may look like JSON
     if start.startswith(("ssh-", "ecdsa-sha2-")):
         raise AuthMisconfigured("an SSH key can't check tokens; give the public key as PEM (ssh-keygen -e -m PKCS8)")
     _refuse_der(raw)
@@ -96,10 +96,10 @@ def load_keys(source: KeySource | Sequence[KeySource]) -> tuple[VerificationKey,
 
 
 def _named_file(text: str) -> str | bytes:
-    """The contents of the file that this text names; the text itself where it is a key.
+    """Return the contents of the file that this text names, or the text itself if it is a key.
 
-    A path must never become the secret itself: anyone can guess a path. So text that looks like a path is a readable
-    file, or an error. The error does not repeat the text, which may be a secret.
+    A path must never become the secret itself: a path can be guessed. So text that looks like a path is a readable
+    file, or an error. The error does not include the text, which may be a secret.
     """
     start = text.strip()
     if "-----BEGIN" in start or start.startswith(("{", "ssh-", "ecdsa-sha2-")):
@@ -131,9 +131,9 @@ def _named_file(text: str) -> str | bytes:
 
 
 def keys_of_set(document: Mapping[str, Any]) -> tuple[VerificationKey, ...]:
-    """The public keys of a published key set that can check signatures; what else is in it is left out.
+    """Return the public keys of a published key set that can verify signatures; other entries are ignored.
 
-    A secret or a private key that anybody can download vouches for nobody.
+    Published secrets and private keys prove nothing, because every client can download them.
     """
     entries = document.get("keys")
     found: list[VerificationKey] = []
@@ -177,7 +177,7 @@ def _of_jwk(entry: Mapping[str, Any]) -> VerificationKey:
             case _:
                 raise AuthMisconfigured("a JWK has a kty: RSA, EC, OKP or oct")
     except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError, binascii.Error, UnsupportedAlgorithm):
-        raise AuthMisconfigured("this JWK is damaged") from None  # the cause may hold key material
+        raise AuthMisconfigured("this JWK is damaged") from None  # the cause may contain key material
     algorithms = key.algorithms if algorithm is None else key.algorithms & {algorithm}
     if not algorithms:
         raise AuthMisconfigured("the alg of this JWK does not fit its key")

@@ -1,4 +1,4 @@
-"""The caller, as everything behind authentication sees it."""
+"""The authenticated caller, as all code behind authentication sees it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 
 from keelbolt.names import escaped, shortened
 
-MAX_PARTITION_BYTES = 200  # what the storage takes as the name of a partition
+MAX_PARTITION_BYTES = 200  # limit of the storage for the name of a partition
 
-# ASCII alone: which other characters are printable changes with the Unicode of the Python that runs, and a caller whose
-# partition changed its name would no longer find its tasks. "/", "%" and "~" are missing because they have a meaning.
+# ASCII only: which other characters are printable depends on Python's Unicode version, and a caller whose partition is
+# renamed would no longer find its tasks. "/", "%" and "~" are excluded because they have a meaning.
 _PLAIN = "@:+=,|"
 _ANONYMOUS_PARTITION = "~anonymous"
-_HEAD_CHARACTERS = 120  # of a name that is too long, kept before its digest so that people recognise it
+_HEAD_CHARACTERS = 120  # readable prefix before the digest of a name that is too long
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller. It sees what its ``tenant`` and ``owner`` own, and nothing else.
+    """The caller. It can access only what its ``tenant`` and ``owner`` own.
 
-    ``owner`` is empty for anonymous callers. ``tenant`` is the one that the authenticator vouches for; it can be
-    trusted. ``asked_tenant`` is the one that the request names, while the authenticator vouches for none: it divides
-    the caller's own data and grants nothing. ``claims`` are the other claims that the authenticator vouches for; repr
-    does not show them, because they may be personal. ``type`` is the kind of caller (``"user"``, ``"service"``).
+    ``owner`` is empty for anonymous callers. ``tenant`` is authenticated and can be trusted. ``asked_tenant`` is the
+    one that the request names while the authenticator provides none: it divides the caller's own data and grants
+    nothing. ``claims`` are the other authenticated claims; repr omits them, because they may be personal. ``type`` is
+    the kind of caller (``"user"``, ``"service"``).
     """
 
     owner: str = ""
@@ -40,7 +40,7 @@ class Principal:
         for name in ("owner", "tenant", "type", "asked_tenant"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} of a Principal must be a string")
-        if isinstance(self.roles, str):  # a string is an iterable of characters, and no set of roles
+        if isinstance(self.roles, str):  # a string is an iterable of characters, not a set of roles
             raise TypeError("roles of a Principal must be a set of strings, not one string")
         roles = frozenset(self.roles)
         if not all(isinstance(role, str) for role in roles):
@@ -55,32 +55,32 @@ class Principal:
 
     @property
     def anonymous(self) -> bool:
-        """Whether nobody vouches for this caller. A tenant alone is no identity."""
+        """Whether the caller is unauthenticated. A tenant alone is no identity."""
         return not self.owner
 
     @property
     def id(self) -> str:
-        """The owner, by the name that apcore's Identity has for it."""
+        """The owner, under the name of apcore's Identity."""
         return self.owner
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        """The claims, by the name that apcore's Identity has for them."""
+        """The claims, under the name of apcore's Identity."""
         return self.claims
 
     @property
     def partition(self) -> str:
-        """The storage partition of what this principal owns: a different one for every pair of tenant and owner.
+        """The storage partition of this principal's data, unique for every pair of tenant and owner.
 
         ``alice``, ``acme/alice``, ``acme/`` for the anonymous callers of a tenant and ``~anonymous`` for those of none;
-        ``alice//acme`` and ``~anonymous//acme`` where the request names the tenant and no authenticator vouches for it.
-        Other characters than ASCII letters, digits and usual punctuation are percent-encoded; a name that gets too long
-        ends in its SHA-256. The name depends on nothing but tenant and owner, so it is the same in every process.
+        ``alice//acme`` and ``~anonymous//acme`` if the request names the tenant and no authenticator confirms it.
+        Characters other than ASCII letters, digits and usual punctuation are percent-encoded; a name that gets too long
+        ends in its SHA-256. The name depends only on tenant and owner, so it is the same in every process.
         """
         return _partition(self.owner, self.tenant, self.asked_tenant)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, to be stored beside what this principal started."""
+        """Return JSON values, to be stored with what this principal started."""
         return {
             "owner": self.owner,
             "tenant": self.tenant,
@@ -92,7 +92,7 @@ class Principal:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Principal:
-        """The principal that `to_json` wrote; what is missing has its default."""
+        """Return the principal that `to_json` stored; missing fields get their defaults."""
         return cls(
             owner=stored.get("owner", ""),
             tenant=stored.get("tenant", ""),

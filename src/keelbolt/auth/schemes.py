@@ -1,8 +1,8 @@
-"""Security schemes and requirements as agent cards describe them, in the words of A2A 0.3 and of A2A 1.0.
+"""Security schemes and requirements of agent cards, in the formats of A2A 0.3 and 1.0.
 
-Inside, a scheme is an OpenAPI security scheme object, which is what A2A 0.3 uses: ``{"type": "http", "scheme":
-"bearer"}``. A2A 1.0 says the same as ``{"httpAuthSecurityScheme": {"scheme": "bearer"}}``; both are accepted here. The
-members of the two do not collide, so one card can say both.
+Internally, a scheme is an OpenAPI security scheme object, as in A2A 0.3: ``{"type": "http", "scheme": "bearer"}``. A2A
+1.0 writes it as ``{"httpAuthSecurityScheme": {"scheme": "bearer"}}``; both are accepted here. The members of the two do
+not collide, so one card can hold both.
 
 Requirements are alternatives: a caller needs to satisfy one of them.
 """
@@ -17,7 +17,7 @@ from keelbolt.errors import AuthMisconfigured
 
 Scheme = Mapping[str, Any]
 Schemes = Sequence[Scheme] | Mapping[str, Scheme]
-"""What `security_schemes()` of an authenticator may answer: schemes, or schemes by their name in the card."""
+"""Result of an authenticator's `security_schemes()`: schemes, or schemes by their name in the card."""
 
 _WRAPPERS = {
     "apiKey": "apiKeySecurityScheme",
@@ -35,11 +35,11 @@ _NEEDED = {
 }
 _ONLY_NEW_FLOWS = {"deviceCode"}
 _ONLY_NEW_MEMBERS = {"pkceRequired"}  # of a flow
-_UNSAFE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")  # what a quoted string of a challenge can't hold
+_UNSAFE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")  # characters not allowed in a quoted string of a challenge
 
 
 def named(schemes: Schemes) -> dict[str, dict[str, Any]]:
-    """The schemes by their names in the card, in OpenAPI form. Schemes without a name get one; equal ones are one."""
+    """Return the schemes by their names in the card, in OpenAPI form, with generated names and without duplicates."""
     if isinstance(schemes, Mapping):
         return {name: _openapi(scheme) for name, scheme in schemes.items()}
     found: dict[str, dict[str, Any]] = {}
@@ -55,13 +55,13 @@ def named(schemes: Schemes) -> dict[str, dict[str, Any]]:
 
 
 def to_v03(schemes: Mapping[str, Scheme]) -> dict[str, dict[str, Any]]:
-    """`securitySchemes` of a 0.3 card. What 0.3 has no word for (the device flow, PKCE) is left out."""
+    """Return `securitySchemes` of a 0.3 card, without features that 0.3 lacks (the device flow, PKCE)."""
     found = {name: _without_news(scheme) for name, scheme in schemes.items()}
     return {name: scheme for name, scheme in found.items() if scheme["type"] != "oauth2" or scheme["flows"]}
 
 
 def to_v10(schemes: Mapping[str, Scheme]) -> dict[str, dict[str, Any]]:
-    """`securitySchemes` of a 1.0 card. There an OAuth scheme has one flow, so further flows get names of their own."""
+    """Return `securitySchemes` of a 1.0 card. An OAuth scheme has one flow there, so further flows get own names."""
     found: dict[str, dict[str, Any]] = {}
     for name, scheme in schemes.items():
         members = {key: value for key, value in scheme.items() if key != "type"}
@@ -77,7 +77,7 @@ def to_v10(schemes: Mapping[str, Scheme]) -> dict[str, dict[str, Any]]:
 
 
 def to_both(schemes: Mapping[str, Scheme]) -> dict[str, dict[str, Any]]:
-    """`securitySchemes` that readers of 0.3 and of 1.0 understand: every object has the members of both."""
+    """Return `securitySchemes` for readers of 0.3 and of 1.0: every object has the members of both."""
     found = to_v03(schemes)
     for name, scheme in to_v10(schemes).items():
         found[name] = {**found.get(name, {}), **scheme}
@@ -85,19 +85,19 @@ def to_both(schemes: Mapping[str, Scheme]) -> dict[str, dict[str, Any]]:
 
 
 def requirements_v03(schemes: Mapping[str, Scheme], *, optional: bool = False) -> list[dict[str, list[str]]]:
-    """`security` of a 0.3 card: any one of the schemes, or none at all where that is ``optional``."""
+    """Return `security` of a 0.3 card: any one of the schemes, or also none if ``optional``."""
     found: list[dict[str, list[str]]] = [{name: []} for name in to_v03(schemes)]
     return [*found, {}] if optional else found
 
 
 def requirements_v10(schemes: Mapping[str, Scheme], *, optional: bool = False) -> list[dict[str, Any]]:
-    """`securityRequirements` of a 1.0 card: any one of the schemes, or none at all where that is ``optional``."""
+    """Return `securityRequirements` of a 1.0 card: any one of the schemes, or also none if ``optional``."""
     found: list[dict[str, Any]] = [{"schemes": {name: {"list": []}}} for name in to_v10(schemes)]
     return [*found, {"schemes": {}}] if optional else found
 
 
 def credential_headers(schemes: Mapping[str, Scheme]) -> frozenset[str]:
-    """The headers, in small letters, whose presence means that a caller tried to say who it is."""
+    """Return the lower-case names of headers that carry credentials."""
     names = {"authorization"}
     for scheme in schemes.values():
         if scheme["type"] == "apiKey":
@@ -106,7 +106,7 @@ def credential_headers(schemes: Mapping[str, Scheme]) -> frozenset[str]:
 
 
 def challenge(schemes: Mapping[str, Scheme], *, refused: str | None = None) -> str:
-    """The value of WWW-Authenticate: what may be sent instead, and in ``refused`` why what was sent is not accepted."""
+    """Return the value of WWW-Authenticate: the accepted schemes, and the reason in ``refused``, if given."""
     found: list[str] = []
     for scheme in schemes.values():
         match scheme["type"]:
@@ -115,7 +115,7 @@ def challenge(schemes: Mapping[str, Scheme], *, refused: str | None = None) -> s
             case "apiKey":
                 found.append(f'ApiKey realm="agent", name="{_UNSAFE.sub("?", scheme["name"])}"')
             case "mutualTLS":
-                continue  # asked for below HTTP
+                continue  # requested below HTTP
             case _:
                 found.append('Bearer realm="agent"' + _refusal(refused))
     return ", ".join(dict.fromkeys(found)) or 'Bearer realm="agent"' + _refusal(refused)

@@ -1,8 +1,8 @@
-"""JSON Web Tokens as bytes: taken apart strictly, before anybody looks at a signature.
+"""Strict parsing of JSON Web Tokens, before the signature is verified.
 
-Two readers of one token must not see two tokens. So there is one way to write each: three segments of canonical
-base64url, JSON objects without a name twice, and no header that would choose a key, change the payload or ask for
-something that is not understood here.
+Two parsers must not read one token differently. So only one form is valid: three segments of canonical base64url, JSON
+objects without duplicate names, and no header that selects a key, changes the payload or requires an unsupported
+feature.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any, NoReturn
 
 from keelbolt.errors import CredentialsRefused
 
-TOKEN_TYPES = ("JWT", "at+jwt")  # RFC 7519 and RFC 9068: what an access token is; "dpop+jwt" or "logout+jwt" is none
+TOKEN_TYPES = ("JWT", "at+jwt")  # access tokens (RFC 7519, RFC 9068); "dpop+jwt" or "logout+jwt" is none
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
-_KEY_HEADERS = ("jku", "jwk", "x5u", "x5c")  # a token that brings its own key is vouched for by its sender alone
+_KEY_HEADERS = ("jku", "jwk", "x5u", "x5c")  # a key inside the token proves nothing about the issuer
 _CHANGING_HEADERS = ("crit", "b64", "zip", "cty", "enc")
 
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedToken:
-    """A token whose form is right. Nothing in it may be believed before its signature is checked."""
+    """A well-formed token. Its contents must not be trusted before the signature is verified."""
 
     algorithm: str
     kid: str | None
@@ -52,10 +52,10 @@ def take_apart(token: str, *, token_types: Collection[str] = TOKEN_TYPES) -> Unv
 
 
 def json_object(raw: bytes) -> dict[str, Any]:
-    """A JSON object in which no object has a name twice, every number is one, and all text can be stored."""
+    """Return a JSON object. Raise CredentialsRefused for duplicate names, NaN, infinities or lone surrogates."""
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_number)
-        if b"\\u" in raw:  # only an escape can be half of a surrogate pair
+        if b"\\u" in raw:  # only an escape can be a lone surrogate
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         _refuse("The token is no signed JWT.", "malformed")
@@ -68,7 +68,7 @@ def _decode(segment: str) -> bytes:
     if not _SEGMENT.fullmatch(segment) or len(segment) % 4 == 1:
         _refuse("The token is no signed JWT.", "malformed")
     raw = base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
-    if base64.urlsafe_b64encode(raw).rstrip(b"=") != segment.encode():  # the last bits say nothing, so must be zero
+    if base64.urlsafe_b64encode(raw).rstrip(b"=") != segment.encode():  # the unused last bits must be zero
         _refuse("The token is no signed JWT.", "malformed")
     return raw
 

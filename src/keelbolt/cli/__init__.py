@@ -1,1 +1,1 @@
-"""The `keelbolt` command. Thin: it parses, calls and prints; everything it can do can be done from Python."""
+"""The `keelbolt` command. It only parses, calls and prints; every feature is also available from Python."""

@@ -1,4 +1,4 @@
-"""How what an agent says looks on a terminal: its answer on stdout, all about it on stderr."""
+"""Terminal output of an agent: results on stdout, everything about them on stderr."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from keelbolt.cli.output import colour_of, echo, echo_json
 if TYPE_CHECKING:
     from keelbolt.client import Event, Message, Task, TaskState
 
-FAILED, REJECTED, UNFINISHED = 1, 3, 4  # exit codes; 2 is a command that could not be done
+FAILED, REJECTED, UNFINISHED = 1, 3, 4  # exit codes; 2 is wrong usage
 
 
 def print_answer(answer: Task | Message, url: str, *, json_output: bool) -> int:
-    """Print an answer and return the exit code."""
+    """Print a response and return the exit code."""
     from keelbolt.client import Task, text_of
 
     if json_output:
@@ -43,7 +43,7 @@ def _print_files(task: Task, url: str) -> None:
             if part.kind == "data":
                 echo_json(json.dumps(part.data, indent=2, ensure_ascii=False))
             elif part.kind in ("raw", "url"):
-                # Our agents name a file by its path; the reader of a terminal needs the whole address.
+                # Keelbolt agents send a path as the file's URL; a terminal user needs the full address.
                 what = urljoin(f"{url}/", part.url) if part.url else f"{len(part.raw or b'')} bytes"
                 print_note(f"file {part.filename or artifact.artifact_id}: {what}")
 
@@ -56,7 +56,7 @@ def _print_state(task_id: str, state: TaskState, url: str) -> None:
 
 
 def exit_code(state: TaskState) -> int:
-    """0: completed; otherwise what became of the task."""
+    """Return 0 for a completed task, otherwise the code of its state."""
     return {"completed": 0, "failed": FAILED, "canceled": FAILED, "rejected": REJECTED}.get(state.name, UNFINISHED)
 
 
@@ -65,12 +65,12 @@ def print_note(words: str) -> None:
 
 
 def print_sent(task_id: str) -> None:
-    """Print the id of a task that is waited for."""
+    """Print the id of a task while the command waits for it."""
     print_note(f"task {task_id} is sent; waiting for its answer (Ctrl-C leaves, and the task continues)")
 
 
 def print_left(url: str, task_id: str) -> None:
-    """Print how to follow a task that is not waited for any more."""
+    """Print how to follow a task that the command no longer waits for."""
     print_note(f"the task continues. Look at it with: keelbolt get {url} {task_id}")
     print_note(f"cancel it with: keelbolt cancel {url} {task_id}")
 
@@ -80,14 +80,14 @@ def _print_line(data: bytes) -> None:
 
 
 class Teller:
-    """Shows a stream as it comes: chunks one after the other, statuses on lines of their own."""
+    """Prints a stream as it arrives: chunks one after the other, statuses on their own lines."""
 
     def __init__(self, url: str, *, json_output: bool) -> None:
         self._url = url
         self._json = json_output
-        self._inside = False  # a line that was begun
+        self._inside = False  # a line is unfinished
         self._artifact = ""
-        self._shown = ""  # the text of the artifacts that was printed
+        self._shown = ""  # text of the artifacts printed so far
         self._task_id = ""
         self._state: TaskState | None = None
 
@@ -119,7 +119,7 @@ class Teller:
             echo(event.text)
 
     def _show_snapshot(self, event: Event) -> None:
-        """Print what is new in it, or all of it where it does not begin with what was printed."""
+        """Print the new text of a snapshot, or all of it if it does not continue the printed text."""
         if event.text.startswith(self._shown):
             new = event.text[len(self._shown) :]
         else:
@@ -157,7 +157,7 @@ class Teller:
 
 
 def print_card(card: dict[str, Any]) -> None:
-    """A card for people."""
+    """Print a card as text."""
     from keelbolt.client.endpoints import endpoints
 
     version = f" {card['version']}" if card.get("version") else ""

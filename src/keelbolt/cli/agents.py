@@ -1,4 +1,4 @@
-"""`keelbolt card|send|stream|get|cancel URL`: talk to any A2A agent from a terminal."""
+"""`keelbolt card|send|stream|get|cancel URL`: commands that call any A2A agent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from keelbolt.cli.output import as_json, echo, print_json
 if TYPE_CHECKING:
     from keelbolt.client import A2AClient, Part, Reconnect, Task
 
-POLL_SECONDS = (0.05, 2.0)  # between two looks at a task: first, and at most
+POLL_SECONDS = (0.05, 2.0)  # first and longest delay between polls of a task
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,7 +71,7 @@ class Agent:
 
 
 def calls_agent(command: F) -> F:
-    """The argument URL, and the options of all commands that call an agent."""
+    """Add the argument URL and the options of all commands that call an agent."""
 
     @wraps(command)
     def run(
@@ -116,7 +116,7 @@ _messages = (
 
 
 def says_something(command: F) -> F:
-    """The argument TEXT and the options that make a message; the command gets it as ``said``."""
+    """Add the argument TEXT and the options of a message; the command gets its parts as ``said``."""
 
     @wraps(command)
     def run(agent: Agent, text: str | None, data: tuple[str, ...], files: tuple[Path, ...], **given: Any) -> Any:
@@ -129,7 +129,7 @@ def says_something(command: F) -> F:
 
 
 def _parts(text: str | None, data: tuple[str, ...], files: tuple[Path, ...]) -> list[Part]:
-    """The parts of a message: the text, the JSON values, the files. Raises UsageError."""
+    """Return the parts of a message: the text, the JSON values, the files. Raise UsageError."""
     from keelbolt.client import Part
 
     found = [] if text is None else [Part(text=_text(text))]
@@ -198,7 +198,7 @@ def send(agent: Agent, said: list[Part], wait: float | None, no_wait: bool, json
     """
     from keelbolt.client import Task
 
-    sent: list[str] = []  # the task's id, once it is known
+    sent: list[str] = []  # the task's id, once known
 
     async def ask() -> Any:
         async with agent.opened() as client:
@@ -227,9 +227,9 @@ def _over(task: Task) -> bool:
 
 
 async def _wait(client: A2AClient, task: Task, seconds: float | None) -> Task:
-    """Return the task when its turn is over, or as it is after so many seconds (None: without a limit).
+    """Return the task when its turn is over, or its state after ``seconds`` (None: no limit).
 
-    An agent that can't be reached meanwhile is asked again: its task survives a restart.
+    If the agent can't be reached meanwhile, keep polling: its task survives a restart.
     """
     from keelbolt.client import A2AClientError, A2AConnectionError
 
@@ -334,10 +334,10 @@ def cancel(agent: Agent, task: str, json_output: bool) -> None:
 
 
 async def _check_skill(agent: Agent, client: A2AClient, skill: str | None) -> None:
-    """Raise InvalidValue for a skill that the agent does not have, as far as its card says.
+    """Raise InvalidValue for a skill that the agent's card does not list.
 
-    A card without skills allows any. A caller with credentials may see more than the public card lists: without an
-    extended card, the agent decides.
+    A card without skills allows any. A caller with credentials may have more skills than the public card lists: without
+    an extended card, the agent decides.
     """
     if skill is None:
         return

@@ -1,4 +1,4 @@
-"""`keelbolt conformance`: does somebody's own engine keep the laws?"""
+"""`keelbolt conformance`: checks a user's own implementation against the laws of its contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keelbolt data`: list, show and count what any part of Keelbolt keeps, from the declarations of its families."""
+"""`keelbolt data`: lists, shows and counts stored data of all faces, from the declarations of their families."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def count(
 
 
 def _query(named: Mapping[str, str | None], tenant: str, owner: str) -> dict[str, str]:
-    """The subject that the options name, as the query of a route. Empty: they name none."""
+    """Return the subject in the options as a query of a route; empty if they name none."""
     subject = subject_of(named, tenant, owner, more=ANY)
     if subject is None:
         return {"owner": owner} if owner else {}

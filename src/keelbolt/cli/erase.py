@@ -1,4 +1,4 @@
-"""`keelbolt erase`: everything of a task, context, session, trace, memory, thread, user or tenant, for good."""
+"""`keelbolt erase`: permanently erases a task, context, session, trace, memory, thread, user or tenant."""
 
 from __future__ import annotations
 

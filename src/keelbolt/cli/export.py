@@ -1,4 +1,4 @@
-"""`keelbolt export` and `keelbolt import`: any subject, or everything, as a file and back."""
+"""`keelbolt export` and `keelbolt import`: any subject, or everything, to a file and back."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def export_command(
 
 @contextmanager
 def _written(output: Path) -> Iterator[BinaryIO]:
-    """A new file, which is removed unless it becomes whole; or standard output."""
+    """Yield a new file, which is removed on failure; or standard output."""
     if output == Path("-"):
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -93,7 +93,7 @@ def _written(output: Path) -> Iterator[BinaryIO]:
 async def _export(url: str, subject: Subject | None, file: BinaryIO) -> Exported:
     from keelbolt.data import export
 
-    # On a terminal, a bar would be drawn between the lines of an export to standard output.
+    # A progress bar would mix with the lines of an export to standard output.
     quiet = file is sys.stdout.buffer
     with nullcontext(lambda _done: None) if quiet else work_progress("exporting", "records") as tell:
         async with await opened(url) as kernel:

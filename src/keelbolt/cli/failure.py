@@ -1,4 +1,4 @@
-"""How a command ends that could not be done: one line on stderr, and an exit code.
+"""Failed commands: one line on stderr, and an exit code.
 
 0: done. 1: failed. 2: wrong usage. 3: not found, or refused.
 """
@@ -45,7 +45,7 @@ _WRONG_USAGE = (
 
 
 def exit_code(error: KeelboltError) -> int:
-    """The exit code of a command that ends with this error."""
+    """Return the exit code of a command that ends with this error."""
     if isinstance(error, _REFUSED):
         return REFUSED
     return WRONG_USAGE if isinstance(error, _WRONG_USAGE) else FAILED
@@ -70,7 +70,7 @@ class Failure(click.ClickException):
         click.echo(plain(text), file=file, err=file is None)
 
     def _wrong(self) -> list[str]:
-        """The fields that are wrong, as far as the message does not name them."""
+        """Return the invalid fields that the message does not name."""
         violations: tuple[FieldViolation, ...] = getattr(self.__cause__, "violations", ())
         places = [f"{one.field}: {one.description}" if one.field else one.description for one in violations]
         found = "; ".join(place for place in places if place not in self.message)
@@ -84,16 +84,16 @@ class Refused(Failure):
 
 
 class WrongConfiguration(Failure):
-    """Modules can't be served: a directory, a module or a key is wrong. The exit code is apcore-a2a's."""
+    """Modules can't be served: a directory, a module or a key is wrong. Same exit code as apcore-a2a."""
 
 
 class AgentFailed(Failure):
-    """Modules could not be served any more. The exit code is apcore-a2a's."""
+    """Serving modules failed. Same exit code as apcore-a2a."""
 
     code = 2
 
 
 class WrongArguments(click.UsageError):
-    """The arguments are wrong, where modules are served. The exit code is apcore-a2a's."""
+    """Wrong arguments when serving modules. Same exit code as apcore-a2a."""
 
     exit_code = 1

@@ -1,4 +1,4 @@
-"""Finds what ``module:name`` on the command line means, also in the current directory."""
+"""Imports the object of a ``module:name`` argument, also from the current directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOW = "write it as module:name, for example agent:Echo for the Echo of agent.py"
 
 
 def load_worker(reference: str) -> AnyWorker:
-    """The worker that this names: a Worker, or an async function; of a class, an instance. Raises InvalidValue."""
+    """Return the Worker or async function of this reference; a class is instantiated. Raise InvalidValue."""
     from keelbolt.tasks.worker import Worker, handler_of
 
     found = load(reference)
@@ -38,7 +38,7 @@ def load_worker(reference: str) -> AnyWorker:
 
 
 def load(reference: str) -> Any:
-    """The object that this names. Raises InvalidValue."""
+    """Return the object of this reference. Raise InvalidValue."""
     module_name, colon, name = reference.partition(":")
     if not (module_name and colon and name):
         raise InvalidValue(f"{reference!r} names nothing; {HOW}")
@@ -80,9 +80,9 @@ def _instead(found: Any, part: str) -> str:
 
 
 def _line(error: Exception, module: str) -> str:
-    """Where in the module the error came up, without anybody's directories."""
+    """Return the line of the module that raised the error, without directory names."""
     if isinstance(error, SyntaxError):
-        return ""  # it says so itself
+        return ""  # the message includes it
     file, at, place = f"{module.rpartition('.')[2]}.py", error.__traceback__, ""
     while at is not None:
         if Path(at.tb_frame.f_code.co_filename).name == file:

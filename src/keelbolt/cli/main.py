@@ -1,4 +1,4 @@
-"""The root of the command line, and the one place where errors become a line for people."""
+"""The root command, which turns errors into one-line messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from keelbolt.cli.worker import worker
 from keelbolt.errors import KeelboltError
 
 RENAMED = {"--url": "--storage", "--of": "--tenant", "--lease": "--lease-seconds", "--json": "--log-format"}
-"""Options that had another name before the first release: an error suggests the new one."""
+"""Options renamed before the first release: an error suggests the new name."""
 
 
 class Root(click.Group):

@@ -1,4 +1,4 @@
-"""`keelbolt migrate`: bring a storage to the schema of this program."""
+"""`keelbolt migrate`: migrates a storage to the schema of this version."""
 
 from __future__ import annotations
 

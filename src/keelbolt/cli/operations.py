@@ -1,4 +1,4 @@
-"""How the commands reach the operations API: over HTTP with --server, in this process with --storage."""
+"""Calls of the operations API by commands: over HTTP with --server, in this process with --storage."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 PREFIX = "/keelbolt/v1"
-HERE = "http://localhost"  # the address of the application in this process
+HERE = "http://localhost"  # address of the in-process application
 SECONDS = 60.0
-NOTHING = "there is nothing at this path"  # also what callers get that may not see so far
+NOTHING = "there is nothing at this path"  # also the response to callers without permission
 EVENT_BYTES = 64 * 1024 * 1024
 _END: Any = object()
 
 
 Reach = Callable[[AsyncExitStack], Awaitable["tuple[Http, str]"]]
-"""Returns the client and the address of the application; what is to be closed later is put on the stack."""
+"""Returns the client and the base URL; adds resources to close to the stack."""
 
 
 class Operations:
-    """Calls of the operations API. An error that it responds with is raised as the exception that it means.
+    """Calls the operations API. Error responses are raised as their exceptions.
 
-    ``reach`` opens the way to it, with the first call: a command that is used wrongly opens nothing.
+    ``reach`` opens the connection at the first call, so that a command with wrong usage opens nothing.
     """
 
     def __init__(self, reach: Reach, token: str | None = None) -> None:
@@ -71,7 +71,7 @@ class Operations:
         return self._runner.run(self._ask(method, _path(path, query), body))
 
     def pages(self, method: str, *path: str, **query: Any) -> Iterator[Any]:
-        """The responses to a call that is repeated with each next page token."""
+        """Yield the responses of a paged call."""
         token = ""
         while True:
             found = self.call(method, path, {**query, "pageToken": token}, {} if method == "POST" else None)
@@ -81,7 +81,7 @@ class Operations:
                 return
 
     def gather(self, name: str, limit: int, *path: str, **query: Any) -> tuple[list[Any], bool]:
-        """Return up to ``limit`` items of a list that comes in pages, and whether there are more."""
+        """Return up to ``limit`` items of a paged list, and whether there are more."""
         found: list[Any] = []
         for page in self.pages("GET", *path, **query, pageSize=min(100, limit)):
             found += page[name]
@@ -90,7 +90,7 @@ class Operations:
         return found, False
 
     def events(self, method: str, *path: str, body: Any = None, **query: Any) -> Generator[Any, None, None]:
-        """The events of a stream, as they come."""
+        """Yield the events of a stream as they arrive."""
         stream = self._listen(method, _path(path, query), body)
 
         async def following() -> Any:
@@ -131,7 +131,7 @@ class Operations:
 
 
 def _path(steps: tuple[str, ...], query: Mapping[str, Any]) -> str:
-    """The path of a route, with its query. Values that are None, False or "" are not given."""
+    """Return the path of a route with its query. Values that are None, False or "" are omitted."""
     given = {
         name: _text(value) for name, value in query.items() if value is not None and value is not False and value != ""
     }
@@ -144,7 +144,7 @@ def _text(value: Any) -> str:
 
 
 def _event(found: Any) -> Any:
-    """An event of a stream. Raises what its last event says that went wrong."""
+    """Return an event of a stream. Raise the exception of an error event."""
     if found.keys() == {"error"}:
         from keelbolt.client.failures import from_rest
 
@@ -181,7 +181,7 @@ def operates(command: Command) -> Command:
 
 
 def operates_or_creates(command: Command) -> Command:
-    """The same; a storage that does not exist is created."""
+    """Like `operates`, but create a storage that does not exist."""
     return _with_operations(command, create=True)
 
 
@@ -216,7 +216,7 @@ async def _over_http(server: str, stack: AsyncExitStack) -> tuple[Http, str]:
 
 
 async def _in_process(url: str, create: bool, stack: AsyncExitStack) -> tuple[Http, str]:
-    """The same application on this storage, without a worker and without a socket. Its caller is an operator."""
+    """Open the application on this storage, without a worker and without a socket. The caller is an operator."""
     from keelbolt.client.http import Http
     from keelbolt.protocol.card import AgentCardConfig
     from keelbolt.server import A2AServer

@@ -1,4 +1,4 @@
-"""The options that several commands have: one name, one variable and one meaning for each."""
+"""Options shared by several commands, each with one name, one variable and one meaning."""
 
 from __future__ import annotations
 
@@ -96,12 +96,12 @@ task_options: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def variable_of(flag: str) -> str:
-    """The variable of a flag that has the name of a setting."""
+    """Return the environment variable of a flag that is named after a setting."""
     return f"KEELBOLT_{flag.removeprefix('--').replace('-', '_').upper()}"
 
 
 def policies_of(retain: tuple[str, ...]) -> list[Policy]:
-    """The retention policies that --retain gives to the faces."""
+    """Return the retention policies of the faces from --retain."""
     from keelbolt.data.families import faces
     from keelbolt.data.retention import parse_policies
 
@@ -118,7 +118,7 @@ def whose(command: Command) -> Command:
 
 
 def whose_or_all(command: Command) -> Command:
-    """Add --owner, --tenant and --all; the command gets them as ``whose``, the query that the API takes."""
+    """Add --owner, --tenant and --all; the command gets them as ``whose``, the query for the API."""
 
     def run(*args: Any, owner: str, tenant: str, everyone: bool, **options: Any) -> Any:
         if everyone and (owner or tenant):

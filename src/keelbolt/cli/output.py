@@ -1,4 +1,4 @@
-"""How the commands print: JSON for programs, tables for people, and on stderr what is going on."""
+"""Output of the commands: JSON for programs, tables for people, progress on stderr."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ GAP = 2  # characters between two columns of a table whose rows are cut
 as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, for programs.")
 
 
-_KEPT = "\n\t\u200c\u200d"  # lines, and what joins emoji and letters
+_KEPT = "\n\t\u200c\u200d"  # line breaks, tabs, and joiners of emoji and letters
 
 
 def plain(text: str) -> str:
-    """Text of another program without what would steer the terminal: no escape, no cursor, no direction of writing."""
+    """Return text of another program without terminal control: no escapes, cursor moves or direction marks."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each in _KEPT else "�" for each in text)
 
 
 def escaped(text: str) -> str:
-    """JSON of the same meaning in which every character that can't be seen is written as an escape."""
+    """Return equivalent JSON in which every unprintable character is escaped."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True, **style: Any) -> None:
-    """Print text for people. All text of the commands goes through here, since an agent may have written any of it."""
+    """Print text for people, made safe for the terminal: an agent may have written any of it."""
     words = plain(text)
-    colour = False if os.environ.get("NO_COLOR") else None  # None: where a terminal is
+    colour = False if os.environ.get("NO_COLOR") else None  # None: if the output is a terminal
     click.echo(click.style(words, **style) if style else words, err=err, nl=nl, color=colour)
 
 
@@ -70,17 +70,17 @@ class Cell:
 
 
 def coloured(state: str) -> Cell:
-    """The state of a task, in its colour."""
+    """Return the state of a task, in its colour."""
     return Cell(state, _COLOURS.get(state))
 
 
 def colour_of(state: str) -> str | None:
-    """The colour of a task's state; None: it has none."""
+    """Return the colour of a task's state, or None."""
     return _COLOURS.get(state)
 
 
 def ago(moment: str) -> str:
-    """How long ago a timestamp was: 12s, 3m, 5h, 2d."""
+    """Return the age of a timestamp: 12s, 3m, 5h, 2d."""
     seconds = max(0, int((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()))
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= size:
@@ -91,9 +91,9 @@ def ago(moment: str) -> str:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str | Cell]], *, title: str | None = None, cut: bool = False
 ) -> None:
-    """Columns whose name starts with > are numbers, set to the right.
+    """Print a table. Columns whose name starts with > are numbers, right-aligned.
 
-    ``cut``: on a terminal, a row is one line; its last cell is cut where the line ends.
+    ``cut``: on a terminal, each row is one line; its last cell is truncated to fit.
     """
     from rich import box
     from rich.console import Console
@@ -107,12 +107,12 @@ def print_table(
     for column in columns:
         justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
         name = Text(plain(column.removeprefix(">")))
-        table.add_column(name, justify=justify, overflow="fold")  # an id is cut nowhere
+        table.add_column(name, justify=justify, overflow="fold")  # never truncate an id
     cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
     texts = [[Text(plain(cell.text), style=cell.colour or "") for cell in row] for row in cells]
     console = Console()
     if not console.is_terminal:
-        console.width = WIDE  # a program or a file has room for whole lines
+        console.width = WIDE  # programs and files get whole lines
     elif cut:
         taken = [max(text.cell_len for text in column) for column in zip(*texts, strict=True)][:-1]
         heads = [len(column.removeprefix(">")) for column in columns[:-1]]
@@ -121,7 +121,7 @@ def print_table(
             row[-1] = Text(" ".join(row[-1].plain.split()))
             row[-1].truncate(max(room, 10), overflow="ellipsis")
     for row in texts:
-        table.add_row(*row)  # Text: a [ in a name is a [ and no markup
+        table.add_row(*row)  # Text: a [ is no markup
     console.print(table)
 
 
@@ -132,7 +132,7 @@ def print_traceback(text: str) -> None:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[str], None]]:
-    """Shows on a terminal's stderr that long work goes on; the function that it gives changes the text."""
+    """Show on a terminal's stderr that work is in progress; yield a function that changes the text."""
     from rich.console import Console
     from rich.text import Text
 
@@ -141,7 +141,7 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
 
 
 def size(count: int) -> str:
-    """Bytes, readable."""
+    """Format a number of bytes."""
     value = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:

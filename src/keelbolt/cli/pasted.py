@@ -1,4 +1,4 @@
-"""Commands that people paste."""
+"""Example commands for users to paste."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 
 def run_tag() -> str:
-    """What makes the ids of pasted messages new: no agent on this storage was sent them before."""
+    """Return a random tag that makes the ids of pasted messages unique on this storage."""
     return secrets.token_hex(3)
 
 
 AS_BEARER = '-H "Authorization: Bearer $TOKEN" '
-"""For agents that let in only who shows a token; whoever pastes it has one."""
+"""For agents that require a token; the user sets TOKEN."""
 
 
 def curl(address: str, method: str, message_id: str, part: dict[str, Any], option: str = "", **more: Any) -> str:
-    """A call of an agent, over JSON-RPC; ``more`` belongs to the message."""
+    """Return a curl command that calls an agent over JSON-RPC; ``more`` are members of the message."""
     message = {"messageId": message_id, "role": "ROLE_USER", "parts": [part], **more}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}})
     quoted = body.replace("'", "'\\''")

@@ -1,4 +1,4 @@
-"""Shows the progress of long work: bars with rates on a terminal, a plain line now and then elsewhere."""
+"""Progress of long work: bars with rates on a terminal, otherwise a plain line at intervals."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _WORDS = {"copy": "copying", "verify": "verifying"}
 
 @contextmanager
 def work_progress(what: str, unit: str) -> Iterator[Callable[[int], None]]:
-    """A function to call with how much is done: ``erasing: 1,200 records (600/s)``."""
+    """Yield a function to call with the number of items done: ``erasing: 1,200 records (600/s)``."""
     with _shown() as show:
         yield lambda done: show(what, done, 0, f" {unit}")
 
 
 @contextmanager
 def transfer_progress() -> Iterator[Tell]:
-    """A function to call with each Progress of a copy, a backup or a restore."""
+    """Yield a function to call with each Progress of a copy, a backup or a restore."""
     with _shown() as show:
 
         def tell(step: Progress) -> None:
@@ -37,7 +37,7 @@ def transfer_progress() -> Iterator[Tell]:
 
 
 Show = Callable[[str, int, int, str], None]
-"""Shows how much is done (and of how many; 0: that is not known) of what has this name."""
+"""Shows progress: name, items done, total (0: unknown), and additional text."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`keelbolt serve --reload`: runs the server in a child process, and starts it again when a Python file changes."""
+"""`keelbolt serve --reload`: runs the server in a child process, and restarts it when a Python file changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import FrameType
 from keelbolt.cli.output import echo
 
 LOOK_SECONDS = 0.5
-DRAIN_SECONDS = "1"  # what still runs after it is handed over to the new process, and continues there
+DRAIN_SECONDS = "1"  # then running tasks are released and continue in the new process
 SKIPPED = {"node_modules", "__pycache__", "venv", "site-packages"}
 
 Seen = dict[str, int]
@@ -55,7 +55,7 @@ def serve_and_reload(arguments: list[str]) -> int:
 
 
 def look(folder: Path) -> Seen:
-    """Return when each Python file below the folder was changed; hidden folders and libraries are left out."""
+    """Return the modification time of each Python file below the folder, without hidden folders and libraries."""
     return dict(_files(str(folder)))
 
 

@@ -1,4 +1,4 @@
-"""`keelbolt serve`: a worker, or apcore modules, served as a complete A2A agent."""
+"""`keelbolt serve`: serves a worker or apcore modules as a complete A2A agent."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
 
 
 def listed(text: str | None) -> tuple[str, ...] | None:
-    """The items of a list with commas; None: it was not given."""
+    """Return the items of a comma-separated list; None if it was not given."""
     return None if text is None else tuple(item.strip() for item in text.split(",") if item.strip())
 
 
 def settings_of(given: Mapping[str, Any]) -> ServerSettings:
-    """What both kinds of agents are served with."""
+    """Return the server settings of both kinds of agents."""
     from keelbolt.server.settings import ServerSettings
 
     return ServerSettings.of(
@@ -80,7 +80,7 @@ def settings_of(given: Mapping[str, Any]) -> ServerSettings:
 
 
 def auth_of(given: Mapping[str, Any]) -> Authenticator | None:
-    """The authenticator of the options: callers need a token that this key verifies."""
+    """Return the authenticator of the options: callers need a token that this key verifies."""
     from keelbolt.errors import AuthMisconfigured
 
     key: str | None = given["auth_key"]
@@ -106,7 +106,7 @@ def auth_of(given: Mapping[str, Any]) -> Authenticator | None:
 
 
 def task_settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the task engine that both kinds of agents have."""
+    """Return the settings of the task engine that both kinds of agents share."""
     return {name: given[name] for name in ("concurrency", "lease_seconds", "double_text")}
 
 
@@ -140,12 +140,12 @@ def _serve_worker(given: Mapping[str, Any]) -> None:
                 page="" if server.settings.explorer is False else f"{address}{server.settings.explorer_prefix}",
             ),
         )
-    except SystemExit as ended:  # uvicorn's own codes; its log says why
+    except SystemExit as ended:  # uvicorn's exit codes; its log has the reason
         raise SystemExit(FAILED if ended.code else 0) from None
 
 
 def _card(reference: str, worker: AnyWorker, given: Mapping[str, Any]) -> AgentCardConfig:
-    """The card that is named, the module's own, or one made from the worker and what is given."""
+    """Return the card of --card, or the module's own, or one built from the worker and the options."""
     from keelbolt.errors import InvalidValue
     from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 
@@ -172,7 +172,7 @@ def _card(reference: str, worker: AnyWorker, given: Mapping[str, Any]) -> AgentC
 
 
 def _tell(address: str, example: str, grpc_at: Address | None, *, operators: bool, page: str = "") -> None:
-    """What to try, in lines that can be pasted; with ids that no agent on this storage was sent before."""
+    """Print commands to paste, with message ids that are new on this storage."""
     run = run_tag()
     lines = (
         f"The agent listens at {address}" + (f", and by gRPC at {grpc_at}" if grpc_at is not None else ""),

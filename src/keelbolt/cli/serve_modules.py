@@ -1,7 +1,7 @@
-"""`keelbolt serve --extensions-dir`: apcore modules, served as an A2A agent.
+"""`keelbolt serve --extensions-dir`: serves apcore modules as an A2A agent.
 
-The exit code is 0 after SIGTERM or Ctrl-C, 1 when what was asked for can't be (a directory, a module, a key), and 2
-when the agent could not start or go on.
+The exit code is 0 after SIGTERM or Ctrl-C, 1 if the configuration is invalid (a directory, a module, a key), and 2 if
+the agent could not start or failed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MEMORY = ("memory", "memory:", "memory://")
 
 
 def serve_modules(given: Mapping[str, Any]) -> None:
-    """Serve them until a signal comes; raises Failure."""
+    """Serve apcore modules until a signal arrives. Raise Failure."""
     try:
         server = _server(given)
     except (KeelboltError, TypeError, ValueError) as error:
@@ -42,7 +42,7 @@ def serve_modules(given: Mapping[str, Any]) -> None:
             processes=given["processes"],
             ready=lambda address: _tell(address, server, AS_BEARER if given["auth_key"] else ""),
         )
-    except SystemExit:  # it has said why in the log
+    except SystemExit:  # the log has the reason
         raise AgentFailed("the agent did not start; its log says why") from None
     except KeelboltError as error:
         raise AgentFailed(str(error)) from error
@@ -95,7 +95,7 @@ def _server(given: Mapping[str, Any]) -> ApcoreServer:
 
 
 def _openapi(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of an OpenAPI document: the configuration's, overridden by flags. Empty without a document."""
+    """Return the settings of an OpenAPI document: the configuration's, overridden by flags. Empty if there is none."""
     flags = {
         "spec": given["from_openapi"],
         "base_url": given["openapi_base_url"],
@@ -118,7 +118,7 @@ def _openapi(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _headers(lines: Sequence[str]) -> dict[str, str] | None:
-    """Headers of KEY:VALUE; a line that is none is not repeated in the error, since it may hold a secret."""
+    """Return the headers of KEY:VALUE lines. The error omits an invalid line, since it may hold a secret."""
     pairs = [line.partition(":") for line in lines]
     if any(not colon or not name.strip() for name, colon, _ in pairs):
         raise ValueError("--openapi-header is KEY:VALUE")
@@ -126,7 +126,7 @@ def _headers(lines: Sequence[str]) -> dict[str, str] | None:
 
 
 def _modules(path: str | None, openapi: Mapping[str, Any]) -> object:
-    """The modules of an OpenAPI document, beside those of a directory if one is named."""
+    """Return the modules of an OpenAPI document, and those of a directory if one is given."""
     from keelbolt.apcore.discovery import load_extensions
     from keelbolt.apcore.openapi import from_settings
 
@@ -138,7 +138,7 @@ def _modules(path: str | None, openapi: Mapping[str, Any]) -> object:
 
 
 def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Where tasks are kept, and for how long."""
+    """Return the storage of tasks and its retention."""
     from keelbolt.apcore.memory_task_store import InMemoryTaskStore
     from keelbolt.tasks.retention import RetentionPolicy
 
@@ -160,7 +160,7 @@ def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tell(address: str, server: ApcoreServer, option: str) -> None:
-    """What to try, in lines that can be pasted."""
+    """Print commands to paste."""
     shown = {skill.id for skill in server.agent_card.skills}
     modules = [module for module in server.catalog.modules.values() if module.id in shown]
     count = len(server.catalog)
@@ -176,7 +176,7 @@ def _tell(address: str, server: ApcoreServer, option: str) -> None:
 
 
 def _daring(module: Module) -> tuple[bool, bool, bool]:
-    """First what does no harm, then what only reads, then what has an example."""
+    """Return a sort key: harmless modules first, then read-only ones, then those with an example."""
     annotations = ((module.skill.extensions or {}).get("apcore") or {}).get("annotations") or {}
     return (
         module.requires_approval or module.only_once,

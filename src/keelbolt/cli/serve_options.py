@@ -39,7 +39,7 @@ OF_MODULES = (
 
 
 class ServeCommand(click.Command):
-    """Where modules are served, wrong arguments end with 1, as everything does that is wrong before it runs."""
+    """Exits with 1 for wrong arguments when serving modules, as for every error before the start."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -53,8 +53,8 @@ class ServeCommand(click.Command):
 class ServeOption(click.Option):
     """An option that is also read from a variable without ``KEELBOLT_``, unless a worker is served.
 
-    Containers of apcore agents are set up by such names; other programs may mean something else by HOST. An option that
-    is ``filled`` must not be empty: without it the agent would let in more callers than the operator meant.
+    Containers of apcore agents are configured by such names; for other programs HOST may mean something else. A
+    ``filled`` option must not be empty: an empty value would accept more callers than the operator intended.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ServeOption(click.Option):
 
 
 def _repeated(args: Iterable[str], flag: str) -> Iterator[str]:
-    """``--flag a b`` as ``--flag a --flag b``; click has no option that takes any number of values."""
+    """Yield ``--flag a b`` as ``--flag a --flag b``; click has no option with any number of values."""
     more = False
     for one in args:
         if one == flag:
@@ -98,7 +98,7 @@ def _repeated(args: Iterable[str], flag: str) -> Iterator[str]:
 
 
 def _names_worker(ctx: click.Context) -> bool:
-    return isinstance(ctx.params.get("worker"), str)  # it is eager: read before everything else
+    return isinstance(ctx.params.get("worker"), str)  # eager: parsed first
 
 
 def _option(*names: str, plain: str | None = None, **options: Any) -> Callable[[Command], Command]:
@@ -239,7 +239,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     _option(
         "--drain-seconds",
-        "--shutdown-timeout",  # as apcore agents call it
+        "--shutdown-timeout",  # apcore agents' name
         "drain_seconds",
         envvar="KEELBOLT_DRAIN_SECONDS",
         plain="SHUTDOWN_TIMEOUT",
@@ -289,7 +289,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _option("--metrics", is_flag=True, default=None, help="Serve /metrics."),
     _option(
         "--cors",
-        "--cors-origins",  # as apcore-a2a calls it: several may follow
+        "--cors-origins",  # apcore-a2a's name; takes several values
         "cors_origins",
         multiple=True,
         metavar="ORIGIN",
@@ -305,14 +305,14 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 
 def serve_options(command: Command) -> Command:
-    """Adds all of them."""
+    """Add all options."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def check_together(ctx: click.Context) -> None:
-    """Raises UsageError for flags that don't go with what is served; what the environment says is for the others."""
+    """Raise UsageError for flags that do not apply to the served kind; such variables are ignored, except PORT."""
     typed = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if not _names_worker(ctx):
         if "card" in typed:

@@ -1,4 +1,4 @@
-"""`keelbolt skills`: what the modules of a directory would be served as."""
+"""`keelbolt skills`: lists the skills that the modules of a directory would have."""
 
 from __future__ import annotations
 

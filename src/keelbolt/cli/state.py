@@ -1,4 +1,4 @@
-"""`keelbolt state`: the history of traces, as PenguiFlow's own command prints it; the other commands are beside it."""
+"""`keelbolt state`: prints the history of traces like PenguiFlow's own command; other modules add more commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keelbolt state views`: state for SQL."""
+"""`keelbolt state views`: SQL views of the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keelbolt state sessions`, `traces` and `show`: which there are, and one of them."""
+"""`keelbolt state sessions`, `traces` and `show`: lists sessions and traces, and shows one item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keelbolt.cli.output import as_json, echo, print_json, print_table, size
 from keelbolt.cli.state import state_operates
 from keelbolt.errors import MethodNotFoundError
 
-WIDTH = 120  # characters of a cell
+WIDTH = 120  # characters per cell
 KINDS = (("session", "sessions"), ("trace", "traces"), ("memory", "memory"), ("artifact", "artifacts"))
 
 limit_option = click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
@@ -60,7 +60,7 @@ def traces(api: Operations, tenant: str, *, limit: int, json_output: bool) -> No
 @click.argument("id", metavar="SESSION|TRACE|KEY|ARTIFACT")
 @state_operates
 @as_json
-def show(api: Operations, id: str, tenant: str, *, json_output: bool) -> None:  # noqa: A002  (what is asked for)
+def show(api: Operations, id: str, tenant: str, *, json_output: bool) -> None:  # noqa: A002  (the name of the argument)
     """Show a session, a trace, a memory state or an artifact: the first of these that has this id.
 
     Long lists and long values are cut; `keelbolt export` has them whole.
@@ -101,7 +101,7 @@ def _print(kind: str, found: dict[str, Any]) -> None:
 
 
 def _row(item: dict[str, Any]) -> dict[str, Any]:
-    """An item as a row: of an entry of a log its data, of anything else what says something."""
+    """Return an item as a row: the data of a log entry, or the non-empty fields of any other item."""
     row = {"seq": item["seq"], "at": item["at"], **item["data"]} if "data" in item and "seq" in item else item
     hidden = ("ref", "sessionRef", "session_id", "context_snapshot", "sha256")
     return {name: value for name, value in row.items() if name not in hidden and value not in (None, "", {}, [])}

@@ -1,4 +1,4 @@
-"""`keelbolt state pauses`: the pauses that wait for a resume, one of them, and its end."""
+"""`keelbolt state pauses`: lists, shows and cancels pauses that wait for a resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keelbolt tasks steer` and `fork`: send something to a running task, or continue from a point of its log."""
+"""`keelbolt tasks steer` and `fork`: steers a running task, or continues from a point of its log."""
 
 from __future__ import annotations
 

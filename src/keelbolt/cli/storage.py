@@ -1,4 +1,4 @@
-"""`keelbolt storage`: look at a storage, check it, sweep it. Copies and backups are in `transfer`."""
+"""`keelbolt storage`: inspects, checks and sweeps a storage. Copies and backups are in `transfer`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def stats(url: str, json_output: bool) -> None:
 
 
 def _swept(last: Mapping[str, Any]) -> tuple[str, str]:
-    """When it was, and what it removed."""
+    """Return the time of the sweep, and what it removed."""
     at = datetime.fromtimestamp(last["at"], UTC).isoformat(timespec="seconds")
     return at, ", ".join(f"{count:,} {what}" for what, count in last["removed"].items()) or "nothing to remove"
 

@@ -14,7 +14,7 @@ FIRST_MIGRATION = 1
 
 
 async def opened(url: str, *, create: bool = False) -> Kernel:
-    """Return the storage at this URL, which other processes use too. ``create``: one that does not exist is created."""
+    """Return the storage at this URL, which other processes may use too. ``create``: create it if it does not exist."""
     from keelbolt.storage.urls import open_storage
 
     if url.partition(":")[0] == "memory":
@@ -25,7 +25,7 @@ async def opened(url: str, *, create: bool = False) -> Kernel:
 
 
 async def existing(url: str) -> Kernel:
-    """Return the storage at this URL. Raises StorageMissing for a mistyped path, and creates nothing."""
+    """Return the storage at this URL. Raise StorageMissing instead of creating it, as for a mistyped path."""
     from keelbolt.storage.urls import open_storage, pending_migrations
 
     if any(migration.number == FIRST_MIGRATION for migration in await asyncio.to_thread(pending_migrations, url)):

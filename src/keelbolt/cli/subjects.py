@@ -1,4 +1,4 @@
-"""The options that name a subject, for `keelbolt erase` and `keelbolt export`."""
+"""Options that name a subject, for `keelbolt erase` and `keelbolt export`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def subject_options(command: F) -> F:
-    """One option for each kind of subject, --tenant and --owner."""
+    """Add one option for each kind of subject, --tenant and --owner."""
     text = "The owner of the task, context or thread."
     command = click.option("--owner", metavar="ID", default="", help=text)(command)
     text = "Alone: everything of this tenant. Else: whose subject it is."
@@ -35,7 +35,7 @@ def subject_options(command: F) -> F:
 
 
 def subject_of(named: Mapping[str, str | None], tenant: str, owner: str, *, more: str = "") -> Subject | None:
-    """The one subject that the options name; None if they name none and there is ``more`` to name. Else UsageError."""
+    """Return the subject in the options; None if they name none and ``more`` alternatives exist. Raise UsageError."""
     from keelbolt.data import Subject
 
     given = [(kind, id_) for kind, id_ in named.items() if id_ is not None]

@@ -1,4 +1,4 @@
-"""`keelbolt sweep`: remove what has expired, and what is older or more than is to be kept."""
+"""`keelbolt sweep`: removes expired data, and data beyond its retention."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sweep(api: Operations, retain: tuple[str, ...], *, dry_run: bool, json_outpu
     Example:
       keelbolt sweep --storage sqlite:///agent.db --retain completed=30d --retain log=1h --retain updates=10000
     """
-    policies_of(retain)  # a wrong one is refused before anything is removed
+    policies_of(retain)  # raises for a wrong policy before anything is removed
     with progress("sweeping") as tell:
         removed = api.work("sweep", body={"retain": list(retain), "dryRun": dry_run}, progress=tell)["removed"]
     if json_output:

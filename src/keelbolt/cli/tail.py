@@ -1,4 +1,4 @@
-"""`keelbolt tasks tail`: follow a task while it runs, anywhere."""
+"""`keelbolt tasks tail`: follows a running task, in any process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keelbolt.cli.operations import Operations, operates
 from keelbolt.cli.options import whose
 from keelbolt.cli.output import echo, echo_json, print_traceback
 
-WIDTH = 200  # characters of a line of text
+WIDTH = 200  # characters per line of text
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""`keelbolt tasks`: look at tasks and do what their owners can do, on a storage or a running agent."""
+"""`keelbolt tasks`: inspects and manages tasks like their owners, on a storage or a running agent."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def erase(
 
 
 def deleted(api: Operations, name: str, *path: str, **query: Any) -> int:
-    """Delete something of a task and return the number that the response has under this name; 0: there is none."""
+    """Delete something of a task; return the count under this name in the response, or 0 if the task does not exist."""
     try:
         count: int = api.delete(*path, **query)[name]
     except TaskNotFoundError:
@@ -218,7 +218,7 @@ def state_of(task: dict[str, Any]) -> str:
 
 
 def _print_task(task: dict[str, Any], *, json_output: bool) -> None:
-    """The task as the protocol writes it, or its state and what its agent says."""
+    """Print the task as protocol JSON, or its state and text."""
     if json_output:
         print_json(task)
         return

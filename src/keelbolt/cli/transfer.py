@@ -1,4 +1,4 @@
-"""`keelbolt storage copy`, `backup` and `restore`: a whole store, somewhere else."""
+"""`keelbolt storage copy`, `backup` and `restore`: copies a whole storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keelbolt webhooks`: how deliveries to webhooks stand, and delivering again."""
+"""`keelbolt webhooks`: shows the state of webhook deliveries, and delivers again."""
 
 from __future__ import annotations
 

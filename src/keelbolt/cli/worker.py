@@ -83,7 +83,7 @@ async def _work(name: str, worker: AnyWorker, url: str, settings: TaskSettings, 
 
     def stop() -> None:
         stopped.set()
-        for each in SIGNALS:  # the next one has its usual effect
+        for each in SIGNALS:  # the next signal has its usual effect
             loop.remove_signal_handler(each)
 
     for each in SIGNALS:

@@ -1,7 +1,7 @@
-"""Call agents: `A2AClient`, whose streams go on by themselves, and `SyncA2AClient` for programs without a loop.
+"""Clients of A2A agents: `A2AClient`, whose streams reconnect by themselves, and `SyncA2AClient` without asyncio.
 
-The names are loaded when they are first used, httpx2 with the first request; nothing of the server, the tasks or the
-storage ever is.
+Names are imported at first use, httpx2 with the first request. The client never imports the server, the tasks or the
+storage.
 """
 
 from __future__ import annotations

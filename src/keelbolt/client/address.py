@@ -1,18 +1,18 @@
-"""Where an agent is: its URL checked, its origin, the places where its card may be."""
+"""Addresses of agents: checks a URL, and derives its origin and the URLs of its card."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
 WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
-"""Since 0.3, and before."""
+"""The path since 0.3, and the one before."""
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
 
 
 def check_url(url: str) -> str:
-    """The URL of an agent, without a slash at its end. Raises ValueError."""
+    """Return the URL of an agent without a trailing slash. Raise ValueError."""
     if not isinstance(url, str) or not url.isprintable() or " " in url:
         raise ValueError("the URL of an agent is a text that begins with https:// or http://")
     parts = urlsplit(url)
@@ -24,15 +24,15 @@ def check_url(url: str) -> str:
         raise ValueError("a URL with a password in it ends up in logs; pass auth= instead")
     if parts.query or parts.fragment:
         raise ValueError("the URL of an agent has no ? and no #")
-    if parts.port == 0:  # .port raises ValueError for what is no port
+    if parts.port == 0:  # .port raises ValueError for an invalid port
         raise ValueError("0 is no port")
     return url.rstrip("/")
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port. Credentials for one origin are never sent to another. Raises ValueError.
+    """Return scheme, host and port. Raise ValueError. Credentials of one origin are never sent to another.
 
-    The names of this machine's loopback are one host: cards often have another one than the caller.
+    All loopback names count as one host: a card often has a different one than the caller.
     """
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
@@ -43,11 +43,11 @@ def origin_of(url: str) -> str:
 
 
 def place_of(url: str) -> str:
-    """The address of an agent for messages: scheme, host and port as they were given, without path and password."""
+    """Return the agent's address for messages: scheme, host and port as given, without path and password."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"[:200]
 
 
 def card_urls(url: str) -> tuple[str, ...]:
-    """Where to look for the card of the agent at this URL; a URL that ends in .json is the card's own."""
+    """Return the URLs to try for the card of the agent; a URL that ends in .json is the card itself."""
     return (url,) if url.endswith(".json") else tuple(url + path for path in WELL_KNOWN)

@@ -1,4 +1,4 @@
-"""An ASGI application in place of a network: requests are calls, and answers stream as the application sends them."""
+"""Calls an ASGI application in process instead of over a network. Responses stream as the application sends them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _END: Any = object()
 
 
 class AsgiTransport(httpx2.AsyncBaseTransport):
-    """Calls ``app`` for every request, whatever its host. The application's lifespan begins with the first request."""
+    """Calls ``app`` for every request, for any host. The first request starts the application's lifespan."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -42,7 +42,7 @@ class AsgiTransport(httpx2.AsyncBaseTransport):
 
 
 class _Call(httpx2.AsyncByteStream):
-    """One request; iterating it gives the body. Closing it is a client that goes away."""
+    """One request; iterating it yields the body. Closing it disconnects the client."""
 
     def __init__(self, app: App, request: httpx2.Request, body: bytes, state: dict[str, Any]) -> None:
         url = request.url
@@ -65,7 +65,7 @@ class _Call(httpx2.AsyncByteStream):
         self._gone = asyncio.Event()
         self._answered = False
         self._begun: asyncio.Future[tuple[int, list[tuple[bytes, bytes]]]] = asyncio.get_running_loop().create_future()
-        self._blocks: asyncio.Queue[Any] = asyncio.Queue(maxsize=1)  # the application waits for its reader
+        self._blocks: asyncio.Queue[Any] = asyncio.Queue(maxsize=1)  # backpressure: the application waits
         self.task = asyncio.create_task(self._run(app))
 
     async def begun(self) -> tuple[int, list[tuple[bytes, bytes]]]:
@@ -82,7 +82,7 @@ class _Call(httpx2.AsyncByteStream):
             yield block
 
     async def aclose(self) -> None:
-        """End the application's call, unless it has answered and only finishes its work."""
+        """Cancel the application's call, unless the response is complete and the application only finishes its work."""
         self._gone.set()
         if not self._answered:
             self.task.cancel()
@@ -92,7 +92,7 @@ class _Call(httpx2.AsyncByteStream):
     async def _run(self, app: App) -> None:
         try:
             await app(self._scope, self._receive, self._send)
-        except Exception as error:  # noqa: BLE001 - a server would answer 500 and log it
+        except Exception as error:  # noqa: BLE001 - a server would respond with 500 and log it
             if not self._begun.done():
                 self._begun.set_result((500, []))
             elif not self._answered:
@@ -122,7 +122,7 @@ class _Call(httpx2.AsyncByteStream):
 
 
 class _Lifespan:
-    """The application's lifespan, in a task of its own. An application without one is called all the same."""
+    """Runs the application's lifespan in its own task. Applications without a lifespan work too."""
 
     def __init__(self, app: App) -> None:
         self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""How long to wait between attempts: twice as long each time, up to a bound, and never in step with other clients."""
+"""Waiting time between attempts: doubles each time up to a limit, with jitter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reconnect:
-    """Told before each new attempt: why, the how-maniest without progress, and after how many seconds."""
+    """Passed to ``on_reconnect`` before each retry: cause, consecutive attempts without progress, delay in seconds."""
 
     cause: Exception
     attempt: int
@@ -21,7 +21,7 @@ class Reconnect:
 
 
 class Backoff:
-    """Waits, until too much time went by without progress."""
+    """Computes delays until ``total_seconds`` pass without progress."""
 
     def __init__(
         self, total_seconds: float, clock: Callable[[], float], chance: Callable[[], float] = random.random
@@ -33,11 +33,11 @@ class Backoff:
         self.attempt = 0
 
     def progress(self) -> None:
-        """Something came: begin anew when it breaks again."""
+        """Reset after progress."""
         self.attempt, self._since = 0, None
 
     def next(self, at_least: float = 0.0) -> float | None:
-        """Seconds to wait before the next attempt; None: it is time to give up."""
+        """Return the seconds to wait before the next attempt; None to give up."""
         now = self._clock()
         if self._since is None:
             self._since = now

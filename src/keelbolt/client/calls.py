@@ -1,4 +1,4 @@
-"""Which endpoint of an agent is spoken to, and what happens when it can't be: another one, or another try."""
+"""Selects an endpoint of an agent, falls back to another one, and retries."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ READS = frozenset(
         Operation.get_extended_card,
     }
 )
-"""What may be asked twice: nothing is different afterwards."""
+"""Operations that are safe to repeat."""
 
 
 class Calls:
-    """The operations of one agent, over the endpoint that works."""
+    """Calls the operations of one agent over the first endpoint that works."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Calls:
         self._asked: tuple[str, ...] = ()
 
     async def transports(self) -> list[Transport]:
-        """In order of preference, the one that worked last first. Raises A2ADiscoveryError when there is none."""
+        """Return the transports in order of preference, the last working one first. Raise A2ADiscoveryError if none."""
         card = await self.fetcher.at_hand()
         if card is not self._card:
             usable = self._usable(card)
@@ -105,7 +105,7 @@ class Calls:
         return self._transports
 
     async def _replace(self, usable: list[Endpoint]) -> None:
-        """Open what a new card adds, and close what it no longer has."""
+        """Open the endpoints that a new card adds, and close those that it no longer has."""
         known = {transport.endpoint: transport for transport in self._transports}
         self._transports = [known.pop(each) if each in known else self._opened(each) for each in usable]
         for transport in known.values():
@@ -113,14 +113,14 @@ class Calls:
 
     @property
     def resumes(self) -> bool:
-        """The agent's streams can be continued, and a message that is sent twice is one task."""
+        """Return whether streams can be resumed and a message that is sent twice creates one task."""
         return self._resumes
 
     async def only_polls(self) -> bool:
-        """Whether a task without a known id is better loaded than subscribed to.
+        """Return whether polling is better than a subscription without a last event id.
 
-        In 0.3 a subscription shows neither the task nor where it begins, and the official server of 0.3 applies every
-        event to its task once more for each subscriber.
+        In 0.3 a subscription includes neither the task nor its start position, and the official 0.3 server applies
+        every event to its task once more for each subscriber.
         """
         return not self._resumes and (await self.transports())[0].endpoint.version is Version.v0_3
 
@@ -150,14 +150,14 @@ class Calls:
         return usable
 
     def _allowed(self, endpoint: Endpoint) -> bool:
-        """Credentials are for the place that the caller named: no card leads them elsewhere, nor https to http."""
+        """Return whether the endpoint may be used: credentials stay at their origins, and https never becomes http."""
         if endpoint.origin in self._origins or self._in_process:
             return True
         secure = all(origin.startswith("https:") for origin in self._origins)
         return not self._secret and (endpoint.origin.startswith("https:") or not secure)
 
     def _opened(self, endpoint: Endpoint) -> Transport:
-        from keelbolt.client.jsonrpc import JsonRpcTransport  # noqa: PLC0415 - these load httpx2
+        from keelbolt.client.jsonrpc import JsonRpcTransport  # noqa: PLC0415 - these import httpx2
         from keelbolt.client.rest import RestTransport  # noqa: PLC0415
 
         if endpoint.binding == JSONRPC:
@@ -166,7 +166,7 @@ class Calls:
             return RestTransport(self._http, endpoint)
         from keelbolt.client.grpc import GrpcTransport  # noqa: PLC0415 - an extra
 
-        # Other agents close a connection that is checked more often than every five minutes.
+        # Other agents close a connection that is pinged more often than every five minutes.
         return GrpcTransport(self._http, endpoint, ping_seconds=self._idle if self._resumes else None)
 
     async def call(
@@ -177,7 +177,7 @@ class Calls:
         seconds: float | None = None,
         key: str | None = None,
     ) -> Any:
-        """The answer. What may be asked again is, for a while, when the agent can't be reached."""
+        """Return the result. If the agent can't be reached, retry safe operations for ``retry_seconds``."""
         again = operation in READS
         backoff = Backoff(self._retry_seconds, self._clock)
         while True:
@@ -196,7 +196,7 @@ class Calls:
     @staticmethod
     def _repeats(error: KeelboltError, *, again: bool) -> bool:
         if isinstance(error, A2ATimeoutError) and error.sent:
-            return False  # the caller said how long it wants to wait
+            return False  # the caller set the timeout
         return again or isinstance(error, BusyError) or not getattr(error, "sent", True)
 
     async def _any(
@@ -222,7 +222,7 @@ class Calls:
         raise self._seen(failed[0][1]) from failed[0][1].__cause__
 
     def _seen(self, error: KeelboltError) -> KeelboltError:
-        """Agents say 401 to those who show nothing and to those who show the wrong thing; we know which it was."""
+        """Return the precise error for a 401: agents send it for missing and for wrong credentials."""
         if isinstance(error, AuthenticationFailed):
             kind = CredentialsRefused if self._secret else CredentialsMissing
             words = None if str(error) == type(error).__doc__ else str(error)
@@ -230,7 +230,7 @@ class Calls:
         return error
 
     def _works(self, failed: list[Failed]) -> None:
-        """Another endpoint worked: those that did not go last from now on, unless they only lack an operation."""
+        """After a fallback, move the failed endpoints to the end, except those that only lack the operation."""
         last = []
         for transport, error in failed:
             if not isinstance(error, MethodNotFoundError):
@@ -249,7 +249,7 @@ class Calls:
     async def open(
         self, operation: Operation, make: Callable[[Endpoint], Request], options: Options
     ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
-        """The frames of a stream, from the first endpoint that opens it."""
+        """Yield the frames of a stream, from the first endpoint that opens it."""
         failed: list[Failed] = []
         for transport in untried(await self.transports(), failed):
             options.hints.version = transport.endpoint.version
@@ -269,7 +269,7 @@ class Calls:
         raise self._seen(failed[0][1]) from failed[0][1].__cause__
 
     async def download(self, url: str) -> bytes:
-        """The bytes at a URL of the agent or of a trusted origin."""
+        """Return the bytes at a URL of the agent or of a trusted origin."""
         if not self._in_process and origin_of(url) not in self._origins:
             raise ValueError(f"the file is at {origin_of(url)}, which is not the agent's own; see trusted_origins")
         reply = await self._http.ask("GET", url, again=True)
@@ -284,7 +284,7 @@ class Calls:
 
 
 def untried(transports: Sequence[Transport], failed: list[Failed]) -> Iterator[Transport]:
-    """One after the other; a place that can't be reached is not tried again under another name."""
+    """Yield the transports in order, skipping origins that could not be reached."""
     for transport in tuple(transports):
         origin = transport.endpoint.origin
         if not any(each.endpoint.origin == origin and isinstance(error, A2AConnectionError) for each, error in failed):
@@ -292,7 +292,7 @@ def untried(transports: Sequence[Transport], failed: list[Failed]) -> Iterator[T
 
 
 def elsewhere(error: KeelboltError) -> bool:
-    """Whether the agent may do at another endpoint what it did not even begin at this one."""
+    """Return whether another endpoint may work, because this one did not start the operation."""
     if isinstance(error, A2AConnectionError):
         return not error.sent
     if isinstance(error, VersionNotSupportedError | MethodNotFoundError):

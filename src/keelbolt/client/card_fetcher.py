@@ -1,4 +1,4 @@
-"""The agent card: fetched, checked, kept for a while, and asked for again by its ETag."""
+"""Fetches, verifies and caches the agent card, and revalidates it by its ETag."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CARD_BYTES = 1024 * 1024
 KEY_SET_BYTES = 1024 * 1024
 
 Keys = Mapping[str, Any] | str
-"""The public keys that vouch for cards: a JSON Web Key Set, or the URL of one."""
+"""The public keys that verify cards: a JSON Web Key Set, or its URL."""
 
 
 class AgentCardFetcher:
-    """``await fetcher.fetch()`` is the card, younger than ``ttl`` seconds; all who wait share one request.
+    """``await fetcher.fetch()`` returns the card, at most ``ttl`` seconds old. Concurrent callers share one request.
 
-    With ``keys``, a card counts only when one of them signed it as it is. Where a card says its keys are is not asked.
+    With ``keys``, a card is accepted only if one of them signed it unchanged. Key URLs in the card are ignored.
     """
 
     def __init__(
@@ -56,35 +56,35 @@ class AgentCardFetcher:
 
     @classmethod
     def of(cls, card: Mapping[str, Any], base_url: str) -> AgentCardFetcher:
-        """A fetcher that has the card already, and never asks."""
+        """Return a fetcher that always returns this card."""
         fetcher = cls(None, base_url, ttl=float("inf"))
         fetcher._card, fetcher._at = dict(card), fetcher._clock()
         return fetcher
 
     @property
     def known(self) -> dict[str, Any] | None:
-        """The card that was fetched last, however old."""
+        """The card that was fetched last, of any age."""
         return self._card
 
     async def fetch(self, *, refresh: bool = False) -> dict[str, Any]:
-        """The card. Raises A2ADiscoveryError, A2AConnectionError or CardSignatureError."""
+        """Return the card. Raise A2ADiscoveryError, A2AConnectionError or CardSignatureError."""
         asked = self._clock()
         if not refresh and self._card is not None and asked - self._at < self._ttl:
             return self._card
         async with self._lock:
-            if self._card is None or self._at < asked:  # else somebody else fetched it while we waited
+            if self._card is None or self._at < asked:  # otherwise another caller fetched it meanwhile
                 await self._fetch()
             assert self._card is not None
             return self._card
 
     async def at_hand(self) -> dict[str, Any]:
-        """The card for a call: one that is too old is better than none, while a new one can't be had."""
+        """Return the card for a call; an expired one if a new one can't be fetched."""
         try:
             return await self.fetch()
         except A2AClientError as error:
             if self._card is None:
                 raise
-            self._at = self._clock() - self._ttl + min(self._ttl, 5.0)  # not again with every call
+            self._at = self._clock() - self._ttl + min(self._ttl, 5.0)  # do not retry at every call
             logger.warning("the agent card could not be fetched again (%s); the old one stays in use", error)
             return self._card
 
@@ -114,7 +114,7 @@ class AgentCardFetcher:
             return
 
     async def verify(self, card: Mapping[str, Any]) -> None:
-        """Raise CardSignatureError unless one of the keys signed this card; without keys, every card is taken."""
+        """Raise CardSignatureError unless one of the keys signed this card; without keys, accept every card."""
         if self._keys is None and self._keys_url is None:
             return
         from keelbolt.protocol.signatures import verify_card  # noqa: PLC0415 - needs an extra
@@ -127,11 +127,11 @@ class AgentCardFetcher:
         except CardSignatureError:
             if self._keys_url is None or fresh:
                 raise
-            await self._fetch_keys()  # the keys may have changed since
+            await self._fetch_keys()  # the keys may have been rotated
             verify_card(card, self._keys or {})
 
     async def _fetch_keys(self) -> None:
-        """The key set is asked for without credentials: it is public, and may be elsewhere."""
+        """Fetch the key set without credentials: it is public, and may be at another origin."""
         assert self._keys_url is not None
         from keelbolt.client.http import Http  # noqa: PLC0415
 
@@ -148,7 +148,7 @@ class AgentCardFetcher:
         self._keys, self._keys_at = keys, self._clock()
 
     def _opened(self) -> Http:
-        from keelbolt.client.http import Http  # noqa: PLC0415 - loads httpx2
+        from keelbolt.client.http import Http  # noqa: PLC0415 - imports httpx2
 
         if self._http is None:
             raise A2ADiscoveryError("this agent's card was given, and is not fetched")
@@ -158,7 +158,7 @@ class AgentCardFetcher:
 
 
 def _key_set_url(url: str) -> str:
-    """A key set comes by https, or from this machine: an attacker that can change it on its way can sign cards."""
+    """Raise ValueError unless the URL is https or loopback: an attacker who changes the key set can sign cards."""
     if not url.startswith("https://") and not origin_of(url).startswith("http://localhost:"):
         raise ValueError("the URL of a key set begins with https://")
     return url

@@ -52,7 +52,7 @@ logger = logging.getLogger("keelbolt.client")
 
 R = TypeVar("R", bound=Request)
 
-POLL_SECONDS = (0.1, 2.0)  # between two looks at a task that was returned unfinished: first, and at most
+POLL_SECONDS = (0.1, 2.0)  # first and longest delay between polls of an unfinished task
 APP_URL = "http://localhost"
 
 
@@ -64,11 +64,11 @@ class A2AClient:
             async for event in client.stream_message("Count to ten"):
                 print(event.text)
 
-    ``auth`` is a token, a (sync or async) function that gives one, or an auth of httpx2; it is sent to the origin of
-    ``url`` and to ``trusted_origins``, and to no other. ``timeout`` seconds are given to each call; a stream may last,
-    but not be silent for more than ``idle_seconds``. After a broken connection, ``reconnect_seconds`` are spent on
-    getting it back; ``on_reconnect`` is told of each attempt. ``card_keys`` (a JSON Web Key Set, or its URL) must have
-    signed the card. ``bindings`` and ``versions`` say which of the card's interfaces may be used.
+    ``auth`` is a token, a (sync or async) function that returns one, or an httpx2 auth; it is sent only to the origin
+    of ``url`` and to ``trusted_origins``. ``timeout`` seconds limit each call. A stream has no time limit, but breaks
+    after ``idle_seconds`` of silence. After a broken connection, the client reconnects for up to ``reconnect_seconds``
+    and calls ``on_reconnect`` before each attempt. ``card_keys`` (a JSON Web Key Set, or its URL) must have signed the
+    card. ``bindings`` and ``versions`` limit which of the card's interfaces are used.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class A2AClient:
         self._card_keys = card_keys
         if not bindings or any(name not in (JSONRPC, HTTP_JSON, GRPC) for name in bindings):
             raise ValueError(f"bindings are {JSONRPC}, {HTTP_JSON} and {GRPC}")
-        # An app has no port for gRPC, and an auth of httpx2 works by HTTP alone.
+        # An app has no gRPC port, and an httpx2 auth works over HTTP only.
         http_alone = app is not None or self._credentials.httpx is not None
         self._bindings = [name for name in bindings if name != GRPC or not http_alone]
         self._versions = [Version(version) for version in versions]
@@ -136,7 +136,7 @@ class A2AClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections. A client that was closed is not used again."""
+        """Close the connections. A closed client can't be used again."""
         calls, self._calls, self._closed = self._calls, None, True
         if calls is not None:
             await calls.close()
@@ -145,7 +145,7 @@ class A2AClient:
         if self._calls is None:
             if self._closed:
                 raise KeelboltError("this client was closed")
-            from keelbolt.client.http import Http  # noqa: PLC0415 - loads httpx2, with the first request
+            from keelbolt.client.http import Http  # noqa: PLC0415 - imports httpx2, with the first request
 
             http = Http(
                 credentials=self._credentials,
@@ -187,7 +187,7 @@ class A2AClient:
 
     @property
     def url(self) -> str:
-        """The address of the agent, as it was given."""
+        """The address of the agent as given."""
         return self._url
 
     async def reachable(self) -> None:
@@ -205,28 +205,28 @@ class A2AClient:
                 return
 
     async def streams(self) -> bool:
-        """Whether the agent streams, as its card declares."""
+        """Return whether the agent streams, as its card declares."""
         calls = self._opened()
         await calls.transports()
         return calls.streams
 
     async def deduplicates(self) -> bool:
-        """Whether a message that is sent again with the same Idempotency-Key makes no second task."""
+        """Return whether a message sent again with the same Idempotency-Key creates no second task."""
         calls = self._opened()
         await calls.transports()
         return calls.resumes
 
     @property
     async def agent_card(self) -> dict[str, Any]:
-        """``await client.agent_card``: the card as its JSON, kept for ``card_ttl`` seconds."""
+        """``await client.agent_card``: the card as JSON, cached for ``card_ttl`` seconds."""
         return await self._opened().fetcher.fetch()
 
     async def discover(self, *, refresh: bool = False) -> dict[str, Any]:
-        """The card, asked for again if ``refresh``; one that has not changed is not sent again."""
+        """Return the card; with ``refresh``, revalidate it by its ETag."""
         return await self._opened().fetcher.fetch(refresh=refresh)
 
     async def get_extended_card(self) -> dict[str, Any]:
-        """The card that the agent shows to those it knows."""
+        """Return the card for authenticated callers."""
         calls = self._opened()
         card: dict[str, Any] = await calls.call(Operation.get_extended_card, self._made(GetExtendedCardRequest))
         await calls.fetcher.verify(card)
@@ -248,16 +248,16 @@ class A2AClient:
         history_length: int | None = None,
         accepted_output_modes: Sequence[str] = (),
         push_config: PushConfig | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - the seconds are those of the request
+        timeout: float | None = None,  # noqa: ASYNC109 - the timeout of the request
     ) -> Task | Message:
-        """Send a message and return the answer, or, with ``return_immediately``, the task that was made of it.
+        """Send a message and return the response, or, with ``return_immediately``, the created task.
 
-        A task that the agent returns unfinished is loaded again until it is over or waits for its user, at most for
-        ``timeout`` seconds in all; then it is returned as it is. ``skill`` names the skill that is meant.
+        If the agent returns an unfinished task, the client polls it until it is terminal or waits for its user, for at
+        most ``timeout`` seconds in all, and returns its last state. ``skill`` names the skill to use.
 
-        Every attempt of this call carries the same ``Idempotency-Key`` (by default a random one). Where the agent knows
-        repeats (a Keelbolt agent does), the message is sent again when the connection breaks; elsewhere only when
-        nothing of it was sent.
+        All attempts of this call carry the same ``Idempotency-Key`` (by default a random one). If the agent detects
+        repeats (a Keelbolt agent does), the message is sent again after a broken connection; otherwise only if nothing
+        of it was sent.
         """
         ends = self._clock() + (timeout or self._timeout)
         request = send_request(
@@ -276,7 +276,7 @@ class A2AClient:
         return await self._finished(answer, ends, history_length)
 
     async def _finished(self, task: Task, ends: float, history_length: int | None) -> Task:
-        """The task once it is over or waits for its user, or as it is at ``ends``."""
+        """Return the task once it is terminal or waits for its user, or its state at ``ends``."""
         pause = POLL_SECONDS[0]
         while not (task.status.state.terminal or task.status.state.paused) and (left := ends - self._clock()) > 0:
             await asyncio.sleep(min(pause, left))
@@ -302,10 +302,10 @@ class A2AClient:
         accepted_output_modes: Sequence[str] = (),
         push_config: PushConfig | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Send a message and follow its task until it is over or waits for its user.
+        """Send a message and follow its task until it is terminal or waits for its user.
 
-        When the connection breaks, the stream goes on by itself: see `Event.snapshot` for the one trace of it that
-        there may be. An agent that does not stream gives one event, its answer.
+        After a broken connection the stream continues by itself; the only visible effect may be an `Event.snapshot`. An
+        agent that does not stream yields one event, its response.
         """
         request = send_request(
             message_of(message, message_id=message_id, context_id=context_id, task_id=task_id),
@@ -332,7 +332,7 @@ class A2AClient:
                 yield event
 
     async def subscribe(self, task_id: str, *, after: str | int | None = None) -> AsyncGenerator[Event, None]:
-        """Follow a task that exists; with ``after``, where the agent gives its events ids, from there on."""
+        """Follow an existing task; with ``after``, from that event on, if the agent numbers its events."""
         calls = self._opened()
         await calls.transports()
         stream = self._stream(calls, None, task_id=task_id, after=None if after is None else str(after))
@@ -377,12 +377,12 @@ class A2AClient:
     # ------------------------------------------------------------------------------------------------------- tasks
 
     async def get_task(self, task_id: str, *, history_length: int | None = None) -> Task:
-        """The task as it is now. Raises TaskNotFoundError."""
+        """Return the current task. Raise TaskNotFoundError."""
         make = self._made(GetTaskRequest, id=task_id, history_length=history_length)
         return cast("Task", await self._opened().call(Operation.get_task, make))
 
     async def cancel_task(self, task_id: str, *, metadata: Metadata | None = None) -> Task:
-        """End a task. Raises TaskNotFoundError, or TaskNotCancelableError for one that is over."""
+        """Cancel a task. Raise TaskNotFoundError, or TaskNotCancelableError if it is terminal."""
         make = self._made(CancelTaskRequest, id=task_id, metadata=metadata)
         return cast("Task", await self._opened().call(Operation.cancel_task, make))
 
@@ -397,9 +397,9 @@ class A2AClient:
         include_artifacts: bool | None = None,
         page_token: str | None = None,
     ) -> TaskList:
-        """``async for task in client.list_tasks()`` are all tasks, the latest first; ``limit`` is the size of a page.
+        """List tasks, latest first: ``async for task in client.list_tasks()``. ``limit`` is the page size.
 
-        ``await client.list_tasks(page_token=…)`` is one page: its ``tasks`` and the ``next_page_token``.
+        ``await client.list_tasks(page_token=…)`` returns one page: its ``tasks`` and the ``next_page_token``.
         """
         state = TaskState(status) if isinstance(status, str) else status
 
@@ -421,7 +421,7 @@ class A2AClient:
     # ------------------------------------------------------------------------------------------------ push configs
 
     async def create_push_config(self, task_id: str, config: PushConfig | Mapping[str, Any] | str) -> PushConfig:
-        """Have the agent tell a URL about a task. Raises PushNotificationNotSupportedError where it can't."""
+        """Create a webhook for a task. Raise PushNotificationNotSupportedError if the agent has none."""
         if isinstance(config, str):
             config = PushConfig(url=config)
         elif not isinstance(config, PushConfig):
@@ -434,7 +434,7 @@ class A2AClient:
         return cast("PushConfig", await self._opened().call(Operation.get_push_config, make))
 
     async def list_push_configs(self, task_id: str) -> list[PushConfig]:
-        """All of them."""
+        """Return all push configs of a task."""
         found: list[PushConfig] = []
         token: str | None = None
         while True:
@@ -446,16 +446,16 @@ class A2AClient:
             token = page.next_page_token
 
     async def delete_push_config(self, task_id: str, config_id: str) -> None:
-        """Deleting one that is not there is no error."""
+        """Delete a push config; no error if it does not exist."""
         make = self._made(DeletePushConfigRequest, task_id=task_id, id=config_id)
         await self._opened().call(Operation.delete_push_config, make)
 
     # ------------------------------------------------------------------------------------------------------- files
 
     async def download(self, file: Part | str) -> bytes:
-        """The bytes of a file part, or of the URL of one, from the agent's origin or a trusted one.
+        """Return the bytes of a file part or its URL, from the agent's origin or a trusted one.
 
-        Raises ValueError for a URL elsewhere, and A2AServerError if there is no such file.
+        Raise ValueError for any other URL, and A2AServerError if the file does not exist.
         """
         if isinstance(file, Part) and file.raw is not None:
             return file.raw
@@ -467,7 +467,7 @@ class A2AClient:
     # ---------------------------------------------------------------------------------------------------- requests
 
     def _made(self, kind: type[R], **given: Any) -> Callable[[Endpoint], R]:
-        """A request with the fields that were given, made for the endpoint that it goes to."""
+        """Return a function that builds a request with the given fields for an endpoint."""
         fields = {name: value for name, value in given.items() if value is not None}
 
         def make(endpoint: Endpoint) -> R:
@@ -481,7 +481,7 @@ class A2AClient:
             tenant = self._tenant or endpoint.tenant
             changes: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
             if endpoint.version is Version.v0_3 and request.configuration is None:
-                changes["configuration"] = SendConfiguration()  # agents of 0.3 differ in what silence means
+                changes["configuration"] = SendConfiguration()  # 0.3 agents differ in their defaults
             return request.model_copy(update=changes) if changes else request
 
         return make

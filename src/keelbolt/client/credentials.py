@@ -1,4 +1,4 @@
-"""What a client shows to prove who it is: a token, a function that gives one, or an auth of httpx2."""
+"""Credentials of a client: a token, a function that returns one, or an httpx2 auth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AuthLike: TypeAlias = "str | TokenSource | httpx2.Auth"
 
 
 class Credentials:
-    """``token`` is asked for every request, so that it may be as short-lived as it likes.
+    """Adds the credentials to requests. A token function is called for every request, so tokens may be short-lived.
 
     A token without a scheme is a bearer token: ``"eyJ…"`` is sent as ``Authorization: Bearer eyJ…``.
     """
@@ -37,7 +37,7 @@ class Credentials:
         return bool(self.headers or self.httpx or self._source or self._fixed)
 
     async def apply(self, headers: dict[str, str]) -> None:
-        """Add what proves who we are."""
+        """Add the credentials to the headers."""
         headers.update(self.headers)
         if self._fixed is not None:
             headers["Authorization"] = self._fixed

@@ -1,4 +1,4 @@
-"""Where and how an agent can be spoken to, as its card says, in its order of preference."""
+"""The endpoints of an agent, as its card declares them, in its order of preference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Endpoint:
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port; for a binding that is not spoken here, the URL as it is."""
+        """Scheme, host and port; for an unsupported binding, the URL itself."""
         try:
             return origin_of(self.url)
         except ValueError:
@@ -34,9 +34,9 @@ class Endpoint:
 
 
 def endpoints(card: Mapping[str, Any], *, secure: bool = False) -> list[Endpoint]:
-    """The interfaces that can be read: those of 1.0 first, then those that only the members of 0.3 name.
+    """Return the valid interfaces: those of 1.0 first, then those that only the fields of 0.3 declare.
 
-    gRPC addresses are often host:port alone; ``secure`` says whether TLS is spoken there.
+    gRPC addresses are often only host:port; ``secure`` selects TLS for them.
     """
     found: dict[Endpoint, None] = {}
     for url, binding, version, tenant in _interfaces(card):
@@ -45,7 +45,7 @@ def endpoints(card: Mapping[str, Any], *, secure: bool = False) -> list[Endpoint
 
 
 def offered(card: Mapping[str, Any]) -> list[str]:
-    """What the card offers, spoken here or not, for a message: "GRPC 1.0", …"""
+    """Return the bindings and versions of the card, supported or not, for an error message: "GRPC 1.0", …"""
     found = {f"{str(binding)[:40]} {str(version)[:10]}": None for _, binding, version, _ in _interfaces(card)}
     return list(found)
 
@@ -65,7 +65,7 @@ def _objects(value: object) -> Iterable[dict[str, Any]]:
 
 
 def _version(text: object) -> Version | None:
-    """The version by its first two numbers; 1.0.1 is 1.0."""
+    """Return the version by its first two numbers; 1.0.1 is 1.0."""
     if not isinstance(text, str):
         return None
     short = ".".join(text.strip().split(".")[:2])

@@ -1,4 +1,4 @@
-"""An event of a stream as the caller gets it."""
+"""An event of a stream, as the client returns it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Value = Task | Message | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``value`` is what the agent sent; `subscribe(task_id, after=id)` continues after ``id``, where the agent has ids.
+    """``value`` is what the agent sent. `subscribe(task_id, after=id)` continues after ``id``, if the agent sends ids.
 
-    A ``snapshot`` is the whole task as it is now, in place of the events that led there: it replaces what was gathered
-    before, artifacts included. Every other event is new, and comes once. The stream ends after the ``last`` event.
+    A ``snapshot`` is the whole current task in place of the events that led to it: it replaces all data collected
+    before, including artifacts. Every other event is new, and comes once. The stream ends after the ``last`` event.
     """
 
     value: Value
@@ -36,7 +36,7 @@ class Event:
 
     @property
     def message(self) -> Message | None:
-        """The agent's whole answer, or what it says about its status."""
+        """The agent's complete response, or the message of its status."""
         if isinstance(self.value, Message):
             return self.value
         return None if isinstance(self.value, TaskArtifactUpdateEvent) else self.value.status.message
@@ -47,7 +47,7 @@ class Event:
 
     @property
     def state(self) -> TaskState | None:
-        """Where the task stands now; None when this event does not say."""
+        """The state of the task; None if this event has no state."""
         return self.value.status.state if isinstance(self.value, Task | TaskStatusUpdateEvent) else None
 
     @property
@@ -60,7 +60,7 @@ class Event:
 
     @property
     def text(self) -> str:
-        """The text of a chunk or a message; of a task its artifacts, or `text_of` it once it is over or waits."""
+        """The text of a chunk or message; for a task, its artifacts, or `text_of` if it is terminal or paused."""
         if self.artifact is not None:
             return _joined(self.artifact)
         if isinstance(self.value, Task):
@@ -70,7 +70,7 @@ class Event:
 
 
 def text_of(answer: Task | Message) -> str:
-    """The text of an answer: of its artifacts, or else of its status, or else of the agent's last message."""
+    """Return the text of the artifacts, or else of the status, or else of the agent's last message."""
     if isinstance(answer, Message):
         return answer.text
     if made := _made(answer):

@@ -1,7 +1,7 @@
-"""From an agent's error answer to the exception that it means.
+"""Converts error responses of agents to exceptions.
 
 The HTTP status decides first (401, 403, 429, and 502 to 504 without a reason of 1.0), then the reason of 1.0, then the
-code. Errors that are not about the request name the address that answered.
+code. Errors that are not about the request name the address that responded.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from keelbolt.errors import A2AConnectionError, A2AResponseError, A2AServerError
 from keelbolt.protocol.errors import TABLE
 from keelbolt.protocol.types import Json
 
-MAX_WORDS = 500  # characters of a message; the rest is not ours to carry
+MAX_WORDS = 500  # characters of a message; the rest is cut off
 MAX_VIOLATIONS = 20
 GATEWAY = frozenset({502, 503, 504})
-"""What proxies answer when the agent behind them can't be reached."""
+"""Statuses of proxies that can't reach the agent."""
 
 _BY_REASON: dict[str, type[KeelboltError]] = {"UNAVAILABLE": errors.BusyError}
 _BY_CODE: dict[int, type[KeelboltError]] = {}
 _BY_NAME: dict[str, type[KeelboltError]] = {}
 for _kind, _row in TABLE.items():
     _BY_REASON.setdefault(_row.reason, _kind)
-    if _row.code != -32603:  # anything may be internal
+    if _row.code != -32603:  # the code for internal errors identifies no class
         _BY_CODE.setdefault(_row.code, _kind)
         _BY_NAME.setdefault(_row.name, _kind)
 
@@ -35,7 +35,7 @@ _OF_TASK = (errors.TaskNotFoundError, errors.TaskNotCancelableError)
 def from_jsonrpc(
     error: Json, *, status: int, headers: Mapping[str, str], task_id: str = "", url: str = ""
 ) -> KeelboltError:
-    """The exception of a JSON-RPC error object."""
+    """Return the exception of a JSON-RPC error object."""
     if not isinstance(error, dict) or type(error.get("code")) is not int:
         if status != 200:
             return from_status(status, headers, url=url)
@@ -50,7 +50,7 @@ def from_jsonrpc(
 def from_rest(
     body: Json, *, status: int, headers: Mapping[str, str], task_id: str = "", url: str = ""
 ) -> KeelboltError:
-    """The exception of an HTTP error with a JSON body, of 1.0 or of 0.3."""
+    """Return the exception of an HTTP error with a JSON body, of 1.0 or of 0.3."""
     code: int | None = None
     kind: type[KeelboltError] | None = None
     metadata: dict[str, str] = {}
@@ -63,7 +63,7 @@ def from_rest(
             reason, metadata, violations = _details(details if isinstance(details, list) else [])
             kind, words = _BY_REASON.get(reason), _words(error.get("message"))
         else:
-            # FastAPI wraps what an agent says in `detail`; of a request that it could not read it lists the places.
+            # FastAPI wraps the agent's error in `detail`; for an invalid request it lists the fields there.
             inner = body.get("detail")
             said = inner if isinstance(inner, dict) else body
             code = said["code"] if type(said.get("code")) is int else None
@@ -78,7 +78,7 @@ def from_rest(
 
 
 def _by_status_v03(status: int, task_id: str) -> type[KeelboltError] | None:
-    """What the official server of 0.3 means over REST, where it says nothing but a sentence."""
+    """Return the error class by status, for the official 0.3 server, which sends only a text over REST."""
     if status == 404:
         return errors.TaskNotFoundError if task_id else None
     return {
@@ -99,7 +99,7 @@ def _places(found: list[Any]) -> list[FieldViolation]:
 def from_grpc(
     code: str, words: str, details: list[Any], *, headers: Mapping[str, str], task_id: str = "", url: str = ""
 ) -> KeelboltError:
-    """The exception of a gRPC status; 0.3 puts the name of an error before its words."""
+    """Return the exception of a gRPC status; 0.3 prefixes the message with the error name."""
     reason, metadata, violations = _details(details)
     name, _, rest = words.partition(": ")
     kind = _BY_REASON.get(reason)
@@ -128,7 +128,7 @@ _BY_GRPC: dict[str, type[KeelboltError]] = {
 
 
 def from_status(status: int, headers: Mapping[str, str], *, url: str = "") -> KeelboltError:
-    """The exception of an HTTP answer whose body says nothing that can be read."""
+    """Return the exception of an HTTP response without a readable body."""
     return _made(None, "", None, status, headers, "", [], url)
 
 
@@ -197,7 +197,7 @@ def _at(url: str) -> str:
 
 
 def _words(text: object) -> str:
-    """What the agent says, as one short line that is safe to print."""
+    """Return the agent's text as one short line that is safe to print."""
     if not isinstance(text, str):
         return ""
     line = " ".join("".join(each if each.isprintable() else " " for each in text[: 4 * MAX_WORDS]).split())

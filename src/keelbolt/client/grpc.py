@@ -1,6 +1,6 @@
-"""The gRPC binding (``keelbolt[grpc]``), of 1.0 and 0.3: the official messages, through the same codecs as JSON.
+"""The gRPC binding (``keelbolt[grpc]``) of 1.0 and 0.3: the official messages, through the same codecs as JSON.
 
-Where the agent numbers its events (a Keelbolt agent does), a stream continues after the last number, as with SSE.
+If the agent numbers its events (a Keelbolt agent does), a stream resumes after the last number, as with SSE.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NOT_METADATA = frozenset({"content-type", "accept", "accept-encoding", "user-ag
 
 
 class GrpcTransport:
-    """One channel. ``ping_seconds``: how often to check an idle connection, where the agent allows it."""
+    """One channel. ``ping_seconds``: keepalive interval of an idle connection, if the agent allows it."""
 
     def __init__(self, http: Http, endpoint: Endpoint, *, ping_seconds: float | None = None) -> None:
         self.endpoint = endpoint
@@ -104,8 +104,8 @@ class GrpcTransport:
                 ("grpc.max_receive_message_length", self._http.answer_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", MAX_METADATA_BYTES),
-                ("grpc.enable_retries", 0),  # the client repeats calls by its own rules
-                # After a break the stream decides how long to wait, not the channel.
+                ("grpc.enable_retries", 0),  # the client has its own retries
+                # The stream determines the delay after a break, not the channel.
                 ("grpc.initial_reconnect_backoff_ms", 100),
                 ("grpc.min_reconnect_backoff_ms", 100),
                 ("grpc.max_reconnect_backoff_ms", 1000),
@@ -152,7 +152,7 @@ def _read(method: Method, answer: bytes) -> Any:
 
 
 def _details(packed: bytes) -> list[dict[str, Any]]:
-    """The details of google.rpc.Status in the shape that they have in JSON."""
+    """Return the details of a google.rpc.Status in their JSON form."""
     found: list[dict[str, Any]] = []
     try:
         status = status_pb2.Status.FromString(packed)
@@ -170,7 +170,7 @@ def _details(packed: bytes) -> list[dict[str, Any]]:
 
 
 def _request_v03(request: Request) -> bytes:
-    """Requests of 0.3 name their task or config as a resource."""
+    """Encode a request of 0.3, which names its task or config as a resource."""
     match request:
         case SendMessageRequest() | CreatePushConfigRequest():
             return v03_proto.encode_request(request)

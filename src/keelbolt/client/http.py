@@ -1,6 +1,6 @@
-"""HTTP as a client of agents needs it: bounded in time and size, no redirects, secrets for their own origin alone.
+"""HTTP for the client: limits on time and size, no redirects, credentials only for their own origins.
 
-This is the one module that loads httpx2, and it is loaded with the first request.
+Only this module imports httpx2; it is imported with the first request.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from keelbolt.outbound.reasons import connection_reason
 from keelbolt.protocol.types import Json
 
 CONNECT_SECONDS = 10.0
-IDLE_CONNECTION_SECONDS = 3.0  # servers close theirs after 5: a request must not meet that moment
+IDLE_CONNECTION_SECONDS = 3.0  # servers close idle connections after 5 s; stay below that
 
 BROKEN = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError, httpx2.CloseError)
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 BASE_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "keelbolt"}
-"""Not compressed: a few bytes must not become many."""
+"""No compression: protects against decompression bombs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole answer."""
+    """A complete response."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,12 +47,12 @@ class Reply:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def json(self) -> Json:
-        """The value of the body. Raises A2AResponseError."""
+        """Return the decoded body. Raise A2AResponseError."""
         return read_json(self.body, status=self.status)
 
 
 def read_json(body: bytes, *, status: int | None = None) -> Json:
-    """The value of a JSON text from an agent. Raises A2AResponseError."""
+    """Return the value of a JSON text from an agent. Raise A2AResponseError."""
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError:
@@ -60,7 +60,7 @@ def read_json(body: bytes, *, status: int | None = None) -> Json:
 
 
 class Http:
-    """A pool of connections, or an ASGI ``app`` in their place. ``origins`` are those that may see the credentials."""
+    """A connection pool, or an ASGI ``app`` instead. Credentials are sent only to ``origins``."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class Http:
         limit: int | None = None,
         again: bool = False,
     ) -> Reply:
-        """Send a request and read its answer. Raises A2AConnectionError, A2ATimeoutError or A2AResponseError.
+        """Send a request and return its response. Raise A2AConnectionError, A2ATimeoutError or A2AResponseError.
 
-        With ``again`` the request may arrive twice: it is repeated once when the connection breaks, as a connection
-        does that was kept alive and that the agent closed at the same moment.
+        With ``again`` the request may arrive twice: it is repeated once if the connection breaks, for example because
+        the agent closed a kept-alive connection at the same moment.
         """
         seconds = seconds or self.timeout
         limit = self.answer_bytes if limit is None else limit
@@ -134,16 +134,16 @@ class Http:
         finally:
             await response.aclose()
         if response.status_code >= 500 and (stream := response.extensions.get("network_stream")) is not None:
-            await stream.aclose()  # servers often close such a connection, and the next request would meet that
+            await stream.aclose()  # servers often close such a connection; the next request would fail
         return Reply(response.status_code, response.headers, content, url)
 
     @contextlib.asynccontextmanager
     async def listen(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> AsyncIterator[Reply | AsyncGenerator[bytes, None]]:
-        """Open a stream: its blocks as they come, or a whole answer if the agent does not stream.
+        """Open a stream. Yield its blocks, or a complete response if the agent does not stream.
 
-        Whatever is silent for longer than ``idle_seconds`` is taken for gone.
+        A stream that is silent for longer than ``idle_seconds`` counts as broken.
         """
         try:
             async with asyncio.timeout(max(self.timeout, self._idle)):
@@ -169,7 +169,7 @@ class Http:
             await response.aclose()
 
     async def add_credentials(self, headers: dict[str, str], url: str) -> bool:
-        """Add the credentials if this URL may see them, and return whether it may."""
+        """Add the credentials if the URL's origin is trusted; return whether it is."""
         trusted = bool(self._credentials) and (self._app is not None or origin_of(url) in self._origins)
         if trusted:
             await self._credentials.apply(headers)
@@ -203,7 +203,7 @@ class Http:
 
 @lru_cache(maxsize=1)
 def _authorities() -> ssl.SSLContext:
-    """The certificate authorities that are trusted; reading them takes longer than many a call."""
+    """Return the trusted certificate authorities; cached, because loading them is slow."""
     return httpx2.create_ssl_context()
 
 
@@ -246,7 +246,7 @@ async def _blocks(response: httpx2.Response, url: str) -> AsyncGenerator[bytes, 
 
 
 def connection_error(error: Exception, url: str) -> A2AConnectionError:
-    """What went wrong at which address, in our words."""
+    """Return the connection error with the address and the reason."""
     place = place_of(url)
     if isinstance(error, NOT_SENT):
         slow = isinstance(error, httpx2.TimeoutException)

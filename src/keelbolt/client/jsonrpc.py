@@ -19,11 +19,11 @@ from keelbolt.protocol.requests import Request
 from keelbolt.protocol.types import Json
 from keelbolt.protocol.versions import Version
 
-_NO_RESULT = Operation.delete_push_config  # its result is null, which some agents leave out
+_NO_RESULT = Operation.delete_push_config  # the result is null, which some agents omit
 
 
 class JsonRpcTransport:
-    """Everything is a POST to one URL."""
+    """Sends every operation as a POST to one URL."""
 
     def __init__(self, http: Http, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -32,7 +32,7 @@ class JsonRpcTransport:
         self._ids = count(1)
 
     async def close(self) -> None:
-        """Its connections belong to ``http``."""
+        """Do nothing; ``http`` owns the connections."""
 
     async def call(self, operation: Operation, request: Request, options: Options) -> Any:
         number, body = self._body(operation, request)
@@ -59,7 +59,7 @@ class JsonRpcTransport:
     async def _frames(
         self, opened: Reply | AsyncGenerator[bytes, None], number: int, task_id: str, options: Options
     ) -> AsyncGenerator[Frame, None]:
-        if isinstance(opened, Reply):  # an error, or an agent that answers at once
+        if isinstance(opened, Reply):  # an error, or an agent that does not stream
             value = _result(_value(opened), number, opened, task_id)
             yield Frame(understood(self._codec.decode_event, value))
             return
@@ -88,7 +88,7 @@ def _value(reply: Reply) -> Json:
 
 
 def _result(value: Json, number: int, reply: Reply, task_id: str, *, nothing: bool = False) -> Json:
-    """The result in an answer; ``nothing``: the answer may have none. Raises what its error means."""
+    """Return the result of a response; with ``nothing``, it may be absent. Raise the exception of its error."""
     if isinstance(value, dict):
         if value.get("error") is not None:
             status, headers = reply.status, reply.headers

@@ -1,4 +1,4 @@
-"""What a caller says, as a message: a text, a Message, parts, or a dict in the words of 1.0 or 0.3."""
+"""Builds messages from a text, a Message, parts, or a dict in the format of 1.0 or 0.3."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def new_id() -> str:
 def message_of(
     said: Said, *, message_id: str | None = None, context_id: str | None = None, task_id: str | None = None
 ) -> Message:
-    """The message. One without an id is given one; ids given here go before those in it. Raises InvalidParamsError."""
+    """Return the message; a missing id is generated, and ids given here take precedence. Raise InvalidParamsError."""
     if isinstance(said, str):
         message = Message(message_id=message_id or new_id(), role=Role.user, parts=[Part(text=said)])
     elif isinstance(said, Message):
@@ -45,7 +45,7 @@ def _from_dict(given: dict[str, Any]) -> Message:
         given["messageId"] = new_id()
     parts = given.get("parts")
     if isinstance(parts, list) and any(isinstance(part, dict) and {"kind", "type"} & part.keys() for part in parts):
-        from keelbolt.protocol import dialect  # noqa: PLC0415 - for those who speak as in 0.3
+        from keelbolt.protocol import dialect  # noqa: PLC0415 - only for messages in the format of 0.3
 
         request = dialect.decode(Operation.send_message, {"message": given})
         assert isinstance(request, SendMessageRequest)
@@ -63,7 +63,7 @@ def send_request(
     accepted_output_modes: Sequence[str],
     push_config: PushConfig | None,
 ) -> SendMessageRequest:
-    """The request that sends a message. The skill is named in both metadata: agents differ in where they look."""
+    """Return the request for a message. The skill is in both metadata, because agents differ in where they look."""
     if skill is not None:
         message = message.model_copy(update={"metadata": {"skillId": skill, **(message.metadata or {})}})
         metadata = {"skillId": skill, **(metadata or {})}

@@ -1,4 +1,4 @@
-"""A list of tasks that is longer than one answer."""
+"""A paged list of tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keelbolt.protocol.types import Task
 
 
 class TaskList:
-    """``async for task in tasks`` goes through all pages; ``await tasks`` is the first page alone."""
+    """``async for task in tasks`` iterates over all pages; ``await tasks`` returns only the first page."""
 
     def __init__(self, page: Callable[[str | None], Awaitable[TaskPage]], token: str | None = None) -> None:
         self._page = page
@@ -23,10 +23,10 @@ class TaskList:
     async def __aiter__(self) -> AsyncIterator[Task]:
         async for page in self.pages():
             for task in page.tasks:
-                yield cast("Task", task)  # the codecs of clients give models
+                yield cast("Task", task)  # client codecs return models
 
     async def pages(self) -> AsyncIterator[TaskPage]:
-        """One page after the other. Raises A2AResponseError if the agent leads in a circle."""
+        """Yield the pages. Raise A2AResponseError if the agent repeats a page token."""
         token, seen = self._token, set[str]()
         while True:
             page = await self._page(token)

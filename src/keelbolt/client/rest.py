@@ -1,8 +1,8 @@
-"""The HTTP+JSON binding: paths, queries and bodies; 0.3 has the same under /v1.
+"""The HTTP+JSON binding: paths, queries and bodies; 0.3 has the same paths under /v1.
 
-Agents of 0.3 speak one of two dialects there: the JSON of the protobuf (`content`, ROLE_USER: the official SDK), or the
-plain JSON of JSON-RPC (`parts`, `kind`; subscribing is a POST: a2akit). Answers are read in both. A request goes out in
-the first; when the agent can't read it, and so did nothing, it goes out in the second, and so do all that follow.
+Agents of 0.3 use one of two dialects there: the JSON of the protobuf (`content`, ROLE_USER: the official SDK), or the
+plain JSON of JSON-RPC (`parts`, `kind`; subscribing is a POST: a2akit). The client decodes both. It sends a request in
+the first dialect; if the agent rejects it as unreadable, the client sends it and all later ones in the second.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _NOT_IN_QUERY = {"tenant", "id", "taskId"}
 
 
 class RestTransport:
-    """A path for every operation."""
+    """Sends each operation to its own path."""
 
     def __init__(self, http: Http, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._http = http
         self._v1 = endpoint.version is Version.v1_0
         self._codec: Any = v1 if self._v1 else _Either
-        self._plain = False  # of 0.3: the dialect that is JSON-RPC's
+        self._plain = False  # 0.3 only: use the dialect of JSON-RPC
         base = endpoint.url.rstrip("/")
         self._base = base if self._v1 or base.endswith("/v1") else f"{base}/v1"
 
     async def close(self) -> None:
-        """Its connections belong to ``http``."""
+        """Do nothing; ``http`` owns the connections."""
 
     async def call(self, operation: Operation, request: Request, options: Options) -> Any:
         headers = request_headers(self.endpoint.version, options)
@@ -85,7 +85,7 @@ class RestTransport:
                     return
 
     def _other_dialect(self, reply: Reply, request: Request) -> bool:
-        """Whether the agent could not read the request in the first dialect of 0.3; from now on it gets the second."""
+        """Return whether the agent rejected the first dialect of 0.3, and switch to the second."""
         if self._v1 or self._plain:
             return False
         if isinstance(request, SubscribeToTaskRequest):
@@ -127,7 +127,7 @@ class RestTransport:
         return v03.encode_request(request) if self._plain else v03_proto.encode_request(request)
 
     def _request(self, operation: Operation, request: Request) -> tuple[str, str, bytes | None]:
-        """Method, URL and body. A tenant is the first part of the path."""
+        """Return method, URL and body. A tenant is the first segment of the path."""
         base = self._base
         if self._v1 and request.tenant is not None:
             base += "/" + quote(request.tenant, safe="")
@@ -170,7 +170,7 @@ def _configs(tasks: str, task_id: str, config_id: str | None = None) -> str:
 
 
 class _Either:
-    """Answers of 0.3 over REST: the JSON of its protobuf, or plain 0.3 from agents that have only that."""
+    """Decodes 0.3 responses over REST in either dialect: the JSON of the protobuf, or plain 0.3."""
 
     @staticmethod
     def decode_event(value: Json) -> Any:
@@ -197,7 +197,7 @@ class _Either:
 
 
 def _value(reply: Reply, task_id: str) -> Json:
-    """The body of an answer. Raises what an error means."""
+    """Return the decoded body. Raise the exception of an error response."""
     try:
         value = reply.json()
     except A2AResponseError:

@@ -1,6 +1,7 @@
-"""Server-sent events, read from bytes that come in any pieces.
+"""Parses server-sent events from bytes in chunks of any size.
 
-An event counts once the empty line after it is here: what a broken connection left half is dropped, and comes again.
+An event is complete with the empty line after it. A partial event of a broken connection is dropped; the agent sends it
+again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """``data`` is its lines joined by line feeds, ``id`` the id that was valid at its end."""
+    """``data``: the data lines joined by line feeds. ``id``: the last event id at its end."""
 
     data: bytes
     id: str | None = None
@@ -23,7 +24,7 @@ class ServerEvent:
 
 
 class Parser:
-    """``retry_seconds`` is how long the server asks to wait before one connects again."""
+    """Incremental parser. ``retry_seconds`` is the reconnection delay that the server requests."""
 
     def __init__(self, limit: int) -> None:
         self.retry_seconds: float | None = None
@@ -36,12 +37,12 @@ class Parser:
         self._begun = False
 
     def feed(self, block: bytes) -> Iterator[ServerEvent]:
-        """The events that this block completes. Raises A2AResponseError when one is too large."""
+        """Yield the events that this block completes. Raise A2AResponseError if one is too large."""
         block = self._rest + block if self._rest else block
         if not self._begun and len(block) >= len(_BOM):
             block, self._begun = block.removeprefix(_BOM), True
         if b"\r" in block:
-            # A CR at the very end may be the first half of CR LF: it waits for what comes next.
+            # A trailing CR may be the first half of CR LF; keep it for the next block.
             held = block.endswith(b"\r")
             body = block[:-1] if held else block
             block = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + (b"\r" if held else b"")

@@ -1,10 +1,10 @@
-"""Streams that continue after a break, without losing or repeating what the caller gathers.
+"""Streams that continue after a broken connection, without lost or repeated events.
 
-With an agent whose events have ids (its card declares the resume extension), a stream continues after the last event
-that came. Every other agent is also sent the last id, if it gave one. Unless it continues with exactly the next number,
-the stream goes on with the task as it is now, passed on as a *snapshot*, and ends with another one: events that were
-lost or sent twice in between are corrected there. Where an agent does not take up a stream at all, the task is loaded
-again and again until it is over.
+If the agent's events have ids (its card declares the resume extension), a stream continues after the last received
+event. Other agents also get the last id, if they sent one. Unless such an agent continues with exactly the next number,
+the stream continues with the current task as a *snapshot*, and ends with another snapshot, which corrects events that
+were lost or repeated in between. If an agent does not resume streams at all, the client polls the task until it is
+terminal.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ logger = logging.getLogger("keelbolt.client")
 
 Frames = AbstractAsyncContextManager[AsyncGenerator[Frame, None]]
 
-POLL_SECONDS = 2.0  # at most, between two looks at a task
+POLL_SECONDS = 2.0  # longest delay between two polls
 
 REFUSED = (A2AServerError, InvalidParamsError, MethodNotFoundError, TaskNotFoundError, UnsupportedOperationError)
-"""What agents answer to a subscription that they don't take: the task is over, or they have no subscriptions."""
+"""Errors by which agents refuse a subscription: the task is terminal, or they have no subscriptions."""
 
 
 class Stream:
-    """One task, followed until it is over or waits for its user.
+    """Follows one task until it is terminal or waits for its user.
 
-    ``send`` opens it by sending the message (None: it begins by subscribing), ``subscribe`` continues after an id
-    (None: the agent has no subscriptions that can be relied on), ``get`` loads the task. ``resumes``: the agent has
-    ids; ``again``: a message may be sent twice.
+    ``send`` opens the stream by sending the message (None: it starts with a subscription). ``subscribe`` continues
+    after an id; it returns None if the agent has no reliable subscriptions. ``get`` loads the task. ``resumes``: the
+    agent sends ids. ``again``: a message may be sent twice.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class Stream:
         self.task_id = task_id
         self.last_id = after
         self._state: TaskState | None = None
-        self._lossy = False  # events may have been lost or repeated: the end is a snapshot
+        self._lossy = False  # events may be lost or repeated: end with a snapshot
         self._complete = False
         self._shown: object = None
         self._connections = 0
         self._hints = Hints()
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """Every event, once. Raises what the agent answers, or A2AConnectionError once it was away for too long."""
+        """Yield every event once. Raise the agent's error, or A2AConnectionError after too long an outage."""
         while True:
             cause: Exception
             try:
@@ -103,7 +103,7 @@ class Stream:
             await self._pause(cause)
 
     def _note_progress(self, event: Event) -> None:
-        """A snapshot that shows nothing new is no progress."""
+        """Reset the backoff, unless the event is a snapshot without changes."""
         if not event.snapshot:
             self._backoff.progress()
         elif event.value != self._shown:
@@ -113,7 +113,7 @@ class Stream:
 
     def _may_send_again(self, error: Exception) -> bool:
         if isinstance(error, BusyError) or not getattr(error, "sent", True):
-            self._connections = 0  # nothing of it was taken: the next one is the first
+            self._connections = 0  # the agent did not accept the message: the next connection is the first
             return True
         return self._again
 
@@ -129,7 +129,7 @@ class Stream:
         await asyncio.sleep(seconds)
 
     async def _connection(self) -> AsyncGenerator[Event, None]:
-        """The events of one connection."""
+        """Yield the events of one connection."""
         first_connection = self._connections == 0
         self._connections += 1
         self._hints = Hints()
@@ -153,7 +153,7 @@ class Stream:
                     if first and not sends:
                         passed = self._begun(frame)
                     else:
-                        answers = sends and first_connection and first  # to the message: the task as it begins
+                        answers = sends and first_connection and first  # the response to the message: the initial task
                         passed = self._passed(frame, snapshot=not answers, first=first)
                     async with aclosing(passed) as several:
                         async for event in several:
@@ -164,7 +164,7 @@ class Stream:
                 raise
             refusal = error
         except A2AConnectionError as error:
-            # The official server of 0.3 breaks a connection that asks for a task that is over.
+            # The official 0.3 server breaks the connection of a subscription to a terminal task.
             if sends or not first or not error.sent or self._resumes or not await self._is_over():
                 raise
         if not first or sends:
@@ -177,7 +177,7 @@ class Stream:
                 yield event
 
     async def _begun(self, frame: Frame) -> AsyncGenerator[Event, None]:
-        """The first frame of a subscription: the next event, or the task; otherwise the task is loaded."""
+        """Handle the first frame of a subscription: the next event or the task; after a gap, load the task."""
         assert self.task_id is not None
         gap = (not self._resumes or frame.id is None) and not _follows(self.last_id, frame)
         self._lossy = self._lossy or gap
@@ -199,11 +199,11 @@ class Stream:
                     yield event
 
     async def _passed(self, frame: Frame, *, snapshot: bool, first: bool) -> AsyncGenerator[Event, None]:
-        """The event of a frame, nothing for one that came before; the last one of a lossy stream is a snapshot."""
+        """Yield the event of a frame, unless it is a repeat. The last event of a lossy stream is a snapshot."""
         whole = isinstance(frame.value, Task)
         if self._resumes and frame.id is not None:
             number = _number(frame.id)
-            # A task at the beginning of a connection stands for everything before it, whatever its id.
+            # A task at the start of a connection replaces everything before it, regardless of its id.
             if self.last_id is not None and number <= _number(self.last_id) and not (whole and first):
                 logger.warning("the agent sent event %d of task %s again; it is left out", number, self.task_id)
                 return
@@ -229,17 +229,17 @@ class Stream:
         if event.state is not None:
             self._state = event.state
         elif isinstance(value, TaskArtifactUpdateEvent) and self._state is not None and self._state.paused:
-            self._state = None  # it works again
+            self._state = None  # the task is running again
         return event
 
     def _ends(self, value: StreamEvent) -> bool:
-        """Whether nothing follows. A task that waits for a login may go on by itself, but not in a stream of 0.3."""
+        """Return whether the stream ends. After auth_required it may continue, but not in 0.3."""
         if isinstance(value, Message):
             return True
         if isinstance(value, TaskArtifactUpdateEvent):
             return False
         state = value.status.state
-        if isinstance(value, Task) or state.terminal:  # a task is also what a stream begins with
+        if isinstance(value, Task) or state.terminal:  # a stream may also begin with a task
             return state.terminal
         return state is TaskState.input_required or (state.paused and self._hints.version is Version.v0_3)
 
@@ -252,7 +252,7 @@ class Stream:
             return None
 
     async def _is_over(self) -> bool:
-        """Whether the task is over; False when the agent can't be asked."""
+        """Return whether the task is terminal; False if the agent can't be reached."""
         assert self.task_id is not None
         try:
             return (await self._get(self.task_id)).status.state.terminal
@@ -260,9 +260,9 @@ class Stream:
             return False
 
     async def _polled(self, refusal: KeelboltError | None) -> AsyncGenerator[Event, None]:
-        """The task whenever it changed, until it is over, in place of a stream that the agent does not give.
+        """Poll the task and yield each change until it is terminal, if the agent offers no stream.
 
-        Raises A2AConnectionError when it does not change for too long.
+        Raise A2AConnectionError if it does not change for too long.
         """
         assert self.task_id is not None
         while True:
@@ -281,14 +281,14 @@ class Stream:
 
 
 def _is_refusal(error: KeelboltError, after: str | None) -> bool:
-    """Whether the agent refused a subscription as such: what is no A2A is not, nor an id of the caller's own."""
+    """Return whether the agent refused the subscription itself, not an invalid response or the caller's own id."""
     if isinstance(error, A2AResponseError):
         return error.status is not None and error.status != 200
     return not (isinstance(error, InvalidParamsError) and after is not None)
 
 
 def _follows(last: str | None, frame: Frame) -> bool:
-    """Whether an agent that does not declare the resume extension continues with exactly the next number."""
+    """Return whether an agent without the resume extension continues with exactly the next number."""
     numbers = (last or "", frame.id or "")
     if isinstance(frame.value, Task) or not all(text.isascii() and text.isdigit() for text in numbers):
         return False
@@ -296,7 +296,7 @@ def _follows(last: str | None, frame: Frame) -> bool:
 
 
 def _shows(task: Task, frame: Frame) -> bool:
-    """Whether a task that was loaded after this event holds it already."""
+    """Return whether a task that was loaded after this event already includes it."""
     value = frame.value
     if isinstance(value, TaskStatusUpdateEvent):
         return value.status == task.status or any(value.status.message == said for said in task.history)
@@ -308,7 +308,7 @@ def _shows(task: Task, frame: Frame) -> bool:
 
 
 def _number(text: str) -> int:
-    """The ids of the resume extension are numbers that grow."""
+    """Return the number of an event id; the ids of the resume extension are increasing numbers."""
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise A2AResponseError("the agent gave an event an id that is no number")
     return int(text)

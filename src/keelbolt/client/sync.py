@@ -1,4 +1,4 @@
-"""The client for programs without an event loop: the same calls, which wait."""
+"""A blocking client for programs without an event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLOSE_SECONDS = 10.0
 
 
 class SyncA2AClient:
-    """As `A2AClient`, with the same arguments; a thread of its own runs the loop. It may be used from many threads.
+    """A blocking `A2AClient` with the same arguments. Its own thread runs the event loop. Thread-safe.
 
     with SyncA2AClient("https://agent.example", auth=token) as client:
         for event in client.stream_message("Count to ten"):
@@ -88,11 +88,11 @@ class SyncA2AClient:
         return self._wait(self._client.cancel_task(task_id, **options))
 
     def list_tasks(self, context_id: str | None = None, limit: int | None = None, **options: Any) -> Iterator[Task]:
-        """All tasks, page after page."""
+        """Iterate over all tasks, page by page."""
         return self._iterate(aiter(self._client.list_tasks(context_id, limit, **options)))
 
     def list_tasks_page(self, context_id: str | None = None, limit: int | None = None, **options: Any) -> TaskPage:
-        """One page."""
+        """Return one page."""
 
         async def page() -> TaskPage:
             return await self._client.list_tasks(context_id, limit, **options)
@@ -121,7 +121,7 @@ class SyncA2AClient:
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # Ctrl-C ends what it interrupted
+            future.cancel()  # Ctrl-C cancels the interrupted call
             raise
 
     def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:

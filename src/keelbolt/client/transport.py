@@ -1,4 +1,4 @@
-"""What a binding offers to the client: requests in, the words of 1.0 out. Each binding is one class."""
+"""The interface of a binding: requests in, 1.0 types out. Each binding is one class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An event of a stream, with the id that the agent gave it, if it gives any."""
+    """An event of a stream, with the agent's id for it, if any."""
 
     value: StreamEvent
     id: str | None = None
@@ -29,7 +29,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Hints:
-    """What is known of a stream beside its events: the pause that the agent asks for, the version that is spoken."""
+    """Facts about a stream besides its events: the requested reconnection delay and the version."""
 
     retry_seconds: float = 0.0
     version: Version = Version.v1_0
@@ -37,9 +37,9 @@ class Hints:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What goes along with a request, whatever the binding."""
+    """Options of a request, for all bindings."""
 
-    seconds: float | None = None  # until the answer is here; None: as the client says
+    seconds: float | None = None  # timeout; None: the client's default
     extensions: tuple[str, ...] = ()
     after: str | None = None  # Last-Event-ID
     key: str | None = None  # Idempotency-Key
@@ -50,8 +50,8 @@ class Options:
 class Transport(Protocol):
     """One endpoint of an agent.
 
-    ``call`` answers with a Task, Message, TaskPage, PushConfig, PushConfigPage, the JSON of a card, or None; ``stream``
-    opens a stream and gives its frames. Both raise what the agent answered, as exceptions of `keelbolt.errors`.
+    ``call`` returns a Task, Message, TaskPage, PushConfig, PushConfigPage, the JSON of a card, or None; ``stream``
+    opens a stream and yields its frames. Both raise the agent's errors as exceptions of `keelbolt.errors`.
     """
 
     @property
@@ -64,7 +64,7 @@ class Transport(Protocol):
 
 
 def decode_answer(codec: ModuleType | Any, operation: Operation, value: Json) -> Any:
-    """The answer of an operation from its JSON. Raises A2AResponseError."""
+    """Return the result of an operation from its JSON. Raise A2AResponseError."""
     match operation:
         case Operation.send_message | Operation.send_streaming_message | Operation.subscribe_to_task:
             return understood(codec.decode_event, value)
@@ -85,7 +85,7 @@ def decode_answer(codec: ModuleType | Any, operation: Operation, value: Json) ->
 
 
 def understood(decode: Callable[[Json], T], value: Json) -> T:
-    """What the agent said. Raises A2AResponseError, which names the field but not its value."""
+    """Return the decoded value. Raise A2AResponseError, which names the field but not its value."""
     try:
         return decode(value)
     except InvalidParamsError as error:
@@ -94,7 +94,7 @@ def understood(decode: Callable[[Json], T], value: Json) -> T:
 
 def _page(codec: Any) -> Callable[[Json], TaskPage]:
     def decode(value: Json) -> TaskPage:
-        # 0.3 has no list of tasks; agents that have one all the same answer with the tasks alone, or with pages.
+        # 0.3 has no list of tasks; agents that have one anyway return a plain list or pages.
         if codec is v1 or not isinstance(value, dict):
             page: TaskPage = codec.decode_task_list(value)
             return page
@@ -106,7 +106,7 @@ def _page(codec: Any) -> Callable[[Json], TaskPage]:
 
 
 def request_headers(version: Version, options: Options) -> dict[str, str]:
-    """The headers of a request beside its credentials."""
+    """Return the headers of a request, without its credentials."""
     headers = {"Content-Type": "application/json"}
     if version is Version.v1_0:
         headers["A2A-Version"] = version.value
@@ -120,12 +120,12 @@ def request_headers(version: Version, options: Options) -> dict[str, str]:
 
 
 def task_id_of(request: Request) -> str:
-    """The task that a request is about; empty if it is about none."""
+    """Return the task id of a request, or ""."""
     return getattr(request, "task_id", None) or getattr(request, "id", None) or ""
 
 
 def codec_of(version: Version) -> ModuleType:
-    """The plain JSON of a version; that of 0.3 is loaded by those who need it."""
+    """Return the plain JSON codec of a version; that of 0.3 is imported when needed."""
     if version is Version.v1_0:
         return v1
     from keelbolt.protocol import v03  # noqa: PLC0415

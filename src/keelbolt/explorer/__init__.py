@@ -1,7 +1,7 @@
-"""The explorer: one page to see, try, steer and understand an agent in a browser.
+"""The explorer: a page to see, try, steer and understand an agent in a browser.
 
-Plain HTML, CSS and ES modules, served from the package. The pages call the public A2A and operations APIs of the agent
-beside them, and of agents that the operator names; so this package needs nothing of the server that shows them.
+Plain HTML, CSS and ES modules, served from the package. The pages call the public A2A and operations APIs of their own
+agent and of agents that the operator configures; so this package needs nothing of the server.
 """
 
 from __future__ import annotations

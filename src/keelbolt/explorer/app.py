@@ -1,4 +1,4 @@
-"""Serves the files of the explorer, by their exact paths, with headers that leave a script nothing to do harm with."""
+"""Serves the files of the explorer by their exact paths, with headers that restrict scripts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Header = tuple[bytes, bytes]
 
 PAGE = "index.html"
 TAKEN = frozenset((".well-known", "extendedAgentCard", "health", "keelbolt", "metrics", "ready", "tasks", "v1"))
-"""What the agent answers under itself."""
+"""Path segments that the agent itself uses."""
 
 POLICY = {
     "default-src": "'none'",
@@ -27,7 +27,7 @@ POLICY = {
     "base-uri": "'none'",
     "form-action": "'none'",
     "frame-ancestors": "'none'",
-    "require-trusted-types-for": "'script'",  # the browser itself refuses text that would become HTML
+    "require-trusted-types-for": "'script'",  # the browser rejects text that would become HTML
     "trusted-types": "'none'",
 }
 
@@ -37,13 +37,13 @@ HEADERS: tuple[Header, ...] = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
-    (b"cache-control", b"no-cache"),  # kept, and asked for again by its ETag
+    (b"cache-control", b"no-cache"),  # cached, and revalidated by its ETag
     (b"vary", b"accept-encoding"),
 )
 
 
 class Explorer:
-    """The page under a prefix. Every path is known beforehand: nothing else that begins with the prefix is meant."""
+    """Serves the page under a prefix. All paths are fixed; other paths under the prefix are not served."""
 
     def __init__(self, prefix: str = "/explorer", agents: Sequence[str] = ()) -> None:
         self.prefix = checked_prefix(prefix)
@@ -52,18 +52,18 @@ class Explorer:
         self._files[f"{self.prefix}/"] = _page(static_files()[PAGE], self.prefix, agents)
 
     def takes(self, scope: Scope, path: str) -> bool:
-        """Whether this is a request for one of its files, or a browser at the agent itself, which is led to them."""
+        """Return whether this request is for one of the files, or from a browser at / that is to be redirected."""
         if scope["method"] not in ("GET", "HEAD"):
             return False
         return path == self.prefix or path in self._files or (path == "/" and _in_a_browser(scope))
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every path that it answers."""
+        """Every path that it serves."""
         return self.prefix, *self._files
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send, path: str) -> None:
-        if path in ("/", self.prefix):  # relative, so that it also holds where the agent is mounted under a path
+        if path in ("/", self.prefix):  # relative, so that it also works if the agent is mounted under a path
             location = (self.prefix[1:] if path == "/" else self.prefix.rpartition("/")[2]).encode() + b"/"
             await _answer(send, 307, b"", [(b"location", location), *self._headers])
             return
@@ -81,7 +81,7 @@ class Explorer:
 
 
 def checked_prefix(prefix: str) -> str:
-    """The prefix as it is compared, without a slash at its end. Raises InvalidValue."""
+    """Return the prefix without a trailing slash. Raise InvalidValue."""
     found = prefix.rstrip("/")
     parts = found.split("/")
     if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", found) or any(part in (".", "..") for part in parts):
@@ -92,7 +92,7 @@ def checked_prefix(prefix: str) -> str:
 
 
 def checked_agent(url: str) -> str:
-    """Return the origin of another agent that the page may call. Raises InvalidValue."""
+    """Return the origin of another agent that the page may call. Raise InvalidValue."""
     found = re.fullmatch(r"(https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?)(?:/[A-Za-z0-9._~/-]*)?", url)
     if found is None:
         raise InvalidValue(f"explorer_agents are addresses such as https://agent.example.com, not {url!r}")
@@ -122,7 +122,7 @@ def _names(file: File, asked: bytes) -> bool:
 
 
 def _in_a_browser(scope: Scope) -> bool:
-    """Whether HTML is asked for, as browsers alone do; at a path from which a relative one leads on."""
+    """Return whether the client accepts HTML, as only browsers do, at a path where a relative redirect works."""
     asked = (value for name, value in scope["headers"] if name == b"accept")
     return scope["path"].endswith("/") and any(b"text/html" in value for value in asked)
 

@@ -1,4 +1,4 @@
-"""The files of the explorer, as they are sent: read once, compressed once, each with its ETag."""
+"""The files of the explorer: read once, compressed once, each with its ETag."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TYPES = {
 
 @dataclass(frozen=True)
 class File:
-    """One of them."""
+    """A static file."""
 
     body: bytes
     content_type: bytes
@@ -36,7 +36,7 @@ class File:
 
 @cache
 def static_files() -> dict[str, File]:
-    """Every file by its path, ``js/main.js``: what is not in here is not there."""
+    """Return every file by its path, such as ``js/main.js``."""
     found = {}
     for path, entry in _walk(files("keelbolt.explorer") / "static"):
         found[path] = File(entry.read_bytes(), TYPES["." + path.rpartition(".")[2]])

@@ -1,14 +1,14 @@
-"""The agent by gRPC (``keelbolt[grpc]``): both versions on one port, with the same operations as JSON-RPC and REST.
+"""The agent over gRPC (``keelbolt[grpc]``): both versions on one port, with the same operations as JSON-RPC and REST.
 
-address     where to listen, also in several processes
+address     the listening address, also for several processes
 metadata    metadata as headers, so that a call passes the same gate as a request
 statuses    failures as gRPC statuses with details
-handlers    a call: in by the gate, through the dispatcher, out as a message
-health      the health service: what /ready says
-server      all of it on a port, with reflection
+handlers    runs a call: gate, dispatcher, response message
+health      the health service, with the result of /ready
+server      the server on a port, with reflection
 
-How messages become JSON and back is `keelbolt.protocol.protobuf`. The server loads `grpc.server` only when a port is
-asked for, and after it has forked: a process with gRPC in it can't be.
+`keelbolt.protocol.protobuf` converts messages to JSON and back. The server imports `grpc.server` only if a port is
+configured, and after it has forked: a process that loaded gRPC can't fork.
 """
 
 from __future__ import annotations

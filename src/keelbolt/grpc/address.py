@@ -1,4 +1,4 @@
-"""Where gRPC listens. Several processes share a port by SO_REUSEPORT: the kernel gives each its part of the callers."""
+"""The listening address of gRPC. Processes share a port with SO_REUSEPORT: the kernel distributes the connections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from keelbolt.errors import KeelboltError
 
-ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened at
+ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Address:
 
     @property
     def reachable_host(self) -> str:
-        """What a client on this machine can use."""
+        """The host for clients on this machine."""
         return "localhost" if self.host in ANYWHERE else self.host
 
 
@@ -35,10 +35,10 @@ def host_port(host: str, port: int) -> str:
 
 @contextlib.contextmanager
 def reserved(host: str, port: int, *, shared: bool) -> Iterator[Address]:
-    """An address that can be listened at. Port 0 becomes a free one.
+    """Yield an address that can be bound. Port 0 becomes a free one.
 
-    One for several processes is kept for them until the end of the block. It is first taken alone: whoever shares a
-    port with a stranger (an agent that was not stopped) answers half of the calls, and nobody sees why.
+    A shared address is reserved for all processes until the end of the block. It is first bound exclusively: if an
+    unrelated process (an agent that was not stopped) shared the port, it would silently receive part of the calls.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as alone:
@@ -48,7 +48,7 @@ def reserved(host: str, port: int, *, shared: bool) -> Iterator[Address]:
     if not shared:
         yield Address(host, port)
         return
-    with socket.socket(family, socket.SOCK_STREAM) as kept:  # it never listens, so nobody is sent to it
+    with socket.socket(family, socket.SOCK_STREAM) as kept:  # never listens, so it gets no connections
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         _bind(kept, host, port)
         yield Address(host, port, shared=True)

@@ -1,4 +1,4 @@
-"""A call: in by the gate, through the dispatcher, out as a message."""
+"""Runs a gRPC call: gate, dispatcher, response message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Streaming = Callable[[bytes, Any], Awaitable[None]]
 
 
 class Handlers:
-    """The behaviour of every method."""
+    """The handlers of all methods."""
 
     def __init__(self, gate: Gate, dispatcher: Dispatcher, streams: Streams) -> None:
         self._gate = gate
@@ -51,7 +51,7 @@ class Handlers:
             self.idle.set()
 
     def unary(self, method: Method) -> Unary:
-        """A method with one answer."""
+        """Return the handler of a method with one response."""
         old_card = method.operation is Operation.get_extended_card and method.version is Version.v0_3
 
         async def call(data: bytes, context: Any) -> bytes:
@@ -64,7 +64,7 @@ class Handlers:
                 answer = await self._dispatcher.answer(method.operation, request, caller, method.codec, "")
                 _show(issued, context)
                 return method.write_answer(answer)
-            except Exception as error:  # noqa: BLE001 - every failure has an answer
+            except Exception as error:  # noqa: BLE001 - every failure gets a response
                 await fail(context, error, method.version)
             finally:
                 self._end()
@@ -72,7 +72,7 @@ class Handlers:
         return call
 
     def streaming(self, method: Method) -> Streaming:
-        """A method that is answered with events."""
+        """Return the handler of a method that streams events."""
 
         async def call(data: bytes, context: Any) -> None:
             self._begin()
@@ -83,7 +83,7 @@ class Handlers:
                     issued = issuing()
                     await self._stream(method, events, context)
                     _show(issued, context)
-            except Exception as error:  # noqa: BLE001 - every failure has an answer
+            except Exception as error:  # noqa: BLE001 - every failure gets a response
                 await fail(context, error, method.version)
             finally:
                 self._end()
@@ -118,7 +118,7 @@ class Handlers:
             raise StoppingError
 
     async def _card(self, request: Request, caller: Caller, method: Method) -> bytes:
-        """0.3 has one method for the card: the caller's own, or the public one where there is no other."""
+        """Return the card for 0.3, which has one method: the extended card, or the public one if there is none."""
         cards = self._dispatcher.cards
         if cards.config.extended_card:
             card = await self._dispatcher.answer(method.operation, request, caller, method.codec, "")
@@ -128,7 +128,7 @@ class Handlers:
 
 
 def _show(issued: list[str], context: Any) -> None:
-    """Show new signing secrets of webhooks at the end of the call."""
+    """Send new signing secrets of webhooks in the trailing metadata."""
     if issued:
         context.set_trailing_metadata(pairs(tuple(shown_secrets(issued))))
 
@@ -137,7 +137,7 @@ _ENDS = frozenset(state.value for state in TERMINAL | PAUSED) | {"TASK_STATE_CAN
 
 
 def _over(event: bytes) -> bool:
-    """Whether nothing comes after this event."""
+    """Return whether this is the last event."""
     found = from_json(event)
     told = found.get("statusUpdate") or found.get("task") or {}
     return "message" in found or told.get("status", {}).get("state") in _ENDS

@@ -1,4 +1,4 @@
-"""The health service of gRPC: what /ready says, for the agent and for each of its services."""
+"""The health service of gRPC: the result of /ready, for the agent and for each of its services."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-class Healthy(health.aio.HealthServicer):  # type: ignore[misc]  # a class without types
-    """Asks the store each time; those who watch are told when the agent stops."""
+class Healthy(health.aio.HealthServicer):  # type: ignore[misc]  # an untyped class
+    """Checks the store at each call; watching clients are notified when the agent stops."""
 
     def __init__(self, ours: Health, services: Sequence[str]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""grpcio and its companions. Importing this module raises MissingExtra when they are not installed."""
+"""grpcio and its companions. Importing this module raises MissingExtra if they are not installed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from keelbolt.protocol.protobuf.extra import load
 
-# Else it remarks on stderr, past all logging, whenever a worker starts a program. Who wants its remarks sets it.
+# Otherwise gRPC prints to stderr, bypassing logging, whenever a worker starts a program. Set the variable to see it.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 grpc: Any = load("grpc")

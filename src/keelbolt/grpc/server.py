@@ -1,4 +1,4 @@
-"""The agent on a port of gRPC: both packages, health and reflection."""
+"""The gRPC server of the agent: both packages, health and reflection."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from keelbolt.server.settings import ServerSettings
 from keelbolt.server.sse import Streams
 
 SERVICES = {Version.v1_0: (SERVICE_V1, METHODS_V1), Version.v0_3: (SERVICE_V03, METHODS_V03)}
-KEEPALIVE_TIMEOUT_SECONDS = 20.0  # until a client that does not answer is gone
-FLUSH_SECONDS = 0.05  # for an answer that was just given to go out
-STOP_SECONDS = 5.0  # after the grace of tasks, for calls that wait for one
-LEAST_PING_SECONDS = 5.0  # a client may ask whether we are there as often
+KEEPALIVE_TIMEOUT_SECONDS = 20.0  # until an unresponsive client counts as gone
+FLUSH_SECONDS = 0.05  # time to send a response that was just written
+STOP_SECONDS = 5.0  # after the drain of tasks, for calls that wait for one
+LEAST_PING_SECONDS = 5.0  # shortest ping interval that clients may use
 
 
 class GrpcServer:
-    """Listens from the beginning of its block to the end."""
+    """Listens while its context is entered."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class GrpcServer:
             await self._stopping
 
     def drain(self) -> None:
-        """Take no more calls; those that are there may end within the grace."""
+        """Stop accepting calls; running ones may end within the grace period."""
         if self._stopping is None and self._server is not None:
             self._stopping = asyncio.ensure_future(self._stop())
 
@@ -79,7 +79,7 @@ class GrpcServer:
         idle = asyncio.ensure_future(self._idle())
         await asyncio.wait((stopping, idle), return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()
-        await self._server.stop(None)  # who only watches the health is not waited for
+        await self._server.stop(None)  # do not wait for clients that only watch the health
         await stopping
 
     async def _idle(self) -> None:
@@ -92,7 +92,7 @@ class GrpcServer:
         )
 
     def _handler(self, method: Method) -> Any:
-        """Bytes in and out: what is no message is answered by us, with details."""
+        """Return a handler without (de)serializers, so that invalid messages get our own error with details."""
         if method.operation.streams:
             return grpc.unary_stream_rpc_method_handler(self._handlers.streaming(method))
         return grpc.unary_unary_rpc_method_handler(self._handlers.unary(method))
@@ -105,7 +105,7 @@ def _options(settings: ServerSettings, at: Address) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", settings.header_bytes),
         ("grpc.absolute_max_metadata_size", settings.header_bytes),
-        # A client that vanished is found out, as it is by the beats of an event stream.
+        # Detects clients that vanished, as the heartbeats of an event stream do.
         ("grpc.keepalive_time_ms", int(settings.heartbeat_stream_seconds * 1000)),
         ("grpc.keepalive_timeout_ms", int(KEEPALIVE_TIMEOUT_SECONDS * 1000)),
         ("grpc.http2.min_ping_interval_without_data_ms", int(LEAST_PING_SECONDS * 1000)),

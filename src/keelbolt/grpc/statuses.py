@@ -1,4 +1,4 @@
-"""Failures as gRPC statuses: a code, a sentence, and google.rpc.Status with its details in the trailing metadata."""
+"""Failures as gRPC statuses: a code, a message, and google.rpc.Status with its details in the trailing metadata."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from keelbolt.server.failures import explain, failure_headers
 
 DETAILS = "grpc-status-details-bin"
 MAX_MESSAGE_CHARACTERS = 1000
-MAX_DETAILS_BYTES = 4096  # clients take 8 kB of metadata and drop an answer that has more
+MAX_DETAILS_BYTES = 4096  # clients accept 8 kB of metadata and drop a response with more
 
-# Of HTTP, where it is 404 as well; in gRPC a method that is not there has a status of its own.
+# HTTP uses 404 for this as well; gRPC has its own status for an unknown method.
 _CODES = {"METHOD_NOT_FOUND": "UNIMPLEMENTED"}
 
 
 async def fail(context: Any, error: Exception, version: Version = Version.v1_0) -> NoReturn:
-    """End a call with what went wrong. Raises always. Clients of 0.3 know an error by its name before the words."""
+    """End a call with this error. Always raises. For 0.3, the error's name precedes the message."""
     failure = explain(error)
     message = failure.message if version is Version.v1_0 else f"{failure.row.name}: {failure.message}"
     message = message[:MAX_MESSAGE_CHARACTERS]
@@ -31,7 +31,7 @@ async def fail(context: Any, error: Exception, version: Version = Version.v1_0) 
 
 
 def details(failure: Failure, code: int, message: str) -> bytes:
-    """The bytes of google.rpc.Status: an ErrorInfo, and the wrong fields as long as there is room for them."""
+    """Return the bytes of google.rpc.Status: an ErrorInfo, and as many field violations as fit."""
     status = status_pb2.Status(code=code, message=message)
     info = error_details_pb2.ErrorInfo(reason=failure.row.reason, domain=DOMAIN, metadata=failure.metadata)
     status.details.add().Pack(info)

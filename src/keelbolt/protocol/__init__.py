@@ -1,1 +1,1 @@
-"""A2A on the wire: its words, its versions, its errors. Pure: no I/O, no clock."""
+"""The A2A protocol: types, versions, codecs and errors. Pure: no I/O, no clock."""

@@ -1,7 +1,7 @@
-"""Canonical JSON (RFC 8785, JCS): one text for one value, so that a signature can be checked by anybody.
+"""Canonical JSON (RFC 8785, JCS): one text per value, so that every verifier computes the same signature input.
 
-Members are sorted by their UTF-16 code units, strings are escaped as little as JSON allows, and numbers are written as
-ECMAScript writes them. An integer that ECMAScript would change (2**53 + 1, say) is refused.
+Members are sorted by their UTF-16 code units, strings are escaped as little as JSON allows, and numbers are formatted
+as in ECMAScript. An integer that ECMAScript would change (2**53 + 1, say) raises ValueError.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import math
 from keelbolt.protocol.types import Json
 
 _EXACT = 2**53
-_MOST = 10**21  # from here on ECMAScript writes exponents
+_MOST = 10**21  # from here on, ECMAScript uses exponents
 
 
 def canonical_json(value: Json) -> bytes:
-    """The canonical text of a JSON value. Raises ValueError for what JSON, or ECMAScript, can't say exactly."""
+    """Return the canonical text of a JSON value. Raise ValueError if JSON or ECMAScript can't represent it exactly."""
     return _text(value).encode("utf-8")
 
 
@@ -44,7 +44,7 @@ def _text(value: Json) -> str:
 
 
 def ecmascript_number(value: float) -> str:
-    """Number.prototype.toString: Python finds the same shortest digits, and only sets them out differently."""
+    """Format like Number.prototype.toString. Python finds the same shortest digits, but formats them differently."""
     if not math.isfinite(value):
         raise ValueError("NaN and the infinities are not JSON")
     if value == 0:
@@ -53,7 +53,7 @@ def ecmascript_number(value: float) -> str:
     mantissa, _, exponent = f"{abs(value)!r}".partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
-    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))  # digits before the point
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))  # digits before the decimal point
     digits = digits.rstrip("0")
     count = len(digits)
     if count <= point <= 21:

@@ -1,8 +1,8 @@
-"""The agent card: what is said about an agent, and one JSON document that both versions can read.
+"""The agent card: its configuration, and one JSON document for both versions.
 
 1.0 and 0.3 use different members for most things, so one document holds both: `supportedInterfaces` beside `url`,
 `protocolVersion`, `preferredTransport` and `additionalInterfaces`; `securityRequirements` beside `security`; a security
-scheme with the members of both. Each reader takes its own and ignores the rest.
+scheme with the members of both. Each reader uses its own members and ignores the rest.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SkillConfig(Config):
     input_modes: Sequence[str] | None = None
     output_modes: Sequence[str] | None = None
     security: Sequence[dict[str, list[str]]] | None = None
-    extensions: dict[str, Json] | None = None  # beside the protocol, which knows extensions of the agent alone
+    extensions: dict[str, Json] | None = None  # not part of the protocol, which has extensions per agent only
 
 
 class AgentCardConfig(Config):
@@ -104,19 +104,19 @@ class AgentCardConfig(Config):
 
     @property
     def all_extensions(self) -> tuple[ExtensionConfig, ...]:
-        """Those given here and those given with the capabilities, each once."""
+        """The extensions given here and with the capabilities, without duplicates."""
         found = {item.uri: item for item in (*self.extensions, *(self.capabilities.extensions or ()))}
         return tuple(found.values())
 
     @property
     def extended_card(self) -> bool:
-        """Either version's flag is enough."""
+        """Whether the flag of either version is set."""
         return self.capabilities.extended_agent_card or self.supports_authenticated_extended_card
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """Where the agent is spoken to, how, and in which version."""
+    """An address of the agent, with its binding and version."""
 
     url: str
     binding: Binding | str
@@ -126,11 +126,11 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class CardSecurity:
-    """Security schemes and requirements, already in the shapes of both versions."""
+    """Security schemes and requirements, already in the formats of both versions."""
 
     schemes_v03: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     schemes_v1: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
-    requirements: Sequence[Mapping[str, Sequence[str]]] = ()  # as 0.3 writes them
+    requirements: Sequence[Mapping[str, Sequence[str]]] = ()  # in the format of 0.3
 
 
 def build_card(
@@ -140,7 +140,7 @@ def build_card(
     security: CardSecurity | None = None,
     signatures: Sequence[Mapping[str, Json]] = (),
 ) -> Object:
-    """The card as a JSON value. Interfaces are in order of preference; those of 0.3 also become its own members."""
+    """Return the card as a JSON value. ``interfaces``: preferred first; those of 0.3 also set the members of 0.3."""
     card: Object = {
         "name": config.name,
         "description": config.description,
@@ -168,7 +168,7 @@ def build_card(
 
 
 def card_v1(card: Mapping[str, Any]) -> Object:
-    """The card in the words of 1.0 alone, for an answer that only a client of 1.0 gets."""
+    """Return the card with the members of 1.0 only, for a response to a 1.0 client."""
     found = {name: value for name, value in card.items() if name not in _ONLY_V03}
     found["capabilities"] = {
         name: value for name, value in card["capabilities"].items() if name != "stateTransitionHistory"
@@ -186,7 +186,7 @@ def card_v1(card: Mapping[str, Any]) -> Object:
 
 
 def card_v03_proto(card: Mapping[str, Any]) -> Object:
-    """The card as 0.3's protobuf has it, which wraps requirements and schemes as 1.0 does."""
+    """Return the card in the format of 0.3's protobuf, which wraps requirements and schemes as 1.0 does."""
     found = {name: value for name, value in card.items() if name != "security"}
     if "securityRequirements" in card:
         found["security"] = card["securityRequirements"]
@@ -222,7 +222,7 @@ def _interface(interface: Interface) -> Object:
 
 
 def _endpoint_v03(config: AgentCardConfig, interfaces: Sequence[Interface]) -> Object:
-    """Where a 0.3 client goes. Without an interface of 0.3 it is told nothing, and so does not try."""
+    """Return the members that 0.3 clients read; none without an interface of 0.3, so that such clients do not try."""
     old = [interface for interface in interfaces if interface.version is Version.v0_3]
     if not old:
         return {}
@@ -236,7 +236,7 @@ def _endpoint_v03(config: AgentCardConfig, interfaces: Sequence[Interface]) -> O
 
 
 def _url_v03(interface: Interface) -> str:
-    """In 0.3 every address is a URL; in 1.0 that of gRPC is host:port."""
+    """Return the address as a URL, as 0.3 requires; in 1.0 a gRPC address is host:port."""
     if interface.binding != "GRPC" or "://" in interface.url:
         return interface.url
     return f"http://{interface.url}"
@@ -287,7 +287,7 @@ def _security(config: AgentCardConfig, security: CardSecurity | None) -> Object:
     sources = (security.schemes_v03, security.schemes_v1) if security else (config.security_schemes or {},)
     for source in sources:
         for name, scheme in source.items():
-            # The two shapes share no member: 0.3's are flat, 1.0's is one object named for the kind of scheme.
+            # The formats share no member: 0.3's are flat, 1.0's is one object named after the kind of scheme.
             schemes.setdefault(name, {}).update(scheme)
     found: Object = {"securitySchemes": schemes} if schemes else {}
     if requirements := (security.requirements if security and security.requirements else config.security):

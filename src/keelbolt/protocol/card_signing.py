@@ -1,4 +1,4 @@
-"""What a signature of an agent card covers. Signing itself needs keys, and is done elsewhere."""
+"""The payload of an agent card's signature. `signatures` signs and verifies it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Object = dict[str, Any]
 
 
 def signing_payload(card: Mapping[str, Any]) -> bytes:
-    """Canonical JSON of the 1.0 card without its signatures.
+    """Return the canonical JSON of the 1.0 card without its signatures.
 
-    Presence is that of protobuf: an empty array, map or string and a false, if they are neither required nor optional,
-    are the same as absent, so they are left out.
+    Presence follows protobuf: an empty array, map or string and a false are omitted unless the field is required or
+    optional, because they are the same as absent.
     """
     found = _pruned({name: value for name, value in project_v1(card).items() if name != "signatures"}, described=True)
     return canonical_json(found)
 
 
 def project_v1(card: Mapping[str, Any]) -> Object:
-    """The card as 1.0 alone has it: what is left when a reader of 1.0 has ignored the members it does not know."""
+    """Return the card with the members that a 1.0 reader knows."""
     return {name: _PROJECTIONS.get(name, _same)(card[name]) for name in _MEMBERS if name in card}
 
 
@@ -78,13 +78,13 @@ _KEPT = frozenset(
         *("documentationUrl", "iconUrl", "streaming", "pushNotifications", "extendedAgentCard"),
     }
 )
-"""Members that are required, or optional with a presence of their own: they stay even when they are empty."""
+"""Members that are required, or optional with explicit presence: kept even if empty."""
 
 _MAPS = ("securitySchemes", "schemes")
 
 
 def _pruned(value: Json, *, described: bool = False) -> Json:
-    """Without the members that protobuf does not tell from absent ones. Cards and skills require a description."""
+    """Return the value without members that protobuf treats as absent. Cards and skills require a description."""
     if isinstance(value, list):
         return [_pruned(item, described=described) for item in value]
     if not isinstance(value, dict):
@@ -92,7 +92,7 @@ def _pruned(value: Json, *, described: bool = False) -> Json:
     found: Object = {}
     for name, item in value.items():
         if name == "params":
-            found[name] = item  # free data, whose emptiness means something
+            found[name] = item  # free-form data: an empty value is significant
         elif name in _KEPT or (described and name == "description") or not _empty(name, item):
             found[name] = _pruned(item, described=name == "skills")
     return found

@@ -31,9 +31,9 @@ _CONTAINERS = frozenset({dict, list})
 
 
 def bounded(params: Mapping[str, Json], limits: Limits) -> None:
-    """Raise RequestTooLargeError if a list of the protocol, or the keys of metadata, are too many to validate.
+    """Raise RequestTooLargeError if a list of the protocol has too many items, or a metadata too many keys.
 
-    Pydantic collects an error for each wrong item, so the lists are measured before it sees them.
+    Pydantic collects an error for each wrong item, so the lists are measured before validation.
     """
     open_values: list[tuple[tuple[int | str, ...], Any]] = [((), params)]
     while open_values:
@@ -41,7 +41,7 @@ def bounded(params: Mapping[str, Json], limits: Limits) -> None:
         if len(value) > limits.items:
             what = path(location) or "the request"
             raise RequestTooLargeError(f"{what} has {len(value)} items; {limits.items} are the most")
-        if location[-1:] == ("metadata",):  # its values are any JSON, as those of data are
+        if location[-1:] == ("metadata",):  # its values are free-form JSON, as in data
             continue
         for key, item in enumerate(value) if isinstance(value, list) else value.items():
             if type(item) in _CONTAINERS and key != "data":
@@ -49,7 +49,7 @@ def bounded(params: Mapping[str, Json], limits: Limits) -> None:
 
 
 def checked(request: R, limits: Limits) -> R:
-    """The request, if it may go on. Raises InvalidParamsError or RequestTooLargeError."""
+    """Return the request if it is valid. Raise InvalidParamsError or RequestTooLargeError."""
     if isinstance(request, SendMessageRequest):
         _short(request.tenant, "tenant", limits)
         _check_message(request.message, limits)
@@ -74,7 +74,7 @@ def _check_message(message: Message, limits: Limits) -> None:
         if value:
             _short(value, f"message.{field}", limits)
         elif name in message.model_fields_set:
-            # Protobuf does not tell an empty id from none, so neither is one.
+            # Protobuf treats an empty id as absent.
             setattr(message, name, None)
             message.model_fields_set.discard(name)
 

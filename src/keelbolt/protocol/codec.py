@@ -1,6 +1,6 @@
-"""What every way to write A2A as JSON offers; `v1`, `v03` and `v03_proto` are three of them.
+"""The interface of the JSON formats of A2A; `v1`, `v03` and `v03_proto` implement it.
 
-A server picks one per request and does not look at versions again:
+A server selects one per request and does not check versions again:
 
     codec = CODECS[version]
     request = codec.decode(operation, params)
@@ -22,7 +22,7 @@ from keelbolt.protocol.versions import Version
 
 
 class Splicer(Protocol):
-    """The stored events of one task as events of a stream."""
+    """Converts the stored events of one task to events of a stream."""
 
     def __init__(self, task_id: str, context_id: str) -> None: ...
     def status_update(self, stored: bytes) -> bytes: ...
@@ -30,7 +30,7 @@ class Splicer(Protocol):
 
 
 class Codec(Protocol):
-    """A task or message given as bytes is its JSON in 1.0, as stored."""
+    """Decodes requests and encodes results. A task or message given as bytes is 1.0 JSON, as stored."""
 
     @property
     def Splice(self) -> type[Splicer]: ...  # noqa: N802 - a class
@@ -53,4 +53,4 @@ class Codec(Protocol):
 
 
 CODECS: Mapping[Version, Codec] = MappingProxyType({Version.v0_3: v03, Version.v1_0: v1})
-"""The plain JSON of each version."""
+"""The plain JSON codec of each version."""

@@ -1,12 +1,12 @@
-"""Requests of clients that speak 0.3 with an accent, as those of apcore agents do. All of 0.3 is read as 0.3.
+"""Decodes requests in dialects of 0.3, as clients of apcore agents send them. Valid 0.3 is read as 0.3.
 
 {"type": "text", …}                     a part by `type` instead of `kind`; files flat: uri or bytes, name, mimeType
 {"message": …, "contextId": "c"}        the context beside the message instead of in it
-{"message": …, "metadata": {"skillId"}} the skill beside the message; also within its metadata afterwards
-message without messageId and `kind`    given an id by the caller of `decode` (``new_id``), since nothing here is random
-input_required, auth_required           states with a low line
+{"message": …, "metadata": {"skillId"}} the skill beside the message; `decode` copies it into the message's metadata
+message without messageId and `kind`    gets an id from the argument ``new_id``: this module is deterministic
+input_required, auth_required           states with an underscore
 {"taskId", "url", …}                    a flat push config; get and delete by `taskId` alone
-tasks/list {"cursor", "limit"}          pages; answered by `task_list` with `nextCursor` beside the words of 1.0
+tasks/list {"cursor", "limit"}          pages; `task_list` returns `nextCursor` beside the members of 1.0
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def decode(
     limits: Limits = DEFAULT,
     new_id: Callable[[], str] | None = None,
 ) -> Request:
-    """As `v03.decode`, which it ends in. Without ``new_id`` a message needs its messageId."""
+    """Decode a dialect request, like `v03.decode`. Without ``new_id`` a message needs its messageId."""
     given = dict(params)
     match operation:
         case Operation.send_message | Operation.send_streaming_message:
@@ -70,7 +70,7 @@ def _send(params: Object, new_id: Callable[[], str] | None) -> Object:
     if message.get("taskId") is None and params.get("taskId") is not None:
         message["taskId"] = params["taskId"]
     nameless = not message.get("messageId") and "message_id" not in message
-    if nameless and "kind" not in message and new_id is not None:  # who says `kind` speaks 0.3, and must give an id
+    if nameless and "kind" not in message and new_id is not None:  # a message with `kind` is 0.3, which requires an id
         message["messageId"] = new_id()
     skill = params["metadata"].get("skillId") if isinstance(params.get("metadata"), dict) else None
     if skill is not None and isinstance(metadata := message.get("metadata") or {}, dict):
@@ -79,7 +79,7 @@ def _send(params: Object, new_id: Callable[[], str] | None) -> Object:
 
 
 def _part(part: Json) -> Json:
-    """A part by `type`. Its media type, which 0.3 has for files alone, is carried as 0.3 carries those of 1.0."""
+    """Convert a part by `type`. Its media type, which 0.3 has for files only, goes into the metadata."""
     if not isinstance(part, dict) or "kind" in part or not isinstance(part.get("type"), str):
         return part
     kind = part["type"]
@@ -103,7 +103,7 @@ def _flat_config(params: Object) -> Object:
 
 
 def _delete_all(params: Object, limits: Limits) -> Request:
-    """Delete by the task alone: all of its configs."""
+    """Decode a delete without a config id: delete all configs of the task."""
     if params.get("name") is not None:
         return v03.decode(Operation.delete_push_config, params, limits=limits)
     up = {"taskId": params.get("id"), "tenant": params.get("tenant")}
@@ -121,7 +121,7 @@ def _pages(params: Object) -> Object:
 
 
 def task_list(page: TaskPage) -> bytes:
-    """The answer of tasks/list: 0.3 has none of its own, so it has the members of 1.0 and `nextCursor`."""
+    """Return the result of tasks/list, which 0.3 does not define: the members of 1.0 and `nextCursor`."""
     token = page.next_page_token
     return b'{"tasks":[%b],"nextCursor":%b,"nextPageToken":%b,"pageSize":%d,"totalSize":%d}' % (
         b",".join(map(v03.task, page.tasks)),
@@ -133,7 +133,7 @@ def task_list(page: TaskPage) -> bytes:
 
 
 class _PlainList:
-    """The codec of `tasks/list`, which 0.3 does not have itself."""
+    """The codec for `tasks/list`, which 0.3 does not define."""
 
     task_list = staticmethod(task_list)
 

@@ -1,7 +1,7 @@
-"""How each failure is answered: one table, and the bodies of the four kinds of answers.
+"""Maps exceptions to error responses: one table, and the bodies of the four formats.
 
-`describe` looks an exception up by its class (the nearest in its family counts). Whatever is not in the table is an
-internal error: its own words stay in the log, since they may hold SQL, paths or secrets.
+`describe` looks up an exception by its class or nearest base class. An exception that is not in the table is an
+internal error: its message goes only to the log, since it may contain SQL, paths or secrets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_METADATA_CHARACTERS = 256
 
 
 class Row(NamedTuple):
-    """A line of the table. ``name`` is what 0.3 calls the error."""
+    """A row of the table. ``name`` is the error's name in 0.3."""
 
     code: int
     http: int
@@ -102,12 +102,12 @@ TABLE: Mapping[type, Row] = MappingProxyType(
         errors.ConcurrencyError: Row(-32603, 409, "ABORTED", "ABORTED", "InternalError"),
     }
 )
-"""What is said with its own words: these messages are written for the caller."""
+"""Errors whose messages are written for the caller and returned to it."""
 
 QUIET: Mapping[type, Row] = MappingProxyType(
     {errors.AuthUnavailable: UNAVAILABLE, errors.StorageUnavailable: UNAVAILABLE}
 )
-"""What has a status of its own, but whose words are for the operator."""
+"""Errors with their own status whose messages are only for the operator."""
 
 _INTERNAL_MESSAGE = "Internal error. It was logged; the request can be repeated with the same Idempotency-Key."
 _UNAVAILABLE_MESSAGE = "The agent can't work at the moment; try again later."
@@ -115,7 +115,7 @@ _UNAVAILABLE_MESSAGE = "The agent can't work at the moment; try again later."
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What the caller is told."""
+    """The description of an error for the caller."""
 
     row: Row
     message: str
@@ -125,7 +125,7 @@ class Failure:
 
     @property
     def details(self) -> list[dict[str, Any]]:
-        """The details of 1.0: an ErrorInfo, and the wrong fields if there are any."""
+        """The details of 1.0: an ErrorInfo, and the field violations, if any."""
         found: list[dict[str, Any]] = [
             {"@type": ERROR_INFO, "reason": self.row.reason, "domain": DOMAIN, "metadata": self.metadata}
         ]
@@ -136,7 +136,7 @@ class Failure:
 
 
 def describe(error: BaseException) -> Failure:
-    """How an exception is answered. Total: every exception has an answer, and no answer tells what it should not."""
+    """Return the failure of any exception, without information that the caller must not see."""
     for kind in type(error).__mro__:
         if row := TABLE.get(kind):
             return Failure(row, str(error), _metadata(error), getattr(error, "violations", ()), _data(error))
@@ -156,24 +156,24 @@ def _metadata(error: BaseException) -> dict[str, str]:
 
 
 def _data(error: BaseException) -> Mapping[str, Any] | None:
-    """What an error says for programs, if it says of which type it is; another's ``data`` are its own affair."""
+    """Return the error's ``data`` for programs if it has a ``type``; ``data`` of other errors is unrelated."""
     data = getattr(error, "data", None)
     return data if isinstance(data, Mapping) and isinstance(data.get("type"), str) else None
 
 
 def jsonrpc_v1(failure: Failure) -> bytes:
-    """The error object of JSON-RPC in 1.0: `data` is an array of typed details."""
+    """Return the JSON-RPC error object of 1.0: `data` is an array of typed details."""
     return to_json({"code": failure.row.code, "message": failure.message, "data": failure.details})
 
 
 def jsonrpc_v03(failure: Failure) -> bytes:
-    """The error object of JSON-RPC in 0.3: `data` is open there, and tells programs what kind of error it is."""
+    """Return the JSON-RPC error object of 0.3: `data` is free-form, and has the type of the error."""
     data = {"type": failure.row.name, **(failure.data or {})}
     return to_json({"code": failure.row.code, "message": failure.message, "data": data})
 
 
 def rest_v1(failure: Failure) -> bytes:
-    """The body of an HTTP error in 1.0: google.rpc.Status."""
+    """Return the body of an HTTP error in 1.0: google.rpc.Status."""
     row = failure.row
     return to_json(
         {"error": {"code": row.http, "status": row.grpc, "message": failure.message, "details": failure.details}}
@@ -181,5 +181,5 @@ def rest_v1(failure: Failure) -> bytes:
 
 
 def rest_v03(failure: Failure) -> bytes:
-    """The body of an HTTP error in 0.3, which leaves it open: the error's name, its JSON-RPC code and its words."""
+    """Return the body of an HTTP error, which 0.3 does not define: the error's name, JSON-RPC code and message."""
     return to_json({"error": failure.row.name, "code": failure.row.code, "message": failure.message})

@@ -1,6 +1,6 @@
-"""The A2A-Extensions header: which extensions a client asks for, and which ones the agent uses.
+"""The A2A-Extensions header: the extensions that a client requests, and those that the agent activates.
 
-0.3 calls it X-A2A-Extensions; both are read, and the answer goes back under the name that was used.
+0.3 calls it X-A2A-Extensions. Both are read; the response uses the name that the client used.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from keelbolt.errors import ExtensionSupportRequiredError
 HEADER = "A2A-Extensions"
 HEADER_V03 = "X-A2A-Extensions"
 RESUME = "urn:keelbolt:a2a:resume:v1"
-"""A stream can be continued after any event by Last-Event-ID; a send repeated with its Idempotency-Key is one task."""
+"""Streams can be resumed after any event by Last-Event-ID; a send repeated with its Idempotency-Key is one task."""
 GENERATION = "urn:keelbolt:a2a:generation:v1"
 """Tasks and events have a generation; GetTask can wait for a newer one, and SendMessage can require one."""
 
-MAX_EXTENSIONS = 100  # a header of this many URIs is no honest request; the rest is not looked at
+MAX_EXTENSIONS = 100  # limits abusive headers; the rest is ignored
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """An extension of the agent's card."""
+    """An extension that the agent's card declares."""
 
     uri: str
     required: bool = False
 
 
 def parse(*values: str | None) -> tuple[str, ...]:
-    """The URIs in header values (each a comma list), in their order, each once.
+    """Return the URIs in header values (comma-separated lists), in order, without duplicates.
 
-    What holds a space or a control character is no URI and is left out: it could not be echoed safely.
+    A value with a space or a control character is no URI and is omitted: echoing it would be unsafe.
     """
     found: dict[str, None] = {}
     for value in values:
@@ -47,9 +47,9 @@ def parse(*values: str | None) -> tuple[str, ...]:
 
 
 def activate(asked: Iterable[str], declared: Iterable[Declared]) -> tuple[str, ...]:
-    """The declared extensions that the client asked for, in the client's order; unknown ones are ignored.
+    """Return the declared extensions that the client requested, in the client's order; ignore unknown ones.
 
-    Raises ExtensionSupportRequiredError when the agent requires one that was not asked for.
+    Raise ExtensionSupportRequiredError if the client did not request a required extension.
     """
     asked = tuple(asked)
     known = {extension.uri: extension for extension in declared}
@@ -60,5 +60,5 @@ def activate(asked: Iterable[str], declared: Iterable[Declared]) -> tuple[str, .
 
 
 def echo(activated: Iterable[str]) -> str:
-    """The header's value in an answer; empty when there is nothing to say, then the header is left out."""
+    """Return the header value of a response; if it is empty, the header is omitted."""
     return ", ".join(activated)

@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0 around both versions: bytes to a call, results and errors to bytes.
+"""JSON-RPC 2.0 for both versions: parses calls, and encodes results and errors.
 
-`parse` raises our typed errors and nothing else, whatever the bytes are. The id of a call is kept as the JSON that goes
-into the answer; a call without an id is answered all the same (with null), since A2A has no notifications.
+`parse` raises only typed errors, for any bytes. The id of a call is kept as JSON for the response. A call without an id
+gets a response too (with id null), since A2A has no notifications.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_ID_CHARACTERS = 256
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request. ``id`` is its JSON (``b"null"`` also when absent)."""
+    """A request. ``id`` is JSON (``b"null"`` also when absent)."""
 
     id: bytes
     method: str
     params: dict[str, Json]
 
     def resolve(self) -> tuple[Operation, Version]:
-        """Which operation it is, and of which version its name is. Raises MethodNotFoundError."""
+        """Return the operation and the version of the method name. Raise MethodNotFoundError."""
         found = METHODS.get(self.method)
         if found is None:
             raise _with_id(MethodNotFoundError(), self.id)
@@ -39,9 +39,9 @@ class Call:
 
 
 def parse(body: bytes, *, limits: Limits = DEFAULT) -> Call:
-    """Return the call in a request body, small enough to be validated.
+    """Return the call in a request body, and check its size before validation.
 
-    Raises ParseError, InvalidRequestError, RequestTooLargeError or InvalidParamsError.
+    Raise ParseError, InvalidRequestError, RequestTooLargeError or InvalidParamsError.
     """
     value = read(body, limits=limits)
     if isinstance(value, list):
@@ -60,7 +60,7 @@ def parse(body: bytes, *, limits: Limits = DEFAULT) -> Call:
         params = {}
     elif not isinstance(params, dict):
         raise _with_id(InvalidParamsError("params must be an object"), id_json)
-    if body.count(b",") >= limits.items:  # without as many commas, no list is too long
+    if body.count(b",") >= limits.items:  # with fewer commas, no list is too long
         try:
             bounded(params, limits)
         except RequestTooLargeError as error:
@@ -85,15 +85,15 @@ def _with_id(error: Any, id_json: bytes) -> Any:
 
 
 def result(id_json: bytes, payload: bytes) -> bytes:
-    """The answer of a call; also, in a stream, each event."""
+    """Return the response of a call, or one event of a stream."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id_json, payload)
 
 
 def error(id_json: bytes, payload: bytes) -> bytes:
-    """The failure of a call; the payload is the error object."""
+    """Return the error response of a call; the payload is the error object."""
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (id_json, payload)
 
 
 def request(id_json: bytes, method: str, params: bytes) -> bytes:
-    """What a client sends."""
+    """Return a request body."""
     return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (id_json, to_json(method), params)

@@ -1,15 +1,15 @@
-"""Answers of agents that leave out what is empty, as proto3 JSON does, or what 1.0 requires.
+"""Decodes responses of agents that omit empty fields, as proto3 JSON does, or fields that 1.0 requires.
 
-A client reads an answer as it is. Only when that fails does it read the same answer with the missing members added:
+A client first decodes a response as it is. Only if that fails, it adds the missing members and decodes again:
 
     parts, artifacts, history      []
-    contextId, taskId              "" (the caller knows which task it asked for)
+    contextId, taskId              "" (the caller knows which task it requested)
     role                           ROLE_AGENT
     the state of a status          TASK_STATE_SUBMITTED; also for 0.3's `unknown` and for TASK_STATE_UNSPECIFIED
     messageId, artifactId          "-"
     a part without content         left out
 
-Requests that a server reads are never filled: see `validation.validate`.
+Servers decode requests strictly: see `validation.validate`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_STATE = frozenset({"unknown", "TASK_STATE_UNKNOWN", "TASK_STATE_UNSPECIFIED"
 
 
 def read(model: type[T], value: Json) -> T:
-    """The model of an agent's JSON value. Raises InvalidParamsError if it is wrong and not only incomplete."""
+    """Return the model of an agent's JSON value. Raise InvalidParamsError if it is invalid, not only incomplete."""
     try:
         return validate(model, value)
     except InvalidParamsError:
@@ -101,7 +101,7 @@ def _each(values: Json, fill: Callable[[Object], Object]) -> Json:
 
 
 def _with(value: Object, **members: Json) -> Object:
-    """A copy in which a missing member has the value given here, and a list or an object its filled form."""
+    """Return a copy with missing text members added; other members are replaced by the given value."""
     up = dict(value)
     for name, given in members.items():
         snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)

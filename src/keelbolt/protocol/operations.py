@@ -1,4 +1,4 @@
-"""What a client can ask for, and the names that the two versions have for it."""
+"""The operations of A2A, and their names in both versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Operation(StrEnum):
 
     @property
     def streams(self) -> bool:
-        """It is answered with events, not with one result."""
+        """Whether the response is a stream of events."""
         return self in STREAMING
 
 
@@ -36,7 +36,7 @@ METHODS_V03 = MappingProxyType(
         "message/send": Operation.send_message,
         "message/stream": Operation.send_streaming_message,
         "tasks/get": Operation.get_task,
-        "tasks/list": Operation.list_tasks,  # not in 0.3 itself; some of its clients ask for it
+        "tasks/list": Operation.list_tasks,  # not in 0.3 itself, but some of its clients call it
         "tasks/cancel": Operation.cancel_task,
         "tasks/resubscribe": Operation.subscribe_to_task,
         "tasks/pushNotificationConfig/set": Operation.create_push_config,
@@ -55,7 +55,7 @@ METHODS = MappingProxyType(
     {name: (operation, Version.v0_3) for name, operation in METHODS_V03.items()}
     | {name: (operation, Version.v1_0) for name, operation in METHODS_V1.items()}
 )
-"""Both, with the version each name belongs to: no name is in both."""
+"""The methods of both versions, each with its version; no name is in both."""
 
 NAMES_V03 = MappingProxyType({operation: name for name, operation in METHODS_V03.items()})
-"""The other way round, for clients."""
+"""The names of 0.3 by operation, for clients."""

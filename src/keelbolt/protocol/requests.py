@@ -1,7 +1,7 @@
-"""Every request and every answer, in the words of 1.0, whatever version they came in or go out as.
+"""Every request and result, in the format of 1.0, for all versions.
 
-Requests are what the codecs (`v1`, `v03`, `v03_proto`, `dialect`) make of a client's JSON: all they hold is checked, so
-that nobody below looks at JSON again. ``tenant`` is the path's or the field's; None when there is none.
+The codecs (`v1`, `v03`, `v03_proto`, `dialect`) build requests from a client's JSON and validate them completely, so
+that lower layers never handle JSON. ``tenant`` comes from the path or the field; None if there is none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _boolean(value: Json) -> Json:
 
 
 def _nothing(value: Json) -> Json:
-    """ProtoJSON does not tell an empty string from one that was not set."""
+    """Return None for an empty string: ProtoJSON does not distinguish it from an unset one."""
     return None if value == "" else value
 
 
@@ -73,7 +73,7 @@ def _moment(value: Json) -> Json:
 
 
 def _http_url(value: str) -> str:
-    """A webhook can only be called by HTTP. Whether its address may be reached is for the one who calls it."""
+    """Check that a webhook URL is HTTP. The sender checks whether its address is allowed."""
     try:
         parts = urlsplit(value)
         good = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
@@ -207,12 +207,12 @@ class GetExtendedCardRequest(Request):
 
 
 StreamEvent: TypeAlias = Task | Message | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
-"""What a stream carries."""
+"""An event of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPage:
-    """The answer of ListTasks; a task is a model or its JSON in 1.0. ``next_page_token`` is empty on the last page."""
+    """The result of ListTasks. Tasks are models or 1.0 JSON. ``next_page_token`` is empty on the last page."""
 
     tasks: Sequence[Task | bytes]
     next_page_token: str
@@ -222,7 +222,7 @@ class TaskPage:
 
 @dataclass(frozen=True, slots=True)
 class PushConfigPage:
-    """The answer of ListTaskPushNotificationConfigs."""
+    """The result of ListTaskPushNotificationConfigs."""
 
     configs: Sequence[PushConfig]
     next_page_token: str = ""

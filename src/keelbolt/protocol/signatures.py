@@ -27,7 +27,7 @@ MAX_SIGNATURES = 10
 
 @dataclass(frozen=True, slots=True)
 class CardKey:
-    """A private key that signs cards. ``jwks_url`` tells verifiers where its public half is."""
+    """A private key that signs cards. ``jwks_url`` is the URL of its public key, for verifiers."""
 
     key: Any
     kid: str
@@ -38,7 +38,7 @@ class CardKey:
     def from_pem(
         cls, pem: str | bytes, kid: str, *, algorithm: Algorithm = "ES256", jwks_url: str | None = None
     ) -> CardKey:
-        """A key from its PEM (PKCS 8)."""
+        """Return a key from PEM (PKCS 8)."""
         _check_extra()
         from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
 
@@ -50,14 +50,14 @@ class CardKey:
 
     @classmethod
     def generate(cls, kid: str, *, jwks_url: str | None = None) -> CardKey:
-        """A new key, for tests and first steps."""
+        """Return a new key, for tests and first steps."""
         _check_extra()
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
 
         return cls(ec.generate_private_key(ec.SECP256R1()), kid, "ES256", jwks_url)
 
     def sign(self, card: Mapping[str, Any]) -> dict[str, str]:
-        """A signature of this card, for its ``signatures``."""
+        """Return a signature of this card, for its ``signatures``."""
         header: dict[str, str] = {"alg": self.algorithm, "kid": self.kid, "typ": "JOSE"}
         if self.jwks_url is not None:
             header["jku"] = self.jwks_url
@@ -70,13 +70,13 @@ class CardKey:
         return {"protected": protected.decode(), "signature": _b64(signature).decode()}
 
     def jwks(self) -> dict[str, Any]:
-        """The public half, as a JSON Web Key Set."""
+        """Return the public key as a JSON Web Key Set."""
         public = json.loads(_algorithm(self.algorithm).to_jwk(self.key.public_key()))
         return {"keys": [{**public, "kid": self.kid, "alg": self.algorithm, "use": "sig"}]}
 
 
 def verify_card(card: Mapping[str, Any], jwks: Mapping[str, Any]) -> str:
-    """The id of a key of this set that signed the card as it is. Raises CardSignatureError."""
+    """Return the id of the key that signed this card unchanged. Raise CardSignatureError."""
     _check_extra()
     signatures = card.get("signatures")
     if not isinstance(signatures, list) or not signatures:
@@ -95,14 +95,14 @@ def _verified(signature: Any, payload: bytes, keys: Mapping[str, Any]) -> str | 
         header = json.loads(_unb64(protected))
         algorithm, kid = header["alg"], header["kid"]
         key = keys[kid]
-        # What the header says must be what the key is for: a key is never used with another algorithm.
+        # The algorithm in the header must match the key's: a key is never used with another algorithm.
         if algorithm not in ALGORITHMS or key.get("alg", algorithm) != algorithm or "crit" in header:
             return None
         checker = _algorithm(algorithm)
         good = checker.verify(
             protected.encode() + b"." + payload, checker.from_jwk(key), _unb64(signature["signature"])
         )
-    except Exception:  # noqa: BLE001 - whatever is wrong with a signature, it does not vouch
+    except Exception:  # noqa: BLE001 - a malformed signature is an invalid one
         return None
     return kid if good else None
 

@@ -1,7 +1,7 @@
-"""Strict JSON for requests: input that two parsers could understand differently is refused.
+"""Strict JSON for requests: rejects input that two parsers could interpret differently.
 
-Refused besides bad syntax: duplicate keys, NaN and the infinities (1e999 too), lone surrogates, bad UTF-8, a byte order
-mark, and more bytes, values or levels than allowed. Integers of any size are exact. The number of values is counted
+Besides invalid syntax it rejects duplicate keys, NaN and the infinities (1e999 too), lone surrogates, invalid UTF-8, a
+byte order mark, and more bytes, values or levels than allowed. Integers of any size are exact. Values are counted
 before parsing, because objects in memory can take fifty times the space of their text.
 """
 
@@ -18,16 +18,16 @@ from keelbolt.protocol.types import Json
 
 
 class _Refused(ValueError):
-    """Carries our own words through the decoder."""
+    """Carries our own message through the decoder."""
 
 
 def read(body: bytes, *, limits: Limits = DEFAULT) -> Json:
-    """The value of a JSON text. Raises ParseError or RequestTooLargeError and nothing else."""
+    """Return the value of a JSON text. Raise only ParseError or RequestTooLargeError."""
     if len(body) > limits.body_bytes:
         raise RequestTooLargeError(f"the request has {len(body)} bytes; {limits.body_bytes} are the most")
     _check_values(body, limits.values)
     try:
-        value = _DECODER.decode(body.decode("utf-8"))  # no name for the text: it may be four times as large as the body
+        value = _DECODER.decode(body.decode("utf-8"))  # not assigned: the text may be four times the body's size
     except UnicodeDecodeError:
         raise ParseError("the request is not UTF-8") from None
     except RecursionError:
@@ -36,9 +36,9 @@ def read(body: bytes, *, limits: Limits = DEFAULT) -> Json:
         raise ParseError(f"the request is not JSON: {error.msg} at character {error.pos}") from None
     except _Refused as error:
         raise ParseError(f"the request is not JSON: {error}") from None
-    except ValueError:  # int() refuses thousands of digits
+    except ValueError:  # int() rejects thousands of digits
         raise ParseError("the request is not JSON: a number has too many digits") from None
-    # Fewer brackets than levels allowed can't nest too deep; only the others are worth a walk.
+    # With fewer brackets than allowed levels, no value nests too deep; only other bodies need the walk.
     if body.count(b"[") + body.count(b"{") > limits.depth and _deeper(value, limits.depth):
         raise _too_deep(limits)
     if (b"\\ud" in body or b"\\uD" in body) and not _PAIRED.fullmatch(body):
@@ -52,8 +52,8 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 def _check_values(body: bytes, most: int) -> None:
     """Raise RequestTooLargeError if the text contains more than ``most`` values.
 
-    Every value but the first follows a bracket or a comma. Brackets and commas inside strings are subtracted only
-    when there are too many in all; the loop ends as soon as the limit is reached, so that its cost is bounded, too.
+    Every value but the first follows a bracket or a comma. Brackets and commas inside strings are subtracted only if
+    the total is too high. The loop ends as soon as the limit is reached, so that its cost is bounded, too.
     """
     if _openings(body, 0, len(body)) < most:
         return
@@ -97,7 +97,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse
 
 
 def _deeper(value: Json, depth: int) -> bool:
-    """Whether a value nests deeper; level by level, so that the walk itself needs no stack."""
+    """Return whether a value nests deeper; iterative, so that the walk can't exhaust the stack."""
     level = [value]
     for _ in range(depth):
         below: list[Any] = []

@@ -1,6 +1,6 @@
-"""The words of A2A, as version 1.0 spells them: what workers are given, what is stored, what is sent.
+"""The types of A2A 1.0, which workers receive, which are stored, and which are sent.
 
-A field that nobody set is left out when a model is written, so that what was read comes back as it was:
+Encoding omits fields that were not set, so that decoded data round-trips:
 
     encode(Message.model_validate_json(text)) == text
 """
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 from pydantic.alias_generators import to_camel
 
-Json = Any  # what a JSON document can hold; spelling out the recursion helps no editor
+Json = Any  # any JSON value; a recursive type does not help editors
 Metadata = dict[str, Json]
 
 
@@ -32,16 +32,16 @@ class TaskState(StrEnum):
     canceled = "TASK_STATE_CANCELED"
     rejected = "TASK_STATE_REJECTED"
 
-    __hash__ = str.__hash__  # in C; Enum has its own in Python
+    __hash__ = str.__hash__  # implemented in C; Enum's own is Python
 
     @property
     def terminal(self) -> bool:
-        """The task is over: nothing leads out of this state."""
+        """Whether the task is over: no state follows."""
         return self in TERMINAL
 
     @property
     def paused(self) -> bool:
-        """The task waits for its user."""
+        """Whether the task waits for its user."""
         return self in PAUSED
 
     @classmethod
@@ -52,7 +52,7 @@ class TaskState(StrEnum):
         return cls.__members__.get("canceled" if name == "cancelled" else name)
 
 
-# Protobuf's JSON may name an enum by its number.
+# ProtoJSON may represent an enum by its number.
 _STATE_NUMBERS = {
     1: TaskState.submitted,
     2: TaskState.working,
@@ -95,7 +95,7 @@ def _decoded(value: object) -> object:
     text = value.replace("-", "+").replace("_", "/")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except ValueError as error:  # characters that are not ASCII too
+    except ValueError as error:  # also for characters that are not ASCII
         raise ValueError("raw is not base64") from error
 
 
@@ -123,14 +123,14 @@ class Part(Model):
 
     @model_validator(mode="after")
     def _one_content(self) -> Self:
-        if len(self.model_fields_set) == 1 and self.text is not None:  # nearly every part there is
+        if len(self.model_fields_set) == 1 and self.text is not None:  # the common case
             return self
         given = [name for name in self.model_fields_set & _CONTENT if name == "data" or getattr(self, name) is not None]
-        if len(given) > 1 and self.data is None and "data" in given:  # a null beside something else is no content
+        if len(given) > 1 and self.data is None and "data" in given:  # a null beside other content is no content
             given.remove("data")
         if len(given) != 1:
             raise ValueError("a part has exactly one of text, raw, url and data")
-        # A null beside the content says nothing, but written out again, protobuf would take "data": null for content.
+        # Remove nulls beside the content: when encoded again, protobuf would read "data": null as content.
         for name in self.model_fields_set.difference(given):
             if getattr(self, name) is None:
                 self.model_fields_set.discard(name)
@@ -138,7 +138,7 @@ class Part(Model):
 
     @property
     def kind(self) -> str:
-        """Which of them it is: text, raw, url or data."""
+        """The kind of content: text, raw, url or data."""
         if self.text is not None:
             return "text"
         if self.raw is not None:
@@ -160,7 +160,7 @@ class Message(Model):
 
     @property
     def text(self) -> str:
-        """Its text parts, joined by line feeds."""
+        """The text parts, joined by line feeds."""
         return "\n".join(part.text for part in self.parts if part.text is not None)
 
 
@@ -227,13 +227,13 @@ class TaskArtifactUpdateEvent(Model):
 
 
 def encode(model: Model) -> bytes:
-    """The JSON of a model, with the fields that were set."""
-    # Model has no private attributes and no computed fields, so that pydantic's own serializer is all it takes.
+    """Return the JSON of a model, with the fields that were set."""
+    # Model has no private attributes and no computed fields, so pydantic's own serializer is enough.
     return model.__pydantic_serializer__.to_json(model, by_alias=True, exclude_unset=True)
 
 
 def timestamp(microseconds: int) -> str:
-    """A moment (microseconds since 1970) as the wire has it: UTC, milliseconds, Z."""
+    """Format a time (microseconds since 1970) for the wire: UTC, milliseconds, Z."""
     return f"{_second(microseconds // 1_000_000)}.{microseconds // 1000 % 1000:03d}Z"
 
 

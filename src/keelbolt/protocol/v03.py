@@ -1,16 +1,16 @@
-"""A2A 0.3 as JSON: the same functions as `v1`, with the shapes of 0.3.
+"""A2A 0.3 as JSON: the same functions as `v1`, in the format of 0.3.
 
-Read are plain 0.3 JSON and the JSON of 0.3's protobuf (what the official 0.3 clients send over REST: `content`,
-ROLE_USER, snake_case, resource names such as tasks/t1/pushNotificationConfigs/c1). Written is plain 0.3 JSON, with
-`kind` everywhere; `v03_proto` writes the other one. How things that only one version can say are carried stands in
-`v03_values`.
+It decodes plain 0.3 JSON and the JSON of 0.3's protobuf (which the official 0.3 clients send over REST: `content`,
+ROLE_USER, snake_case, resource names such as tasks/t1/pushNotificationConfigs/c1). It encodes plain 0.3 JSON, with
+`kind` everywhere; `v03_proto` encodes the other format. `v03_values` describes how data that only one version can
+represent is carried.
 
 Three rules of 0.3 that differ in meaning:
 
-- `blocking`: false answers at once, true or absent waits. In a protobuf body a configuration without it answers at
-  once, since protobuf does not send false.
+- `blocking`: with false, the server responds at once; with true or without it, the server waits. In a protobuf body, a
+  configuration without it means false, since protobuf does not send false.
 - `historyLength` 0 is no history; in a protobuf body it is the same as absent.
-- A push config may be asked for without naming it.
+- A push config may be requested without its id.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from keelbolt.protocol.v03_values import Object, either
 from keelbolt.protocol.v1 import MODELS
 from keelbolt.protocol.validation import validate, violation
 
-# ------------------------------------------------------------------------------------------------ what a server reads
+# ------------------------------------------------------------------------------------------------ decoding on a server
 
 
 def decode(operation: Operation, params: Mapping[str, Json], *, limits: Limits = DEFAULT) -> Request:
-    """The request that these parameters are. Raises InvalidParamsError or RequestTooLargeError."""
+    """Return the request of these parameters. Raise InvalidParamsError or RequestTooLargeError."""
     given = up = dict(params)
     match operation:
         case Operation.send_message | Operation.send_streaming_message:
@@ -82,7 +82,7 @@ _CONFIG_OPERATIONS = {Operation.get_push_config, Operation.list_push_configs, Op
 
 
 def _renamed(operation: Operation, violations: Iterable[FieldViolation]) -> list[FieldViolation]:
-    """Violations with the names that the fields have in 0.3."""
+    """Return the violations with the field names of 0.3."""
     found = []
     for field, description in violations:
         name = field.replace("configuration.taskPushNotificationConfig", "configuration.pushNotificationConfig")
@@ -141,7 +141,7 @@ def _create_up(params: Object) -> Object:
 
 
 def _task_id(params: Object, name: str) -> Json:
-    """The id itself, or the one in a resource name: tasks/{id}, tasks/{id}/pushNotificationConfigs/{id}."""
+    """Return the id, or the one in a resource name: tasks/{id}, tasks/{id}/pushNotificationConfigs/{id}."""
     if (given := params.get(name)) is not None:
         return given
     resource = either(params, "name", "parent")
@@ -162,31 +162,31 @@ def _config_id(params: Object) -> Json:
     return None
 
 
-# ----------------------------------------------------------------------------------------------- what a server writes
+# ------------------------------------------------------------------------------------------------ encoding on a server
 
 
 def task(value: Task | bytes) -> bytes:
-    """The answer of tasks/get and tasks/cancel."""
+    """Encode the result of tasks/get and tasks/cancel."""
     return to_json(values.task_down(_value(value)))
 
 
 def sent_task(value: Task | bytes) -> bytes:
-    """The answer of message/send when it is a task; also the first event of a stream."""
+    """Encode the result of message/send if it is a task; also the first event of a stream."""
     return task(value)
 
 
 def sent_message(value: Message | bytes) -> bytes:
-    """The answer of message/send when it is a message; also the only event of such a stream."""
+    """Encode the result of message/send if it is a message; also the only event of such a stream."""
     return to_json(values.message_down(_value(value)))
 
 
 def status_update(task_id: str, context_id: str, stored: bytes) -> bytes:
-    """A stored status as a stream's event; `final` when the task is over or waits for its user."""
+    """Encode a stored status as an event of a stream; `final` if the task is terminal or waits for its user."""
     return to_json(values.status_update_down(task_id, context_id, from_json(stored)))
 
 
 def artifact_update(task_id: str, context_id: str, stored: bytes) -> bytes:
-    """A stored artifact chunk as a stream's event."""
+    """Encode a stored artifact chunk as an event of a stream."""
     return to_json(values.artifact_update_down(task_id, context_id, from_json(stored)))
 
 
@@ -207,7 +207,7 @@ class Splice:
 
 
 def event(value: StreamEvent) -> bytes:
-    """An event that is a model."""
+    """Encode an event model."""
     data = _value(value)
     match value:
         case Task():
@@ -221,12 +221,12 @@ def event(value: StreamEvent) -> bytes:
 
 
 def task_list(page: TaskPage) -> bytes:
-    """The answer of GET /v1/tasks: the tasks alone, since 0.3 knows no pages."""
+    """Encode the result of GET /v1/tasks: a plain list, since 0.3 has no pages."""
     return b"[%b]" % b",".join(map(task, page.tasks))
 
 
 def push_config(config: PushConfig) -> bytes:
-    """The answer of setting or getting a push config."""
+    """Encode the result of setting or getting a push config."""
     return to_json(_push_config(config))
 
 
@@ -235,12 +235,12 @@ def _push_config(config: PushConfig) -> Object:
 
 
 def push_config_list(page: PushConfigPage) -> bytes:
-    """The answer of tasks/pushNotificationConfig/list."""
+    """Encode the result of tasks/pushNotificationConfig/list."""
     return to_json([_push_config(config) for config in page.configs])
 
 
 def deleted() -> bytes:
-    """The answer of tasks/pushNotificationConfig/delete."""
+    """Encode the result of tasks/pushNotificationConfig/delete."""
     return b"null"
 
 
@@ -250,11 +250,11 @@ def _value(value: Model | bytes) -> Any:
     return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-# ----------------------------------------------------------------------------------- what a client writes, and reads
+# ----------------------------------------------------------------------------------- encoding and decoding on a client
 
 
 def encode_request(request: Request) -> bytes:
-    """The parameters of a request. What 0.3 has no word for (tenants, for one) is left out."""
+    """Encode the parameters of a request, without data that 0.3 can't represent (tenants, for example)."""
     data = _value(request)
     match request:
         case SendMessageRequest():
@@ -295,7 +295,7 @@ def decode_task(value: Json) -> Task:
 
 
 def decode_event(value: Json) -> StreamEvent:
-    """What a stream sent, or the answer of message/send. Raises InvalidParamsError."""
+    """Decode an event of a stream, or the result of message/send. Raise InvalidParamsError."""
     match _kind(value):
         case "task":
             return read(Task, values.task_up(value))
@@ -310,7 +310,7 @@ def decode_event(value: Json) -> StreamEvent:
 
 
 def _kind(value: Json) -> Json:
-    """What an answer says it is, or, without `kind`, what its members show."""
+    """Return the `kind` of a response, or the one that its members imply."""
     if not isinstance(value, dict):
         return None
     if value.get("kind") is not None:

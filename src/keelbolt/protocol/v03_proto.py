@@ -1,8 +1,9 @@
-"""A2A 0.3 as the JSON of its protobuf: what the official 0.3 clients send and expect over REST.
+"""A2A 0.3 as the JSON of its protobuf, which the official 0.3 clients use over REST.
 
-The same functions as `v1` and `v03`, with `content` instead of `parts`, enums by their names (and CANCELLED with two
-Ls), resource names instead of ids, answers wrapped in `task` or `message`. Requests are read by `v03.decode`, which
-takes both. A message's referenceTaskIds have no place here and are left out; all else is carried as `v03_values` says.
+The same functions as `v1` and `v03`, with `content` instead of `parts`, enums by name (and CANCELLED with two Ls),
+resource names instead of ids, and results wrapped in `task` or `message`. `v03.decode` decodes the requests of both
+formats. A message's referenceTaskIds can't be represented and are omitted; all else is carried as described in
+`v03_values`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from keelbolt.protocol.types import (
     TaskState,
     TaskStatusUpdateEvent,
 )
-from keelbolt.protocol.v03 import decode as decode  # noqa: PLC0414 - one reader for both shapes
+from keelbolt.protocol.v03 import decode as decode  # noqa: PLC0414 - one decoder for both formats
 from keelbolt.protocol.v03_values import Object, either
 from keelbolt.protocol.validation import validate, violation
 
@@ -108,7 +109,7 @@ def _value(value: Model | bytes) -> Any:
     return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-# ---------------------------------------------------------------------------------------------- what a server writes
+# ------------------------------------------------------------------------------------------------ encoding on a server
 
 
 def task(value: Task | bytes) -> bytes:
@@ -132,7 +133,7 @@ def artifact_update(task_id: str, context_id: str, stored: bytes) -> bytes:
 
 
 class Splice(v03.Splice):
-    """As in plain JSON, in these words."""
+    """`v03.Splice` for this format."""
 
     __slots__ = ()
 
@@ -157,7 +158,7 @@ def event(value: StreamEvent) -> bytes:
 
 
 def task_list(page: TaskPage) -> bytes:
-    """The answer of GET /v1/tasks, which 0.3's protobuf does not have: the tasks alone."""
+    """Encode the result of GET /v1/tasks, which 0.3's protobuf does not define: a plain list."""
     return b"[%b]" % b",".join(map(task, page.tasks))
 
 
@@ -176,11 +177,11 @@ def deleted() -> bytes:
     return b"{}"
 
 
-# ----------------------------------------------------------------------------------- what a client writes, and reads
+# ----------------------------------------------------------------------------------- encoding and decoding on a client
 
 
 def encode_request(request: Request) -> bytes:
-    """The REST body of a request; requests that are all path and query have an empty object."""
+    """Encode the REST body of a request; an empty object if path and query hold everything."""
     match request:
         case SendMessageRequest():
             down: Object = {"message": _message(_value(request.message))}
@@ -201,7 +202,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def _configuration(configuration: SendConfiguration) -> Object:
-    """Of a history length 0, which here is the same as none given, nothing can be said."""
+    """Encode the configuration. A history length of 0 can't be sent: in this format it is the same as absent."""
     down: Object = {"blocking": not configuration.return_immediately}
     if configuration.accepted_output_modes:
         down["acceptedOutputModes"] = configuration.accepted_output_modes
@@ -217,7 +218,7 @@ def decode_task(value: Json) -> Task:
 
 
 def decode_event(value: Json) -> StreamEvent:
-    """What a stream sent, or the answer of POST /v1/message:send. Raises InvalidParamsError."""
+    """Decode an event of a stream, or the result of POST /v1/message:send. Raise InvalidParamsError."""
     if isinstance(value, dict):
         if (task := value.get("task")) is not None:
             return decode_task(task)

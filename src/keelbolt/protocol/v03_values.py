@@ -1,19 +1,19 @@
-"""Parts, messages, statuses, tasks and events between the words of 0.3 and of 1.0: JSON values in, JSON values out.
+"""Converts parts, messages, statuses, tasks and events between 0.3 and 1.0: JSON values in, JSON values out.
 
-    _down: 1.0 to 0.3      _up: 0.3 to 1.0      up(down(x)) == x for everything that 1.0 can say
+    _down: 1.0 to 0.3      _up: 0.3 to 1.0      up(down(x)) == x for all data of 1.0
 
-What only 1.0 can say travels in a part's metadata, under keys that `_up` takes out again:
+Data that only 1.0 can represent is carried in a part's metadata, under keys that `_up` removes:
 
     data_part_compat    data that is no object is sent as {"value": data}; the official SDK does the same
     filename_compat     the filename of a part that is not a file (the official SDK loses it)
     media_type_compat   its media type (the same)
 
-What only 0.3 can say is not kept: `kind` and `final` follow from the rest, and of several authentication schemes of a
-push config the first counts.
+Data that only 0.3 can represent is dropped: `kind` and `final` follow from the rest, and of several authentication
+schemes of a push config only the first is kept.
 
 `_up` also reads the JSON of 0.3's protobuf, which the official 0.3 clients send over REST: `content` instead of
-`parts`, ROLE_USER, snake_case, files as fileWithUri or fileWithBytes. It never fails: what it can't read is left for
-validation, which knows how to name the place.
+`parts`, ROLE_USER, snake_case, files as fileWithUri or fileWithBytes. It never raises: invalid data is passed on to
+validation, which names the field.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MEDIA_TYPE_MARK = "media_type_compat"
 STATES: dict[str, str] = {state.value: state.name.replace("_", "-") for state in TaskState}
 ROLES: dict[str, str] = {role.value: role.name for role in Role}
 FINAL = frozenset(state.value for state in TERMINAL | PAUSED)
-"""States at which a status update of 0.3 says `final`: the stream has nothing more to tell for now."""
+"""States at which a status update of 0.3 is `final`: no event follows for now."""
 
 # --------------------------------------------------------------------------------------------------------------- down
 
@@ -113,7 +113,7 @@ def task_down(task: Object) -> Object:
 
 
 def status_update_down(task_id: str, context_id: str, event: Object) -> Object:
-    """A status update; the event may be a stored one, without the ids."""
+    """Convert a status update; the event may be a stored one, without the ids."""
     status = event["status"]
     return {
         "kind": "status-update",
@@ -126,7 +126,7 @@ def status_update_down(task_id: str, context_id: str, event: Object) -> Object:
 
 
 def artifact_update_down(task_id: str, context_id: str, event: Object) -> Object:
-    """An artifact update; the event may be a stored one, without the ids."""
+    """Convert an artifact update; the event may be a stored one, without the ids."""
     return {
         "kind": "artifact-update",
         "taskId": task_id,
@@ -137,7 +137,7 @@ def artifact_update_down(task_id: str, context_id: str, event: Object) -> Object
 
 
 def push_config_down(config: Object) -> Object:
-    """A flat config of 1.0 as 0.3's PushNotificationConfig, which is without the task's id."""
+    """Convert a flat config of 1.0 to 0.3's PushNotificationConfig, which does not include the task id."""
     down = _given(config, ("id", "url", "token"))
     if (authentication := config.get("authentication")) is not None:
         down["authentication"] = {"schemes": [authentication["scheme"]], **_given(authentication, ("credentials",))}
@@ -152,7 +152,7 @@ def _given(value: Object, names: tuple[str, ...]) -> Object:
 
 
 def either(value: Object, *names: str) -> Json:
-    """The first of these members that is there and not null."""
+    """Return the first of these members that is present and not null."""
     for name in names:
         if (found := value.get(name)) is not None:
             return found
@@ -163,7 +163,7 @@ def part_up(part: Json, *, proto: bool = False) -> Json:
     if not isinstance(part, dict):
         return part
     kind = part.get("kind")
-    if kind is None:  # required, but the official models forgive it
+    if kind is None:  # required, but the official models accept its absence
         kind = next((name for name in ("text", "file", "data") if part.get(name) is not None), None)
     metadata = part.get("metadata")
     up: Object = {}
@@ -212,12 +212,12 @@ def _file_up(file: Json) -> Object:
 
 
 def wrapped(content: str) -> str:
-    """Base64 as the protobuf of 0.3 carries it: the official SDK puts the base64 text into the field of bytes."""
+    """Encode base64 like the official SDK in 0.3's protobuf, which puts the base64 text into the bytes field."""
     return base64.b64encode(content.encode()).decode()
 
 
 def _unwrapped(content: Json) -> Json:
-    """The base64 text within a field of bytes; content that was put there as bytes stays as it is."""
+    """Return the base64 text within a bytes field; content that was stored as bytes is returned unchanged."""
     if not isinstance(content, str):
         return content
     try:
@@ -269,7 +269,7 @@ def task_up(task: Json, *, proto: bool = False) -> Json:
 
 
 def push_config_up(config: Json) -> Json:
-    """0.3's PushNotificationConfig as the flat config of 1.0, still without the task's id."""
+    """Convert 0.3's PushNotificationConfig to the flat config of 1.0, without the task id."""
     if not isinstance(config, dict):
         return config
     authentication = config.get("authentication")

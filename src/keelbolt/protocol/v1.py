@@ -1,10 +1,10 @@
-"""A2A 1.0 as JSON: what a client sends becomes a request, what the agent has becomes bytes.
+"""A2A 1.0 as JSON: decodes requests of clients, and encodes results of the agent.
 
-Reading follows ProtoJSON: camelCase and snake_case, enums by name (or number), null is the same as absent, unknown
-fields are ignored, a number may stand in quotes. Query parameters of the REST binding are read by the same functions.
+Decoding follows ProtoJSON: camelCase and snake_case, enums by name (or number), null is the same as absent, unknown
+fields are ignored, a number may be quoted. The same functions decode query parameters of the REST binding.
 
-Writing is mostly joining. A task's log holds its events as 1.0 JSON without the two ids, which are the same for all of
-them; `status_update` and `artifact_update` put the ids in front and decode nothing:
+Encoding is mostly concatenation. A task's log holds its events as 1.0 JSON without the two ids, which they all share;
+`status_update` and `artifact_update` prepend the ids and decode nothing:
 
     status_update("t", "c", b'{"status":{…}}') == b'{"statusUpdate":{"taskId":"t","contextId":"c","status":{…}}}'
 """
@@ -66,13 +66,13 @@ MODELS: Mapping[Operation, type[Request]] = MappingProxyType(
         Operation.get_extended_card: GetExtendedCardRequest,
     }
 )
-"""What each operation is asked with."""
+"""The request model of each operation."""
 
-# ------------------------------------------------------------------------------------------------ what a server reads
+# ------------------------------------------------------------------------------------------------ decoding on a server
 
 
 def decode(operation: Operation, params: Mapping[str, Json], *, limits: Limits = DEFAULT) -> Request:
-    """The request that these parameters are. Raises InvalidParamsError or RequestTooLargeError."""
+    """Return the request of these parameters. Raise InvalidParamsError or RequestTooLargeError."""
     if operation is Operation.create_push_config:
         return checked(_create_push_config(params), limits)
     request = checked(validate(MODELS[operation], params), limits)
@@ -82,43 +82,43 @@ def decode(operation: Operation, params: Mapping[str, Json], *, limits: Limits =
 
 
 def _create_push_config(params: Mapping[str, Json]) -> CreatePushConfigRequest:
-    """In 1.0 the config is the request."""
+    """Decode the request; in 1.0 it is the config itself."""
     config = validate(PushConfig, params)
     if config.task_id is None:
         raise violation("taskId", "is required")
     return CreatePushConfigRequest(tenant=config.tenant, task_id=config.task_id, config=config)
 
 
-# ----------------------------------------------------------------------------------------------- what a server writes
+# ------------------------------------------------------------------------------------------------ encoding on a server
 
 
 def task(value: Task | bytes) -> bytes:
-    """The answer of GetTask and CancelTask."""
+    """Encode the result of GetTask and CancelTask."""
     return _json(value)
 
 
 def sent_task(value: Task | bytes) -> bytes:
-    """The answer of SendMessage when it is a task; also the first event of a stream."""
+    """Encode the result of SendMessage if it is a task; also the first event of a stream."""
     return b'{"task":%b}' % _json(value)
 
 
 def sent_message(value: Message | bytes) -> bytes:
-    """The answer of SendMessage when it is a message; also the only event of such a stream."""
+    """Encode the result of SendMessage if it is a message; also the only event of such a stream."""
     return b'{"message":%b}' % _json(value)
 
 
 def status_update(task_id: str, context_id: str, stored: bytes) -> bytes:
-    """A stored status as a stream's event."""
+    """Encode a stored status as an event of a stream."""
     return Splice(task_id, context_id).status_update(stored)
 
 
 def artifact_update(task_id: str, context_id: str, stored: bytes) -> bytes:
-    """A stored artifact chunk as a stream's event."""
+    """Encode a stored artifact chunk as an event of a stream."""
     return Splice(task_id, context_id).artifact_update(stored)
 
 
 class Splice:
-    """`status_update` and `artifact_update` for many events of one task: the ids are encoded once."""
+    """`status_update` and `artifact_update` for many events of one task; encodes the ids once."""
 
     __slots__ = ("_ids",)
 
@@ -133,7 +133,7 @@ class Splice:
 
 
 def event(value: StreamEvent) -> bytes:
-    """An event that is a model."""
+    """Encode an event model."""
     return b'{"%b":%b}' % (_WRAPPERS[type(value)], encode(value))
 
 
@@ -146,7 +146,7 @@ _WRAPPERS: dict[type[Model], bytes] = {
 
 
 def task_list(page: TaskPage) -> bytes:
-    """The answer of ListTasks: all four members, always."""
+    """Encode the result of ListTasks, always with all four members."""
     return b'{"tasks":[%b],"nextPageToken":%b,"pageSize":%d,"totalSize":%d}' % (
         b",".join(map(_json, page.tasks)),
         to_json(page.next_page_token),
@@ -156,18 +156,18 @@ def task_list(page: TaskPage) -> bytes:
 
 
 def push_config(config: PushConfig) -> bytes:
-    """The answer of creating or getting a push config."""
+    """Encode the result of creating or getting a push config."""
     return to_json(config.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
 def push_config_list(page: PushConfigPage) -> bytes:
-    """The answer of ListTaskPushNotificationConfigs."""
+    """Encode the result of ListTaskPushNotificationConfigs."""
     token = b',"nextPageToken":%b' % to_json(page.next_page_token) if page.next_page_token else b""
     return b'{"configs":[%b]%b}' % (b",".join(map(push_config, page.configs)), token)
 
 
 def deleted() -> bytes:
-    """The answer of DeleteTaskPushNotificationConfig: google.protobuf.Empty."""
+    """Encode the result of DeleteTaskPushNotificationConfig: google.protobuf.Empty."""
     return b"{}"
 
 
@@ -175,13 +175,13 @@ def _json(value: Model | bytes) -> bytes:
     return value if isinstance(value, bytes) else encode(value)
 
 
-# ----------------------------------------------------------------------------------- what a client writes, and reads
+# ----------------------------------------------------------------------------------- encoding and decoding on a client
 
 M = TypeVar("M", bound=Model)
 
 
 def encode_request(request: Request) -> bytes:
-    """The parameters (or the REST body) of a request."""
+    """Encode the parameters (or the REST body) of a request."""
     if isinstance(request, CreatePushConfigRequest):
         config = request.config.model_dump(mode="json", by_alias=True, exclude_none=True)
         config["taskId"] = request.task_id
@@ -196,7 +196,7 @@ def decode_task(value: Json) -> Task:
 
 
 def decode_event(value: Json) -> StreamEvent:
-    """What a stream sent, or the answer of SendMessage. Raises InvalidParamsError."""
+    """Decode an event of a stream, or the result of SendMessage. Raise InvalidParamsError."""
     if isinstance(value, dict):
         for name, model in _EVENTS:
             if value.get(name) is not None:

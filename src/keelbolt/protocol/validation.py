@@ -1,6 +1,6 @@
-"""From data to models, and from what pydantic finds wrong to field violations.
+"""Validates data into models, and converts pydantic's errors to field violations.
 
-A violation names the field as the wire spells it and says why; it never repeats the value, which may be a secret.
+A violation has the field's wire name and a reason; it never includes the value, which may be a secret.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from keelbolt.errors import FieldViolation, InvalidParamsError
 from keelbolt.protocol.types import Json, Model
 
-MAX_VIOLATIONS = 20  # nobody reads more, and a hostile request can have a million
+MAX_VIOLATIONS = 20  # enough for a reader; a hostile request can have a million
 
 T = TypeVar("T", bound=Model)
 
 
 def validate(model: type[T], value: Json) -> T:
-    """The model of a JSON value. Raises InvalidParamsError."""
+    """Return the model of a JSON value. Raise InvalidParamsError."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -26,13 +26,13 @@ def validate(model: type[T], value: Json) -> T:
 
 
 def violations(error: ValidationError) -> list[FieldViolation]:
-    """What pydantic found wrong."""
+    """Return pydantic's errors as field violations."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return [FieldViolation(path(item["loc"]), _plain(item["msg"])) for item in found[:MAX_VIOLATIONS]]
 
 
 def path(location: tuple[int | str, ...]) -> str:
-    """("message", "parts", 0, "text") as message.parts[0].text."""
+    """Format ("message", "parts", 0, "text") as message.parts[0].text."""
     text = ""
     for step in location:
         if isinstance(step, int):
@@ -43,12 +43,12 @@ def path(location: tuple[int | str, ...]) -> str:
 
 
 def violation(field: str, description: str) -> InvalidParamsError:
-    """One field is wrong."""
+    """Return an error with one field violation."""
     return InvalidParamsError(violations=[FieldViolation(field, description)])
 
 
 def _plain(message: str) -> str:
-    """Pydantic's sentence in the words of JSON."""
+    """Return pydantic's message with JSON terms."""
     plain = message.removeprefix("Value error, ")
     for python, wire in _WORDS:
         plain = plain.replace(python, wire)

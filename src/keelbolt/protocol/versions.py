@@ -1,7 +1,7 @@
-"""Which version of A2A a request speaks. The table in docs/reference/protocol.md is executed by the tests.
+"""Selects the A2A version of a request. The tests execute the table in docs/reference/protocol.md.
 
 asked("1.0.1")                       -> (Version.v1_0,)                 only major and minor count
-asked("2.0, 0.3")                    -> (Version.v0_3,)                 versions that are not spoken are left out
+asked("2.0, 0.3")                    -> (Version.v0_3,)                 unsupported versions are left out
 chosen((Version.v1_0,), asked(None)) -> Version.v1_0                    the method's name decides
 """
 
@@ -25,16 +25,16 @@ class Version(StrEnum):
 
 
 ALL = (Version.v0_3, Version.v1_0)
-MAX_KNOWN_CHARACTERS = 100  # of a header whose meaning is remembered
+MAX_KNOWN_CHARACTERS = 100  # longest header whose result is cached
 
 _SPELLED = re.compile(r"([0-9]{1,5})\.([0-9]{1,5})(?:\.[0-9]{1,5})?", re.ASCII)
 
 
 def asked(header: str | None, query: str | None = None, *, supported: tuple[Version, ...] = ALL) -> tuple[Version, ...]:
-    """The supported versions that a request asks for; empty if it asks for none.
+    """Return the supported versions that a request asks for; empty if it names none.
 
-    Both the header and the query parameter are lists with commas. The header goes before the parameter. Raises
-    VersionNotSupportedError if the request asks for versions, and none of them is supported.
+    The header and the query parameter are comma-separated lists. The header takes precedence. Raise
+    VersionNotSupportedError if the request names versions, but none is supported.
     """
     given = (header or "").strip() or (query or "").strip()
     if not given:
@@ -42,7 +42,7 @@ def asked(header: str | None, query: str | None = None, *, supported: tuple[Vers
     return _asked(given, supported) if len(given) <= MAX_KNOWN_CHARACTERS else _asked.__wrapped__(given, supported)
 
 
-@lru_cache(maxsize=256)  # clients ask for few
+@lru_cache(maxsize=256)  # clients send few different values
 def _asked(given: str, supported: tuple[Version, ...]) -> tuple[Version, ...]:
     wanted = [_plain(value.strip()) for value in given.split(",")]
     found = tuple(Version(value) for value in wanted if value in supported)
@@ -54,10 +54,10 @@ def _asked(given: str, supported: tuple[Version, ...]) -> tuple[Version, ...]:
 def chosen(
     candidates: Sequence[Version], wanted: Collection[Version] = (), *, supported: Collection[Version] = ALL
 ) -> Version:
-    """The version to answer in. Raises VersionNotSupportedError if no candidate is supported.
+    """Return the version of the response. Raise VersionNotSupportedError if no candidate is supported.
 
-    ``candidates`` are the versions that have this method, path or service, the preferred one first. Where there is only
-    one, it is spoken whatever the request asks for.
+    ``candidates`` are the versions that have this method, path or service, the preferred one first. A single candidate
+    is used regardless of the requested version.
     """
     if len(candidates) == 1 and candidates[0] in supported:
         return candidates[0]
@@ -73,7 +73,7 @@ def _plain(value: str) -> str:
 
 
 def _not_spoken(version: str, supported: Collection[Version]) -> VersionNotSupportedError:
-    shown = f"A2A {version}" if version else "this version of A2A"  # never the header itself
+    shown = f"A2A {version}" if version else "this version of A2A"  # do not echo the header
     return VersionNotSupportedError(
         f"{shown} is not spoken here; this agent speaks {' and '.join(sorted(supported)) or 'no version'}"
     )

@@ -1,4 +1,4 @@
-"""Checks of addresses in the settings: a mistake shows at start, with what was probably meant."""
+"""Checks of addresses in the settings. A wrong address raises at start, with a suggestion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from keelbolt.errors import InvalidValue
 
 
 def check_public_url(url: str) -> None:
-    """Raise InvalidValue unless this is empty, or an address on the web that a card can show to clients."""
+    """Raise InvalidValue unless ``url`` is empty or a web address that the card can publish."""
     if not url:
         return
     said = f"url is where clients reach the agent, for example https://agent.example.com, not {url!r}"
@@ -28,14 +28,14 @@ def check_public_url(url: str) -> None:
 
 
 def check_grpc_url(address: str) -> None:
-    """Raise InvalidValue unless this is empty, HOST:PORT, or that after http:// or https://."""
+    """Raise InvalidValue unless ``address`` is empty or HOST:PORT, with or without http:// or https://."""
     host, colon, port = address.removeprefix("https://").removeprefix("http://").rpartition(":")
     if address and not (host and colon and port.isdigit() and 0 < int(port) < 65536 and "/" not in host):
         raise InvalidValue(f"grpc_url is HOST:PORT, for example agent.example.com:443, not {address!r}")
 
 
 def check_origin(origin: str) -> None:
-    """Raise InvalidValue unless this is * or what browsers send as Origin: scheme, host and port, or null."""
+    """Raise InvalidValue unless ``origin`` is ``*``, ``null``, or scheme, host and port as in an Origin header."""
     scheme, divided, rest = origin.partition("://")
     if origin not in ("*", "null") and not (scheme and divided and rest and "/" not in rest):
         whole = origin.rstrip("/") if divided else f"https://{origin}".rstrip("/")
@@ -43,7 +43,7 @@ def check_origin(origin: str) -> None:
 
 
 def check_host(setting: str, host: str) -> None:
-    """Raise InvalidValue for a URL where the name of a host is meant."""
+    """Raise InvalidValue if ``host`` is a URL instead of a host name."""
     if "/" in host or " " in host or not host:
         name = (urlsplit(host).hostname if "://" in host else host.partition("/")[0].strip()) or "agent.example.com"
         raise InvalidValue(f"{setting} are names of hosts, not {host!r}; did you mean {name}?")

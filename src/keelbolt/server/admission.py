@@ -1,4 +1,4 @@
-"""Whether a message is let in: asked before a task exists, by an agent that knows more than the protocol does."""
+"""Admission: an agent's own check of a message before a task exists."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from keelbolt.tasks.manager import TaskManager
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """``task_id`` is the task that the message goes on with, ``metadata`` are those of the task that it makes."""
+    """``task_id``: the task that the message continues. ``metadata``: the metadata of the task that it creates."""
 
     task_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Admission(Protocol):
-    """Given to an `A2AServer`, it looks at every message that is sent, whatever binding and version it came by.
+    """Checks every message that an `A2AServer` receives, for all bindings and versions.
 
-    It answers for the media types of the parts too: those of the card are not checked then.
+    It also decides on the media types of the parts; the input modes of the card are not checked.
     """
 
     async def admit(self, request: SendMessageRequest, caller: Caller, tasks: TaskManager) -> Admitted:
-        """Let the message in, or raise what the caller shall be told."""
+        """Admit the message, or raise the error to return to the caller."""

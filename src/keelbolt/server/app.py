@@ -1,4 +1,4 @@
-"""The agent as an ASGI application: the only place that wires."""
+"""The agent as an ASGI application. All components are wired here."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class A2AServer:
         grpc_host: str | None = None,
     ) -> None:
         if worker is not None:
-            handler_of(worker)  # a mistake shows here, not at the first task
+            handler_of(worker)  # raises for an invalid worker here, not at the first task
         if exempt_prefixes is not None:
             raise AuthMisconfigured(
                 "there are no exempt_prefixes: a prefix also lets in what nobody thought of, as /explorer lets in "
@@ -124,9 +124,9 @@ class A2AServer:
         self.card_key = card_key
         self.sealer = Sealer.of(self.settings.secret_key)
         if grpc_port is not None:
-            require()  # what is missing shows here too
+            require()  # raises MissingExtra here, not when gRPC starts
         self.grpc_at = None if grpc_port is None else Address(grpc_host or "127.0.0.1", grpc_port)
-        self.grpc_host = grpc_host  # None: where `run` listens
+        self.grpc_host = grpc_host  # None: the host of `run`
         self.address = ""
         self.tracing = Tracing.of(tracing)
         self.metrics = Metrics() if self.settings.metrics else None
@@ -181,7 +181,7 @@ class A2AServer:
         return TaskEngine.on(self._storage, self._worker, **options)
 
     async def _deliver(self, engine: TaskEngine, stack: contextlib.AsyncExitStack) -> None:
-        """Deliver webhooks, for as long as the agent runs."""
+        """Deliver webhooks while the agent runs."""
         deliverer = Deliverer(
             engine.store,
             Poster(loopback=self.settings.webhook_loopback, hosts=self.settings.webhook_hosts),
@@ -201,9 +201,9 @@ class A2AServer:
         stack.push_async_callback(deliverer.stop)
 
     async def _listen(self, at: Address, routes: _Routes, stack: contextlib.AsyncExitStack) -> None:
-        """Serve gRPC, for as long as the agent runs."""
+        """Serve gRPC while the agent runs."""
         self._check_exposure(at.host)
-        from keelbolt.grpc.server import GrpcServer  # noqa: PLC0415 - an extra, and not to be loaded before a fork
+        from keelbolt.grpc.server import GrpcServer  # noqa: PLC0415 - an extra; must not be loaded before a fork
 
         routes.grpc = await stack.enter_async_context(
             GrpcServer(
@@ -228,9 +228,9 @@ class A2AServer:
         )
 
     def replace_card(self, build: Callable[[], AgentCardConfig]) -> None:
-        """Show another card from now on. May be called in any thread, and often: asked for at once, it is built once.
+        """Replace the card. Thread-safe; of several calls in quick succession, only the last card is built.
 
-        Skills may come and go; capabilities and extensions stay what they were when the agent started.
+        Skills may change. Capabilities and extensions stay as they were at start.
         """
         self._next_card = build
         if self._loop is not None:
@@ -250,7 +250,7 @@ class A2AServer:
             self._routes.cards.replace(self.agent_card)
 
     def drain(self) -> None:
-        """Take no more work, and end the streams, with a hint to come back."""
+        """Stop accepting work and end the streams with a retry hint."""
         if self._routes is not None:
             if self._routes.grpc is not None:
                 self._routes.grpc.drain()
@@ -259,7 +259,7 @@ class A2AServer:
             self._routes.service.engine.events.close()
 
     async def hand_over(self) -> None:
-        """Give the tasks that run here their time, and hand over the rest: whoever waits for one is answered then."""
+        """Drain running tasks, then release the rest. Clients that wait for a task get a response then."""
         self.drain()
         if self._routes is not None and (runner := self._routes.service.engine.runner) is not None:
             await runner.stop()
@@ -272,7 +272,7 @@ class A2AServer:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _app: object = None) -> AsyncIterator[None]:
-        """For an application that mounts ``app``: ``Starlette(lifespan=server.lifespan, …)``."""
+        """Lifespan for an application that mounts ``app``: ``Starlette(lifespan=server.lifespan, …)``."""
         async with self:
             yield
 
@@ -291,7 +291,7 @@ class A2AServer:
         try:
             await self.__aenter__()
         except KeelboltError as error:
-            logger.error("the agent did not start: %s", error)  # noqa: TRY400 - it says what to do
+            logger.error("the agent did not start: %s", error)  # noqa: TRY400 - the message says what to do
             await send({"type": "lifespan.startup.failed"})
             return
         except Exception:
@@ -301,7 +301,7 @@ class A2AServer:
         await send({"type": "lifespan.startup.complete"})
         try:
             await receive()
-        except asyncio.CancelledError:  # a second Ctrl-C: nobody waits until the agent has stopped
+        except asyncio.CancelledError:  # a second Ctrl-C: uvicorn does not wait for the shutdown
             return
         await self.__aexit__(None, None, None)
         await send({"type": "lifespan.shutdown.complete"})
@@ -314,14 +314,14 @@ class A2AServer:
         processes: int = 1,
         ready: Callable[[str], None] | None = None,
     ) -> None:
-        """Serve until SIGTERM or SIGINT. ``ready`` is told the address once somebody serves there."""
-        from keelbolt.server.processes import serve  # noqa: PLC0415 - uvicorn is not needed by those who mount the app
+        """Serve until SIGTERM or SIGINT. ``ready`` is called with the address once the agent serves there."""
+        from keelbolt.server.processes import serve  # noqa: PLC0415 - applications that mount the app need no uvicorn
 
         serve(self, host=host, port=port, processes=processes, ready=ready)
 
 
 class _Routes:
-    """Everything that exists while the agent runs."""
+    """The components that exist while the agent runs."""
 
     def __init__(self, server: A2AServer, engine: TaskEngine) -> None:
         self.card_key = server.card_key
@@ -411,8 +411,8 @@ class _Routes:
                 await self.rest(scope, receive, send, found)
 
     def _explores(self, scope: Scope) -> bool:
-        """Whether the explorer is there for this caller: without authentication, for who sits at this machine.
+        """Return whether this client gets the explorer: authenticated clients, or else loopback clients.
 
-        Its files hold nothing of anybody; what it shows, it asks for as any client does.
+        The explorer's files hold no user data; the page reads data through the API like any client.
         """
         return self._explorer_for_all or at_this_machine(scope)

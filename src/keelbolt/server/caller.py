@@ -1,4 +1,4 @@
-"""Who calls, and how: what every operation is told about its request, whatever binding it came by."""
+"""The caller of a request, as every operation gets it, for all bindings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from keelbolt.protocol.versions import Version
 
 
 class Caller(Struct, frozen=True):
-    """``after`` is the last event that the caller has of a stream.
+    """The principal and the options of one request.
 
-    The worker sees ``request`` as ``ctx.request_context``; ``stored`` is kept with the turn.
+    ``after`` is the seq of the last event that the caller has. The worker sees ``request`` as ``ctx.request_context``;
+    ``stored`` is kept with the turn.
     """
 
     principal: Principal = ANONYMOUS
@@ -24,15 +25,15 @@ class Caller(Struct, frozen=True):
     after: int | None = None
     version: Version = Version.v1_0
     stored: dict[str, Any] = {}
-    trace: dict[str, str] | None = None  # the headers of the trace that the request belongs to
+    trace: dict[str, str] | None = None  # headers of the trace that the request belongs to
     key: str | None = None  # Idempotency-Key
-    headers: Sequence[tuple[bytes, bytes]] = ()  # of the request, in gRPC its metadata
+    headers: Sequence[tuple[bytes, bytes]] = ()  # of the request; for gRPC, its metadata
     request: dict[str, Any] = {}
 
     def in_tenant(self, tenant: str | None) -> Caller:
-        """Return the caller within the tenant that the request names. Raises TenantNotFoundError.
+        """Return the caller within the tenant that the request names. Raise TenantNotFoundError for a foreign tenant.
 
-        A caller whose tenant is vouched for has no other. For other callers the name divides their own data.
+        A caller with an authenticated tenant can use no other. For other callers, the name partitions their own data.
         """
         vouched = self.principal.tenant
         if not tenant or tenant == vouched:

@@ -1,4 +1,4 @@
-"""The agent card, encoded once per address it is asked at, with an ETag; and the extended card per caller."""
+"""The agent card, encoded once per base URL, with an ETag; and the extended card per caller."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ logger = logging.getLogger("keelbolt.server")
 
 PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 JWKS_PATH = "/.well-known/jwks.json"
-MAX_ADDRESSES = 32  # a client that makes up hosts gets its card, but is not remembered
+MAX_ADDRESSES = 32  # cards cached; a client that invents Host headers can't fill the memory
 MAX_AGE_SECONDS = 300
 
 ExtendedCard = Callable[[Caller], AgentCardConfig | Awaitable[AgentCardConfig]]
@@ -49,7 +49,7 @@ ExtendedCard = Callable[[Caller], AgentCardConfig | Awaitable[AgentCardConfig]]
 
 @dataclass(frozen=True, slots=True)
 class EncodedCard:
-    """A card ready to be sent."""
+    """A card as bytes with its response headers."""
 
     body: bytes
     etag: bytes
@@ -71,7 +71,7 @@ class EncodedCard:
         return cls(body, etag, modified, headers)
 
     def known(self, scope: Scope) -> bool:
-        """Whether the client has this card already."""
+        """Return whether the client's cached card is current."""
         asked = header(scope, b"if-none-match")
         if asked is None:
             since = header(scope, b"if-modified-since")
@@ -81,11 +81,11 @@ class EncodedCard:
 
 
 class Cards:
-    """Writes the card of this agent.
+    """Builds, signs and serves the agent card.
 
-    A card is signed only where the setting ``url`` says at which address: a signature over the Host header of a request
-    would vouch for any address that a caller makes up. The extended card needs authentication (A2A 1.0, 13.3); without
-    ``schemes`` there is none, and the card says so.
+    A card is signed only if the setting ``url`` is set: a signature over the Host header of a request would vouch for
+    any address that a client invents. The extended card needs authentication (A2A 1.0, 13.3); without ``schemes`` it is
+    not served, and the card says so.
     """
 
     def __init__(
@@ -107,19 +107,19 @@ class Cards:
         self.config = self._offered(config)
         self._optional = optional_auth
         self._extended = extended
-        self.address = ""  # where the agent listens, for callers whose request does not say how they reached it
+        self.address = ""  # where the agent listens, for requests without a usable Host
         self.grpc_at: Address | None = None
         self._key = key
         self._known: dict[str, EncodedCard] = {}
         self._modified = formatdate(usegmt=True).encode()
 
     def replace(self, config: AgentCardConfig) -> None:
-        """Another card from now on."""
+        """Replace the card."""
         self.config, self._known = self._offered(config), {}
         self._modified = formatdate(usegmt=True).encode()
 
     def _offered(self, config: AgentCardConfig) -> AgentCardConfig:
-        """The config with what this server adds and can't offer."""
+        """Return the config plus this server's extensions, without the features that it can't offer."""
         if config.extended_card and not self._schemes:
             capabilities = config.capabilities.model_copy(update={"extended_agent_card": False})
             changes = {"capabilities": capabilities, "supports_authenticated_extended_card": False}
@@ -127,11 +127,11 @@ class Cards:
         return _with_ours(config, self._settings)
 
     def reached(self, base: str = "") -> str:
-        """The address of the agent for a caller that reached it at ``base``; "": the request does not name one."""
+        """Return the agent's URL for a caller that used ``base``; "" if the request names no address."""
         return base or self._settings.url.rstrip("/") or self.address
 
     def encoded(self, base: str = "") -> EncodedCard:
-        """The card for clients that reach the agent at this address."""
+        """Return the card for clients that reach the agent at ``base``."""
         base = self.reached(base)
         found = self._known.get(base)
         if found is None:
@@ -142,12 +142,15 @@ class Cards:
         return found
 
     async def extended(self, caller: Caller, base: str = "", version: Version = Version.v1_0) -> bytes:
-        """The card for this caller, in the words of its version. Raises CredentialsMissing for a caller unknown."""
+        """Return the extended card for this caller, in the format of ``version``.
+
+        Raise CredentialsMissing for an anonymous caller.
+        """
         if not self.config.extended_card:
             raise UnsupportedOperationError("this agent has no extended card; its card says so")
         if self._extended is None:
             raise ExtendedCardNotConfiguredError
-        if caller.principal.anonymous:  # also where anonymous callers may ask for everything else
+        if caller.principal.anonymous:  # also if anonymous callers may use all other operations
             raise CredentialsMissing(challenge=challenge(self._schemes))
         with acting_as(caller.principal):
             config = self._extended(caller)
@@ -175,7 +178,7 @@ class Cards:
 
     def _interfaces(self, base: str) -> list[Interface]:
         grpc = self._grpc(base)
-        calls = base + "/" if urlsplit(base).path else base  # below a mount, only the path with its slash is ours
+        calls = base + "/" if urlsplit(base).path else base  # a mount only routes the path with its slash
         found: list[Interface] = []
         for version in self._settings.versions:
             ours = [Interface(calls, "JSONRPC", version), Interface(base, "HTTP+JSON", version)] if base else []
@@ -185,14 +188,14 @@ class Cards:
         return found
 
     def _grpc(self, base: str) -> str:
-        """Where clients find gRPC: as the operator says, or at the host that they reached."""
+        """Return the gRPC address: ``grpc_url``, or the host of ``base`` with the gRPC port."""
         if self.grpc_at is None:
             return ""
         host = urlsplit(base).hostname or self.grpc_at.reachable_host
         return self._settings.grpc_url or host_port(host, self.grpc_at.port)
 
     def base(self, scope: Scope) -> str:
-        """Where the client reached us: as the operator says, or as the request says."""
+        """Return the URL that the client used: the setting ``url``, or the one in the request."""
         if self._settings.url:
             return self._settings.url.rstrip("/")
         scheme, host = scope.get("scheme", "http"), header(scope, b"host")
@@ -205,7 +208,7 @@ class Cards:
         return f"{scheme if scheme in ('http', 'https') else 'http'}://{host}{scope.get('root_path', '')}"
 
     async def serve(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """GET of the well-known paths."""
+        """Serve GET of the well-known paths."""
         card = self.encoded(self.base(scope))
         if card.known(scope):
             await send({"type": "http.response.start", "status": 304, "headers": list(card.headers)})
@@ -215,12 +218,12 @@ class Cards:
 
 
 async def serve_jwks(send: Send, key: CardKey) -> None:
-    """GET of the key set that verifies the card."""
+    """Serve GET of the key set that verifies the card."""
     await respond(send, 200, to_json(key.jwks()), caching=(NOSNIFF, (b"cache-control", b"public, max-age=300")))
 
 
 def _with_ours(config: AgentCardConfig, settings: ServerSettings) -> AgentCardConfig:
-    """The card with the extensions that this server adds."""
+    """Return the config with the extensions that this server adds."""
     ours = {RESUME: "Streams can be continued after any event."} if config.capabilities.streaming else {}
     if settings.generation:
         ours[GENERATION] = "Tasks and events have a generation."
@@ -232,9 +235,9 @@ def _with_ours(config: AgentCardConfig, settings: ServerSettings) -> AgentCardCo
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]+")
 
 
-@lru_cache(maxsize=256)  # most clients ask for the same one
+@lru_cache(maxsize=256)  # most requests have the same Host
 def _plain_host(host: str | None) -> bool:
-    """Whether this is a host and nothing else: it goes into the card."""
+    """Return whether ``host`` is only a host, so that it is safe in the card."""
     if not host or len(host) > 255 or not _HOST.fullmatch(host):
         return False
     return host_name(host) != ""

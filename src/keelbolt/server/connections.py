@@ -1,4 +1,4 @@
-"""Connections of uvicorn with limits: on their number, on the time of headers, and on answers that are not read."""
+"""uvicorn connections with limits on their number, on the time for headers, and on unread responses."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0
 _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
-LINGER_SECONDS = 5.0  # a client still sends what was refused: hang up at once, and it would not see the answer
+LINGER_SECONDS = 5.0  # time to read the rest of a refused body; closing at once would lose the response
 LOG_SECONDS = 10.0  # refused connections are logged at most this often
 RESERVED_FILES = 256  # file descriptors for the storage, webhooks and logs
 
 
 class OpenConnections:
-    """Counts the connections of this process, in total and for each address.
+    """Counts the connections of this process, in total and per address.
 
-    Loopback addresses have no limit of their own: a proxy on this machine uses one address for all its clients. The
-    same holds for every address with ``trust_proxy``.
+    Loopback addresses have no limit of their own: a proxy on this machine uses one address for all its clients. With
+    ``trust_proxy``, the same holds for every address.
     """
 
     def __init__(self, total: int, each: int, *, trust_proxy: bool = False) -> None:
@@ -40,7 +40,7 @@ class OpenConnections:
         self._logged = -LOG_SECONDS
 
     def enter(self, address: str) -> bool:
-        """Count one more connection, or return False where a limit is reached."""
+        """Count one more connection; return False if a limit is reached."""
         full = self._total and self._count >= self._total
         if full or (self._each and self._open[address] >= self._each and not is_loopback(address)):
             self._log(address, full=bool(full))
@@ -66,7 +66,7 @@ class OpenConnections:
 
 
 def most_connections(wanted: int) -> int:
-    """Return how many connections this process can have, after raising its limit of open files as far as needed."""
+    """Raise the limit of open files as far as needed, and return how many connections this process can have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + RESERVED_FILES if wanted else hard
     if needed > soft or needed == resource.RLIM_INFINITY:
@@ -79,7 +79,7 @@ def most_connections(wanted: int) -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """One connection. Between two requests, uvicorn's own timeout holds; within the body, the application's."""
+    """One connection. uvicorn's timeout applies between requests, the application's within a body."""
 
     header_bytes = 65_536
     header_seconds = 15.0
@@ -121,7 +121,7 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     def _check_progress(self) -> None:
-        """Drop the connection if its client has read nothing since the last check."""
+        """Drop the connection if the client has read nothing since the last check."""
         left = self.transport.get_write_buffer_size()
         if left < self._unsent:
             self._unsent = left
@@ -164,7 +164,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._in_body and not self.pipeline:  # refused before all of its body was here
+        if self._in_body and not self.pipeline:  # refused before the whole body arrived
             self._deadline = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     @property
@@ -175,7 +175,7 @@ class Connection(HttpToolsProtocol):
         self._deadline = self.loop.call_later(self.header_seconds, self._too_slow)
 
     def _over(self) -> None:
-        """Nothing is waited for any more."""
+        """Cancel the deadline."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -183,18 +183,18 @@ class Connection(HttpToolsProtocol):
     def _too_slow(self) -> None:
         self._deadline = None
         if not self._idle:
-            self._wait_for_headers()  # the answer to an earlier request comes first
+            self._wait_for_headers()  # the response to an earlier request is still being sent
         elif not self.transport.is_closing():
             self._refuse(_TOO_SLOW if self._in_headers else b"")
 
     def _refuse(self, answer: bytes) -> None:
-        if self._idle:  # else it would stand within another answer
+        if self._idle:  # otherwise it would be written inside another response
             self.transport.write(answer)
         self.transport.close()
 
 
 def connections(settings: ServerSettings) -> type[Connection]:
-    """Return a class of connections with the limits of these settings."""
+    """Return a connection class with the limits of these settings."""
     total = most_connections(settings.connections)
     limits = {
         "header_bytes": settings.header_bytes,

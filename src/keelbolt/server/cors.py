@@ -1,4 +1,4 @@
-"""CORS, for pages of other origins: off unless origins are named."""
+"""CORS for pages of other origins; off by default."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXPOSED = ("A2A-Extensions", "X-A2A-Extensions", "ETag", "Retry-After", "Webhook
 
 
 class Cors:
-    """The application itself, or behind Starlette's middleware."""
+    """The application, wrapped in Starlette's middleware if origins are allowed."""
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""From a request to its answer, in the words of one codec: what JSON-RPC and REST share."""
+"""Runs operations and encodes their results; shared by all bindings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NAMELESS_CONFIG = "default"
 
 
 class Dispatcher:
-    """Runs operations for callers, and writes what they answer."""
+    """Runs operations for callers, and encodes the results."""
 
     def __init__(self, service: AgentService, cards: Cards, middlewares: Sequence[Middleware] = ()) -> None:
         self.service = service
@@ -47,7 +47,7 @@ class Dispatcher:
         self._middlewares = middlewares
 
     async def answer(self, operation: Operation, request: Request, caller: Caller, codec: Codec, base: str) -> bytes:
-        """The answer of an operation that does not stream; ``base`` is where the caller reached us."""
+        """Return the encoded result of an operation that does not stream. ``base``: the URL that the caller used."""
         logger.debug("%s in A2A %s", operation, caller.version)
         caller = caller.in_tenant(request.tenant)
         if not self._middlewares:
@@ -74,7 +74,7 @@ class Dispatcher:
             case CreatePushConfigRequest():
                 scope = await service.push_task(request.task_id, caller)
                 config = request.config
-                if codec is not v1 and not config.id:  # in 0.3 a task has one config without a name, which is replaced
+                if codec is not v1 and not config.id:  # 0.3: one unnamed config per task, replaced by the next
                     config = config.model_copy(update={"id": NAMELESS_CONFIG})
                 return codec.push_config(await service.push.create(scope, request.task_id, config, caller.version))
             case GetPushConfigRequest():
@@ -98,13 +98,13 @@ class Dispatcher:
     async def events(
         self, request: Request, caller: Caller, codec: Codec, base: str
     ) -> AsyncGenerator[tuple[bytes, int | None], None]:
-        """The events of a stream, each with the seq that it can be continued after; an empty one only opens it."""
+        """Yield the events of a stream, each with the seq to resume after. Empty bytes only open the stream."""
         at = self.cards.reached(base)
         sends = isinstance(request, SendMessageRequest)
         operation = Operation.send_streaming_message if sends else Operation.subscribe_to_task
         logger.debug("%s in A2A %s", operation, caller.version)
         caller = caller.in_tenant(request.tenant)
-        # While its user authenticates elsewhere, a task may go on by itself: in 1.0 the stream stays open for that.
+        # A task may continue by itself while its user authenticates elsewhere; in 1.0 the stream stays open for that.
         ends_at = (TaskState.input_required,) if codec is v1 else PAUSED
         async with AsyncExitStack() as stack:
             if self._middlewares:
@@ -126,6 +126,6 @@ class Dispatcher:
                     splice = splice or codec.Splice(item.task_id, item.context_id)
                     write = splice.artifact_update if item.kind == "artifact" else splice.status_update
                     json = item.json
-                    if json.find(LINK) >= 0:  # here and not in the function: most events of a stream are short texts
+                    if json.find(LINK) >= 0:  # checked here to save a call: most events are short texts
                         json = with_addresses(json, at)
                     yield write(json), item.seq

@@ -1,4 +1,4 @@
-"""Failures on the wire: described once, logged when they are ours, written by the binding."""
+"""Errors on the wire: described once, logged if they are internal, encoded by the binding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger("keelbolt.server")
 
 
 def explain(error: Exception) -> Failure:
-    """What the caller is told; what it is not told goes into the log."""
+    """Return the failure for the caller; log the details that the caller must not see."""
     failure = describe(error)
     if failure.row is INTERNAL:
         logger.error("a request failed", exc_info=error)
@@ -22,7 +22,7 @@ def explain(error: Exception) -> Failure:
 
 
 def failure_headers(error: Exception) -> tuple[Header, ...]:
-    """What goes beside the body: how to authenticate, when to come back."""
+    """Return the headers of an error response: the challenge, or when to retry."""
     challenge = getattr(error, "challenge", None)
     if challenge:
         return ((b"www-authenticate", challenge.encode("latin-1", "replace")),)

@@ -1,4 +1,4 @@
-"""Files as HTTP responses, sent chunk by chunk, with headers that keep a browser from running them."""
+"""Files as HTTP responses, sent in chunks, with headers that prevent a browser from running them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from keelbolt.tasks.files import TaskFile
 
 _NAME_CHARACTERS = 200
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-_CACHE = (b"cache-control", b"private, no-cache")  # kept, and asked for again: who may have it is asked each time
+_CACHE = (b"cache-control", b"private, no-cache")  # cached, but revalidated, so that access is checked each time
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(; ?charset=[\w-]+)?", re.ASCII)
 
 
 async def send_file(scope: Scope, receive: Receive, send: Send, file: TaskFile, reader: BlobReader) -> None:
-    """Answer with a file, or the range of it that is asked for. What a browser gets, it saves, and does not run."""
+    """Respond with a file or the requested range of it. Browsers save it as a download and do not run it."""
     etag = f'"{file.digest}"'.encode()
     tags = [tag.strip().removeprefix("W/") for tag in (header(scope, b"if-none-match") or "").split(",")]
     if etag.decode() in tags:
@@ -39,7 +39,7 @@ async def send_file(scope: Scope, receive: Receive, send: Send, file: TaskFile, 
     gone = asyncio.ensure_future(until_gone(receive))
     try:
         async for chunk in reader.chunks(start, end):
-            if gone.done():  # nobody is told by `send`: the rest would be read for nothing
+            if gone.done():  # `send` does not report a closed connection; stop reading the blob
                 return
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
     finally:
@@ -60,7 +60,7 @@ def _headers(file: TaskFile) -> Iterator[Header]:
 
 
 def _range(asked: str | None, size: int) -> tuple[int, int] | None:
-    """The bytes that are asked for, (0, 0) if there are none such; None: all of them, as of a file that is empty."""
+    """Return the requested range, or (0, 0) if it can't be satisfied; None for the whole file or an empty one."""
     match = _RANGE.fullmatch((asked or "").strip())
     if match is None or not size or not (match[1] or match[2]):
         return None

@@ -1,4 +1,4 @@
-"""What every request passes before it is looked at: who calls, how often, in which version, with which extensions."""
+"""Checks before a request is decoded: authentication, rate limits, version, extensions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from keelbolt.webhooks.signing import issued_secrets
 
 logger = logging.getLogger("keelbolt.server")
 
-MAX_TRACESTATE = 512  # characters, as W3C Trace Context has it
+MAX_TRACESTATE = 512  # characters, the limit of W3C Trace Context
 MAX_BAGGAGE = 8192
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-|$)")
 
 
 class Gate:
-    """Lets requests in, as callers."""
+    """Authenticates requests and builds their callers."""
 
     def __init__(
         self,
@@ -54,19 +54,19 @@ class Gate:
 
     @property
     def authenticates(self) -> bool:
-        """Whether callers have names here."""
+        """Return whether callers are authenticated."""
         return self._resolver is not None
 
     def asked(self, scope: Scope, query: Mapping[str, str]) -> tuple[Version, ...]:
-        """The versions that the request asks for. Raises VersionNotSupportedError if none of them is spoken here."""
+        """Return the versions that the request asks for. Raise VersionNotSupportedError if none is supported."""
         return versions.asked(header_list(scope, b"a2a-version"), query.get(versions.HEADER), supported=self.versions)
 
     def version(self, candidates: Sequence[Version], asked: Collection[Version]) -> Version:
-        """The version of a method or path. Raises VersionNotSupportedError if it is not spoken here."""
+        """Return the version of a method or path. Raise VersionNotSupportedError if it is not supported."""
         return versions.chosen(candidates, asked, supported=self.versions)
 
     async def principal(self, scope: Scope) -> Principal:
-        """Who calls. Raises HeadersTooLargeError, an AuthError, or RateLimitedError."""
+        """Return the authenticated principal. Raise HeadersTooLargeError, an AuthError, or RateLimitedError."""
         check_headers(scope, self._header_bytes)
         if self._resolver is None and not self._rates.limited:
             return ANONYMOUS
@@ -81,14 +81,14 @@ class Gate:
             return await resolver.principal(scope["headers"])
         except CredentialsRefused as refused:
             logger.info("login failed from %s: %s", client.name or "an unknown address", refused.reason)
-            if refused.reason != "expired":  # its signature was right: the caller guesses nothing
+            if refused.reason != "expired":  # an expired token has a valid signature: not a guess
                 self._logins.failed(client)
             raise
 
     def caller(
         self, principal: Principal, scope: Scope, query: Mapping[str, str], version: Version = Version.v1_0
     ) -> Caller:
-        """How they call. Raises ExtensionSupportRequiredError, or InvalidParamsError."""
+        """Return the caller of the request. Raise ExtensionSupportRequiredError or InvalidParamsError."""
         asked = extensions.parse(header_list(scope, b"a2a-extensions"), header_list(scope, b"x-a2a-extensions"))
         active = extensions.activate(asked, self._declared) if asked or self._required else ()
         after = header(scope, b"last-event-id") or query.get("afterSeq")
@@ -101,9 +101,10 @@ class Gate:
 
 
 def resumed(caller: Caller, params: Mapping[str, Any]) -> Caller:
-    """The caller with the place that its parameters name, unless a header or the query did. Raises InvalidParamsError.
+    """Return the caller with the resume position from its parameters. Raise InvalidParamsError.
 
-    The metadata has it under the extension: ``{"metadata": {"urn:keelbolt:a2a:resume:v1": {"afterSeq": 17}}}``.
+    A header or the query takes precedence. The metadata has the position under the extension:
+    ``{"metadata": {"urn:keelbolt:a2a:resume:v1": {"afterSeq": 17}}}``.
     """
     metadata = params.get("metadata")
     place = metadata.get(extensions.RESUME) if isinstance(metadata, Mapping) else None
@@ -122,7 +123,7 @@ def query_of(scope: Scope) -> dict[str, str]:
 
 
 def echoed(scope: Scope, caller: Caller) -> tuple[Header, ...]:
-    """The extensions that are in use, under the name that the client used."""
+    """Return the header with the active extensions, under the header name that the client used."""
     if not caller.extensions:
         return ()
     old = header(scope, b"a2a-extensions") is None
@@ -130,20 +131,20 @@ def echoed(scope: Scope, caller: Caller) -> tuple[Header, ...]:
 
 
 def issuing() -> list[str]:
-    """Collects the signing secrets of webhooks that the current request makes."""
+    """Return a list that collects the signing secrets of webhooks created by the current request."""
     issued: list[str] = []
     issued_secrets.set(issued)
     return issued
 
 
 def shown_secrets(issued: Iterable[str]) -> Iterator[Header]:
-    """The headers that show them, read when the response begins. The protocol's bodies have no field for them."""
+    """Yield the headers with these secrets when the response begins; the protocol's bodies have no field for them."""
     for secret in issued:
         yield b"webhook-secret", secret.encode()
 
 
 def _trace(scope: Scope) -> dict[str, str] | None:
-    """The headers of the trace that the request belongs to; None without a valid traceparent."""
+    """Return the trace headers of the request; None without a valid traceparent."""
     parent = header(scope, b"traceparent")
     if parent is None or _TRACEPARENT.match(parent) is None:
         return None

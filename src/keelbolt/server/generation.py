@@ -1,7 +1,7 @@
-"""The generation extension: a dense number of a task's state, as A2A 1.1 has it, within the metadata of 1.0.
+"""The generation extension: a gapless number of a task's state, as in A2A 1.1, within the metadata of 1.0.
 
-A generation counts the events of a task: 1 when it is created, one more for each status and artifact update. It is the
-number of such entries in the task's log, so it costs nothing to keep, and every process has the same.
+A generation counts the events of a task: 1 when it is created, plus 1 for each status and artifact update. It equals
+the number of such entries in the task's log, so it needs no storage and is the same in every process.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MATCH = "ifGenerationMatch"
 
 
 def in_use(caller: Caller) -> bool:
-    """Whether the caller asked for the extension, and the card has it."""
+    """Return whether the extension is active for this caller."""
     return GENERATION in caller.extensions
 
 
 def expected(request: SendMessageRequest, caller: Caller) -> int | None:
-    """The generation that the task of this message must have: ``metadata[GENERATION].ifGenerationMatch``."""
+    """Return the generation that the task must have: ``metadata[GENERATION].ifGenerationMatch``."""
     given = (request.metadata or {}).get(GENERATION)
     if not in_use(caller) or not isinstance(given, Mapping) or given.get(MATCH) is None:
         return None
@@ -44,7 +44,7 @@ def expected(request: SendMessageRequest, caller: Caller) -> int | None:
 
 
 def known(request: GetTaskRequest, caller: Caller) -> int | None:
-    """The generation that a caller of GetTask has: the parameter currentGeneration, or the header."""
+    """Return the generation that a caller of GetTask has: the parameter currentGeneration, or the header."""
     if not in_use(caller):
         return None
     if request.current_generation is not None:
@@ -54,7 +54,7 @@ def known(request: GetTaskRequest, caller: Caller) -> int | None:
 
 
 def _number(value: Any, name: str) -> int:
-    if isinstance(value, float) and value.is_integer():  # a Struct of protobuf has no integers
+    if isinstance(value, float) and value.is_integer():  # protobuf's Struct has no integers
         value = int(value)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         value = int(value)
@@ -64,7 +64,7 @@ def _number(value: Any, name: str) -> int:
 
 
 async def newer(engine: TaskEngine, task: StoredTask, generation: int, seconds: float) -> StoredTask:
-    """The task once it is past this generation, or as it is after so many seconds, or when it is over."""
+    """Return the task once it is past this generation, is terminal, or ``seconds`` have passed."""
     scope, task_id = task.scope, task.record.task_id
     found = task.view.generation
     if found > generation or task.view.state.terminal:
@@ -80,7 +80,7 @@ async def newer(engine: TaskEngine, task: StoredTask, generation: int, seconds: 
 
 
 async def numbered(engine: TaskEngine, items: AsyncGenerator[Item, None], caller: Caller) -> AsyncGenerator[Item, None]:
-    """The items of a stream, each with its generation in its metadata."""
+    """Yield the items of a stream, each with its generation in its metadata."""
     generation: int | None = None
     async with contextlib.aclosing(items):
         async for item in items:
@@ -98,13 +98,13 @@ async def numbered(engine: TaskEngine, items: AsyncGenerator[Item, None], caller
 
 
 async def _at(engine: TaskEngine, scope: Scope, task_id: str, seq: int) -> int:
-    """The generation of the task when its log ended with this entry."""
+    """Return the generation of the task at this entry of its log."""
     task = await engine.store.load(scope, task_id)
     generation, after = task.view.generation, seq
     while after < task.version:
         try:
             page = await scope.read_log(EVENTS, task_id, after=after, before=task.version + 1)
-        except LogTrimmed:  # the stream has a gap there, and begins with a newer task
+        except LogTrimmed:  # the stream has a gap here and begins with a newer task
             break
         if not page.entries:
             break

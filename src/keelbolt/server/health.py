@@ -1,6 +1,6 @@
 """Three probes: /live (restart the process?), /ready (send requests to it?) and /health (for people).
 
-Only /live never asks the storage: an outage of the database must not make an orchestrator restart every process.
+Only /live never uses the storage: an outage of the database must not make an orchestrator restart every process.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from keelbolt import __version__
 from keelbolt.server.sse import Streams
 from keelbolt.tasks.engine import TaskEngine
 
-LOOK_SECONDS = 1.0  # an answer holds for so long
+LOOK_SECONDS = 1.0  # how long a result is cached
 
 Facts = Callable[[bool, str], Awaitable[tuple[bool, dict[str, Any]]]]
-"""What an agent of its own kind says of its health: given whether the store is well and its words about it."""
+"""Adds an agent's own health facts; called with whether the store is healthy and the store's detail text."""
 
 
 @dataclass(slots=True)
@@ -32,24 +32,24 @@ class Health:
     started: float = field(default_factory=time.monotonic)
     draining: bool = False
     facts: Facts | None = None
-    _known: tuple[float, int, bytes] | None = None  # until when, and the answer
+    _known: tuple[float, int, bytes] | None = None  # valid until, status, body
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def uptime(self) -> float:
         return round(time.monotonic() - self.started, 3)
 
     def about(self) -> dict[str, Any]:
-        """What the operations API shows of this process."""
+        """Return the facts about this process for the operations API."""
         return {"version": __version__, "uptimeSeconds": self.uptime(), "openStreams": self.streams.open}
 
     def live(self) -> tuple[int, bytes]:
-        """200 while this process serves requests, also while it stops; the storage is not asked."""
+        """200 while this process serves requests, also while it stops; does not use the storage."""
         return 200, to_json({"status": "ok", "uptimeSeconds": self.uptime()})
 
     async def health(self) -> tuple[int, bytes]:
         """200 while reads and writes of the store work, 503 otherwise.
 
-        Everybody may ask, and a look writes: so the store is looked at once a second at most.
+        Every client may call it, and a check writes; so the store is checked at most once a second.
         """
         async with self._asking:
             if self._known is None or self._known[0] <= time.monotonic():
@@ -76,7 +76,7 @@ class Health:
         return (200 if good else 503), to_json(body)
 
     async def ready(self) -> tuple[int, bytes]:
-        """200 while the storage works and new requests are welcome, 503 otherwise."""
+        """200 while the storage works and the process accepts requests, 503 otherwise."""
         if self.draining:
             return 503, b'{"status":"stopping"}'
         return await self.health()

@@ -1,7 +1,7 @@
-"""Protection of an agent without authentication against web pages: DNS rebinding and requests of foreign origins.
+"""Protects an agent without authentication against web pages: DNS rebinding and cross-origin requests.
 
-A browser on this machine, or in this network, can reach the agent. A page whose domain was pointed at the agent's
-address is of the same origin to the browser; only the Host header still names the domain.
+A browser on this machine or network can reach the agent. If a domain resolves to the agent's address, its page is
+same-origin for the browser; only the Host header still names the domain.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from keelbolt.errors import ForeignOriginError, MisdirectedRequestError
 from keelbolt.server.settings import ServerSettings
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
-MAX_KNOWN = 256  # Host headers whose check is remembered
+MAX_KNOWN = 256  # Host headers whose result is cached
 
 
 class HostCheck:
     """Checks the Host and the Origin of every request.
 
-    A Host that is an IP address is always accepted: a page can't be loaded from a domain and have an address as its
-    Host. So are loopback names, the host of ``url``, and ``allowed_hosts`` (``*``: every host).
+    A Host that is an IP address is always accepted: a page loaded from a domain can't send an address as its Host.
+    Loopback names, the host of ``url``, and ``allowed_hosts`` (``*``: every host) are accepted too.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -34,7 +34,7 @@ class HostCheck:
         self._known: set[bytes] = set()
 
     def check(self, scope: Scope) -> None:
-        """Raise MisdirectedRequestError for a foreign Host, ForeignOriginError for a page that changes state."""
+        """Raise MisdirectedRequestError for a foreign Host, ForeignOriginError for a foreign page that writes."""
         hosts: list[bytes] = []
         origin: bytes | None = None
         for name, value in scope["headers"]:
@@ -77,12 +77,12 @@ def host_name(host: str) -> str:
 
 
 def is_loopback_name(name: str) -> bool:
-    """Return whether a name always leads to this machine."""
+    """Return whether a name always resolves to this machine."""
     return name == "localhost" or name.endswith(".localhost") or is_loopback(name)
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether this is an address that only this machine reaches."""
+    """Return whether this is a loopback address."""
     try:
         return ip_address(address).is_loopback
     except ValueError:

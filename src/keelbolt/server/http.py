@@ -1,4 +1,4 @@
-"""The little of HTTP that the bindings need: a body in, an answer out, without a framework between."""
+"""HTTP helpers of the bindings: read a body, send a response, without a framework."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ A2A_JSON = b"application/a2a+json"
 
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
 PRIVATE: tuple[Header, ...] = (NOSNIFF, (b"cache-control", b"no-store"))
-"""Answers belong to their caller: no cache keeps them, and no browser takes them for anything but what they are."""
+"""Responses belong to their caller: caches must not store them, and browsers must not guess their type."""
 
 
 _HEADERS = "keelbolt.headers"
 
-PATIENCE_SECONDS = 1.0  # after so long without an answer, the server looks whether the client is still there
+PATIENCE_SECONDS = 1.0  # after this time without a response, the server watches for a disconnect
 
 
 OFF_LOOP_BYTES = 65_536  # a larger body is parsed in a thread
@@ -40,9 +40,9 @@ T = TypeVar("T")
 
 
 async def parsed(size: int, parse: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Return what ``parse`` makes of a body of ``size`` bytes; a large body is parsed in a thread.
+    """Return the result of ``parse`` for a body of ``size`` bytes; parse a large body in a thread.
 
-    The event loop renews leases and serves other clients meanwhile.
+    The event loop stays free to renew leases and serve other clients.
     """
     if size > OFF_LOOP_BYTES:
         return await asyncio.to_thread(parse, *arguments, **named)
@@ -50,11 +50,11 @@ async def parsed(size: int, parse: Callable[P, T], *arguments: P.args, **named: 
 
 
 class ClientGone(Exception):
-    """The client went away before its request was complete, or before it was answered."""
+    """The client disconnected before its request was complete, or before the response."""
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float = DEFAULT.body_seconds) -> bytes:
-    """The body, at most ``limit`` bytes of it, if it is here after so many seconds."""
+    """Return the body. Raise if it has more than ``limit`` bytes or takes longer than ``seconds``."""
     announced = header(scope, b"content-length") or ""
     if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
         raise RequestTooLargeError(f"the body has {announced[:30]} bytes; at most {limit} are taken")
@@ -72,7 +72,7 @@ async def _read(receive: Receive, limit: int) -> bytes:
     body: bytes = message.get("body", b"")
     if not message.get("more_body"):
         return _checked(body, limit)
-    gathered = bytearray(body)  # not a list: a client may send its bytes one by one
+    gathered = bytearray(body)  # not a list: a client may send single bytes
     while message.get("more_body"):
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -84,15 +84,15 @@ async def _read(receive: Receive, limit: int) -> bytes:
 
 
 async def until_gone(receive: Receive) -> None:
-    """Return when the client is gone; its request is read already."""
+    """Return when the client disconnects. The request must be read already."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def while_there(receive: Receive, answering: Coroutine[Any, Any, bytes]) -> bytes:
-    """The answer, if its client waits for it. Raises ClientGone.
+    """Return the response body, or raise ClientGone if the client disconnects first.
 
-    Most answers come at once; only for those that do not, somebody looks whether the client is there.
+    Most responses are immediate; the connection is watched only for those that take longer than `PATIENCE_SECONDS`.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -114,7 +114,7 @@ async def while_there(receive: Receive, answering: Coroutine[Any, Any, bytes]) -
     try:
         return await answering
     except asyncio.CancelledError:
-        if left and task.uncancel() == 0:  # else somebody else stops us
+        if left and task.uncancel() == 0:  # otherwise another task cancelled this one
             raise ClientGone from None
         raise
     finally:
@@ -131,7 +131,7 @@ def _checked(body: bytes, limit: int) -> bytes:
 
 
 def check_headers(scope: Scope, limit: int) -> None:
-    """Raise if there is more before the body than is taken."""
+    """Raise HeadersTooLargeError if path, query and headers have more than ``limit`` bytes."""
     size = len(scope["path"]) + len(scope.get("query_string", b""))
     size += sum(map(len, chain.from_iterable(scope["headers"])))
     if size > limit:
@@ -139,9 +139,9 @@ def check_headers(scope: Scope, limit: int) -> None:
 
 
 def check_content_type(scope: Scope, accepted: Sequence[str] = ("application/json", "application/a2a+json")) -> None:
-    """Raise unless the body is said to be JSON; a client that says nothing is believed to send it.
+    """Raise UnsupportedMediaTypeError unless the body is declared as JSON. A missing Content-Type is accepted.
 
-    A page of another origin is not: browsers let it send a body without a type to everybody, unasked.
+    Pages of other origins must declare it: browsers send a body without a type cross-origin without a preflight.
     """
     value = header(scope, b"content-type")
     if not value and not same_origin(scope):
@@ -151,13 +151,13 @@ def check_content_type(scope: Scope, accepted: Sequence[str] = ("application/jso
 
 
 def same_origin(scope: Scope) -> bool:
-    """Whether the request comes from no page in a browser, or from one of our own."""
+    """Return whether the request comes from this agent's own page, or not from a page at all."""
     origin = header(scope, b"origin")
     return origin is None or origin.partition("://")[2] == header(scope, b"host")
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    """The first value of each header, by its lower-case name; made once for a request."""
+    """Return the first value of each header by its lower-case name; cached per request."""
     found: dict[bytes, bytes] | None = scope.get(_HEADERS)
     if found is None:
         found = scope[_HEADERS] = dict(scope["headers"][::-1])
@@ -165,13 +165,13 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """The first header with this (lower-case) name."""
+    """Return the first header with this lower-case name."""
     value = headers_of(scope).get(name)
     return None if value is None else value.decode("latin-1")
 
 
 def header_list(scope: Scope, name: bytes) -> str | None:
-    """A header that is a list; a client may send it in several lines, which are one list."""
+    """Return a list header; values from several lines are joined."""
     if name not in headers_of(scope):
         return None
     lines: list[bytes] = [value for key, value in scope["headers"] if key == name]
@@ -188,7 +188,7 @@ async def respond(
     caching: tuple[Header, ...] = PRIVATE,
     head: bool = False,
 ) -> None:
-    """Send a whole answer; of ``head``, all but the body. ``caching`` is for answers that are for all callers."""
+    """Send a complete response; with ``head``, without the body. ``caching`` is for responses shared by all callers."""
     start = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *caching, *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": b"" if head else body})

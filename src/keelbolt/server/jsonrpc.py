@@ -1,4 +1,4 @@
-"""The JSON-RPC binding: one endpoint for both versions; the method's name tells which is meant."""
+"""The JSON-RPC binding: one endpoint for both versions; the method name determines the version."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from keelbolt.server.sse import Streams, respond_event
 from keelbolt.storage import new_id
 
 HTTP_FAILURES = frozenset({401, 408, 413, 415, 429, 431, 503})
-"""What is told by the HTTP status too; every other error of JSON-RPC is an answer, with status 200."""
+"""Errors that also set the HTTP status; every other JSON-RPC error has status 200."""
 
 
 class JsonRpc:
-    """POST /."""
+    """Serves POST /."""
 
     def __init__(self, gate: Gate, dispatcher: Dispatcher, streams: Streams) -> None:
         self._gate = gate
@@ -49,7 +49,7 @@ class JsonRpc:
             version = self._gate.version((named,), asked)
             caller = self._gate.caller(principal, scope, query, version)
             request = await parsed(len(body), self._decode, operation, version, call)
-            del body  # the request may take long; its bytes are not needed again
+            del body  # the request may take long; free its bytes
             if operation.streams:
                 caller = resumed(caller, call.params)
                 await self._stream(scope, receive, send, call, request, caller, version)
@@ -64,7 +64,7 @@ class JsonRpc:
             await respond(send, 200, jsonrpc.result(call.id, answer), headers=headers)
         except ClientGone:
             return
-        except Exception as error:  # noqa: BLE001 - every failure has an answer
+        except Exception as error:  # noqa: BLE001 - every failure gets a response
             await self._fail(scope, send, error, call, version)
 
     def _decode(self, operation: Operation, version: Version, call: jsonrpc.Call) -> Request:
@@ -94,10 +94,10 @@ class JsonRpc:
         )
 
     def _assumed(self, scope: Scope) -> Version:
-        """The version of an error that comes before the method is known: the header's, and 0.3 without one."""
+        """Return the version for an error before the method is known: the header's, or 0.3 without one."""
         try:
             asked = self._gate.asked(scope, query_of(scope))
-        except ProtocolError:  # neither the header's version nor the query can be read
+        except ProtocolError:  # the version or the query is invalid
             asked = (Version.v1_0,)
         return next(iter(asked), Version.v0_3 if Version.v0_3 in self._gate.versions else Version.v1_0)
 
@@ -112,6 +112,6 @@ class JsonRpc:
         status = failure.row.http if failure.row.http in HTTP_FAILURES else 200
         body = jsonrpc.error(request_id, write(failure))
         if status == 200 and version is Version.v0_3 and "text/event-stream" in (header_list(scope, b"accept") or ""):
-            await respond_event(send, body)  # clients of 0.3 that asked for a stream can't read anything else
+            await respond_event(send, body)  # 0.3 clients that asked for a stream can't read anything else
         else:
             await respond(send, status, body, headers=failure_headers(error))

@@ -1,4 +1,4 @@
-"""Whether a caller sits at this machine: who may, without any authentication, be trusted with more."""
+"""Detects loopback clients, which may get more rights without authentication."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from keelbolt.server.hosts import host_name, is_loopback, is_loopback_name
 from keelbolt.server.http import header, same_origin
 
 _PROXIES = (b"forwarded", b"via", b"x-forwarded", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"x-envoy-", b"cf-")
-"""How headers begin that proxies add, each of them others: one that says no more than the scheme is one too."""
+"""Prefixes of headers that proxies add; each proxy adds different ones. X-Forwarded-Proto alone counts too."""
 
 
 def at_this_machine(scope: Scope) -> bool:
-    """Whether the caller sits at this machine, as far as can be told: a proxy here may hide that it is one.
+    """Return whether the client is on this machine, as far as detectable: a local proxy may add no header.
 
-    Whom a proxy at this machine passes on does not sit here; nor does a web page that a browser here shows, be it one
-    of another origin or one whose name its owner let lead here.
+    Clients behind a local proxy do not count, nor do web pages of another origin in a local browser, nor pages whose
+    domain resolves to this machine (DNS rebinding).
     """
     client = scope.get("client")
     if client is None or _passed_on(scope) or _of_another_page(scope):
@@ -26,13 +26,16 @@ def at_this_machine(scope: Scope) -> bool:
 
 
 def _passed_on(scope: Scope) -> bool:
-    """Whether a proxy shows. nginx, told nothing else, adds no header, but speaks HTTP/1.0, as no client here does."""
+    """Return whether a proxy forwarded the request. nginx adds no header by default, but uses HTTP/1.0."""
     return scope.get("http_version") == "1.0" or any(name.startswith(_PROXIES) for name, _ in scope["headers"])
 
 
 def _of_another_page(scope: Scope) -> bool:
-    """Whether a page of another origin asks. Of an image or a script, a browser does not say the origin, but this."""
+    """Return whether a page of another origin sent the request.
+
+    Browsers send no Origin for images and scripts; Sec-Fetch-Site identifies them.
+    """
     if not same_origin(scope):
         return True
     elsewhere = header(scope, b"sec-fetch-site") in ("cross-site", "same-site")
-    return elsewhere and header(scope, b"sec-fetch-mode") != "navigate"  # who follows a link to here comes here
+    return elsewhere and header(scope, b"sec-fetch-mode") != "navigate"  # following a link to here is allowed

@@ -1,4 +1,4 @@
-"""GET /metrics: for Prometheus as text, and on request as nine plain numbers in JSON."""
+"""GET /metrics: text for Prometheus, or nine numbers in JSON on request."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from keelbolt.tasks.families import QUEUE, WEBHOOKS
 
 QUEUES = (QUEUE, WEBHOOKS)
 WORK_STATES: tuple[WorkState, ...] = ("waiting", "held", "dead")
-COUNT_SECONDS = 2.0  # a scrape does not wait longer for the store; less than the shortest usual scrape timeout
+COUNT_SECONDS = 2.0  # longest wait of a scrape for the store; less than the shortest usual scrape timeout
 
 
 class MetricsPage:
-    """What this process did, and the queues of the store. It holds nothing of callers, and needs no authentication."""
+    """Metrics of this process and the queues of the store. They hold no data of callers, and need no authentication."""
 
     def __init__(self, metrics: Metrics, health: Health) -> None:
         self._metrics = metrics
@@ -34,7 +34,7 @@ class MetricsPage:
         if (meter := health.engine.kernel.meter) is not None:
             metrics.commit_seconds, metrics.commit_sizes = meter.seconds, meter.sizes
             metrics.storage_errors = meter.errors
-        self.json_first = False  # JSON for who asks for nothing in particular, text for who asks for text
+        self.json_first = False  # default to JSON unless the client asks for text
         metrics.gauge("tasks_running", "Tasks that run in this process now", self._running)
         metrics.gauge("streams_open", "Streams that are open in this process now", lambda: health.streams.open)
         metrics.gauge("uptime_seconds", "How long this process has been serving", health.uptime)
@@ -54,9 +54,9 @@ class MetricsPage:
             await respond(send, 200, text, content_type=b"text/plain; version=0.0.4; charset=utf-8")
 
     async def _store(self) -> StoreNumbers | None:
-        """What the store knows; None while it does not answer.
+        """Return the counts of the store; None if it does not respond in time.
 
-        The cost grows with the work items, not with the tasks. Counting takes a twentieth of the time at most.
+        The cost grows with the number of work items, not of tasks. Counting takes at most a twentieth of the time.
         """
         async with self._counting:
             started = time.monotonic()

@@ -8,8 +8,8 @@
 
     A2AServer(worker=…, agent_card=…, middlewares=[locale])
 
-They are entered in their order and left in reverse. What one raises before the operation is the response. A stream is
-within its middlewares until it ends.
+Middlewares are entered in order and exited in reverse. An error that one raises before the operation becomes the
+response. A stream stays within its middlewares until it ends.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from keelbolt.server.caller import Caller
 
 @dataclass(frozen=True, slots=True)
 class IncomingRequest:
-    """A request that was authenticated and read. ``context`` becomes ``ctx.request_context`` of the worker."""
+    """An authenticated and decoded request. ``context`` becomes ``ctx.request_context`` of the worker."""
 
     operation: Operation
     principal: Principal
     version: Version
-    headers: Mapping[str, str]  # by lower-case names; in gRPC the metadata
+    headers: Mapping[str, str]  # by lower-case name; for gRPC, the metadata
     params: Request
     context: dict[str, Any] = field(default_factory=dict)
 
@@ -44,7 +44,7 @@ Middleware = Callable[[IncomingRequest], AbstractAsyncContextManager[None]]
 
 
 def pass_headers(*names: str) -> Middleware:
-    """A middleware that passes these headers on: ``ctx.request_context["accept-language"]``, if the client sent it."""
+    """Return a middleware that passes on these headers: ``ctx.request_context["accept-language"]``, if sent."""
     wanted = [name.lower() for name in names]
 
     @asynccontextmanager
@@ -58,7 +58,7 @@ def pass_headers(*names: str) -> Middleware:
 async def entered(
     stack: AsyncExitStack, middlewares: Sequence[Middleware], operation: Operation, params: Request, caller: Caller
 ) -> Caller:
-    """Enter all middlewares. Returns the caller with the values that they added."""
+    """Enter all middlewares, and return the caller with the values that they added."""
     headers: dict[str, str] = {}
     for name, value in caller.headers:
         text = value.decode("latin-1")

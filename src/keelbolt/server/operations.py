@@ -1,4 +1,4 @@
-"""Serves the operations API: finds the route, lets the caller in, calls the handler, writes what it answers."""
+"""Serves the operations API: finds the route, authenticates the caller, calls the handler, sends its result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from keelbolt.server.sse import Streams
 
 
 class OperationsApi:
-    """Everything under /keelbolt/v1/."""
+    """Serves all paths under /keelbolt/v1/."""
 
     def __init__(
         self, gate: Gate, service: AgentService, cards: Cards, streams: Streams, health: Health, *, local: bool
@@ -47,7 +47,7 @@ class OperationsApi:
         self._streams = streams
         self._limits = service.settings.limits
         self._operator_roles = service.settings.operator_roles
-        self._local = local  # clients on this machine are operators
+        self._local = local  # loopback clients are operators
         self._routes = [(route, route.pattern) for route in ROUTES]
         self._handlers = (
             TaskOperations(service.engine, service.send_as),
@@ -89,7 +89,7 @@ class OperationsApi:
             return
         except BadCursor:
             await self._fail(send, InvalidTaskRequest("this page token belongs to another list, or is none at all"))
-        except Exception as error:  # noqa: BLE001 - every failure has an answer
+        except Exception as error:  # noqa: BLE001 - every failure gets a response
             await self._fail(send, error)
 
     async def _fail(self, send: Send, error: Exception) -> None:
@@ -97,7 +97,7 @@ class OperationsApi:
         await respond(send, failure.row.http, rest_v1(failure), headers=failure_headers(error))
 
     def _find(self, method: str, path: str) -> tuple[OpsRoute, dict[str, str]]:
-        """The route of a path, which is decoded already, and what it names."""
+        """Return the route of a decoded path, and its path parameters."""
         for route, pattern in self._routes:
             if route.method == method and (match := pattern.fullmatch(path)):
                 return route, match.groupdict()

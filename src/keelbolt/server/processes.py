@@ -1,7 +1,7 @@
-"""Serves an agent by uvicorn: in this process, or in several that share one socket.
+"""Serves an agent with uvicorn: in this process, or in several that share one socket.
 
-Several processes are forked before anything is opened. The parent only watches: it starts a child that died again, and
-passes on the signal to stop.
+Child processes are forked before anything is opened. The parent only supervises: it replaces a child that died, and
+forwards the stop signal.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("keelbolt.server")
 
-RESTART_SECONDS = 1.0  # a child that dies at once is not started more often than this
-STOP_SECONDS = 5  # after the drain, until connections are cut
-START_FAILED = 3  # the exit code of a process whose agent could not start
+RESTART_SECONDS = 1.0  # a child that dies at once is restarted at most this often
+STOP_SECONDS = 5  # after the drain, until connections are closed
+START_FAILED = 3  # exit code of a process whose agent could not start
 
 
 def serve(
@@ -44,7 +44,7 @@ def serve(
     """Serve until SIGTERM or SIGINT."""
     if processes < 1:
         raise KeelboltError("processes is at least 1")
-    server._check_exposure(host)  # noqa: SLF001 - a part of it; gRPC is checked where it listens
+    server._check_exposure(host)  # noqa: SLF001 - the same package; gRPC is checked where it listens
     logged = logger.isEnabledFor(logging.INFO)
     if not logging.getLogger().handlers and not logging.getLogger("keelbolt").handlers:
         log_to_stderr(as_json=False, level=logging.getLevelName(logger.getEffectiveLevel()))
@@ -63,7 +63,7 @@ def serve(
 
 
 def _announce(server: A2AServer, address: str, *, logged: bool) -> None:
-    """Print the address in a program without logging at level INFO, which would report it."""
+    """Print the address if the program does not log at level INFO; otherwise the log has it."""
     if not logged:
         page = "" if server.settings.explorer is False else f", with a page at {server.settings.explorer_prefix}"
         sys.stderr.write(f"The agent listens at {address}{page}; stop it with Ctrl-C\n")
@@ -71,7 +71,7 @@ def _announce(server: A2AServer, address: str, *, logged: bool) -> None:
 
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # without it asyncio keeps Nagle
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # without IPPROTO_TCP, asyncio keeps Nagle
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
@@ -83,7 +83,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Tells when the agent has started; ends its streams before it waits for its connections."""
+    """Reports when the agent has started; ends its streams before it waits for connections."""
 
     def __init__(self, config: uvicorn.Config, agent: A2AServer, tell: Callable[[], object]) -> None:
         super().__init__(config)
@@ -102,13 +102,13 @@ class _Uvicorn(uvicorn.Server):
         logger.info("agent %s is stopping", self._agent.agent_card.name)
         await self._hand_over()
         await super().shutdown(sockets)
-        self._captured_signals.clear()  # uvicorn would raise them anew: an agent that was told to stop ends with 0
+        self._captured_signals.clear()  # uvicorn would raise them again: an agent stopped by a signal exits with 0
         logger.info("agent %s has stopped", self._agent.agent_card.name)
 
     async def _hand_over(self) -> None:
-        """Before connections are closed: a client that waits for a task is told how it ended, or how it stands.
+        """Drain tasks before connections close, so that clients that wait for a task get its final or current state.
 
-        Meanwhile others are still answered; a second Ctrl-C ends it at once.
+        Other requests are still served meanwhile. A second Ctrl-C ends the drain at once.
         """
         runner = self._agent.routes.service.engine.runner
         if runner is not None and runner.runs:
@@ -130,7 +130,7 @@ def _serve(server: A2AServer, bound: socket.socket, tell: Callable[[], object]) 
         access_log=False,
         log_config=None,
         server_header=False,
-        proxy_headers=False,  # whom to believe is our own setting, trust_proxy
+        proxy_headers=False,  # our own setting trust_proxy decides
         timeout_keep_alive=30,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
@@ -142,7 +142,7 @@ def _serve(server: A2AServer, bound: socket.socket, tell: Callable[[], object]) 
 
 
 class _Pool:
-    """Children that serve one socket, and their parent."""
+    """The parent of several child processes that serve one socket."""
 
     def __init__(self, server: A2AServer, bound: socket.socket, count: int) -> None:
         self._server = server
@@ -152,7 +152,7 @@ class _Pool:
         self._stopping = self._failed = False
 
     def run(self, tell: Callable[[], object]) -> None:
-        """Serve until a signal comes. What keeps the first children from starting would keep all from it."""
+        """Serve until a signal. If one of the first children can't start, stop all: the cause affects every child."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         started, write = os.pipe()
@@ -160,7 +160,7 @@ class _Pool:
             self._fork(lambda: os.write(write, b"1"))
         os.close(write)
         first = frozenset(self._children)
-        if os.read(started, 1):  # nothing: they all have ended
+        if os.read(started, 1):  # empty: all children have ended
             tell()
         os.close(started)
         while self._children:
@@ -198,7 +198,7 @@ class _Pool:
             finally:
                 os._exit(code)
         self._children[pid] = time.monotonic()
-        if self._stopping:  # the signal came between
+        if self._stopping:  # the signal came during the fork
             _terminate(pid)
 
     def _stop(self, _number: int = 0, _frame: FrameType | None = None) -> None:

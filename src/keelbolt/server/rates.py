@@ -1,4 +1,4 @@
-"""How often one caller may ask, and how often one address may fail to log in: a token bucket each."""
+"""Rate limits by token bucket: requests per caller, and failed logins per address."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from keelbolt.auth import Principal
 from keelbolt.errors import RateLimitedError
 from keelbolt.server.http import header_list
 
-MAX_BUCKETS = 10_000  # those used last; a caller that is evicted starts with a full bucket
-IPV6_PREFIX = 64  # one customer has as many addresses as it likes within such a network
+MAX_BUCKETS = 10_000  # the most recently used; an evicted caller starts with a full bucket
+IPV6_PREFIX = 64  # one customer controls all addresses of such a network
 
 LOGIN_SECONDS = 60.0
-PROXY_SHARE = 50  # clients of one proxy
+PROXY_SHARE = 50  # assumed clients of one proxy
 
 
 class Buckets:
@@ -30,10 +30,10 @@ class Buckets:
         self._per_second = per_second
         self._burst = float(max(burst, 1))
         self._clock = clock
-        self._kept: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key → (tokens, when)
+        self._kept: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key → (tokens, time)
 
     def take(self, key: str) -> float:
-        """Take a token; 0, or the seconds until there is one."""
+        """Take a token. Return 0, or the seconds until one is available."""
         now = self._clock()
         tokens = self._tokens(key, now)
         allowed = tokens >= 1
@@ -44,7 +44,7 @@ class Buckets:
         return 0.0 if allowed else (1 - tokens) / self._per_second
 
     def wait(self, key: str) -> float:
-        """The seconds until there is a token; takes none."""
+        """Return the seconds until a token is available; take none."""
         tokens = self._tokens(key, self._clock())
         return 0.0 if tokens >= 1 else (1 - tokens) / self._per_second
 
@@ -54,14 +54,14 @@ class Buckets:
 
 
 class Rates:
-    """Requests of one principal; anonymous callers have a bucket for each address. ``per_second`` 0: no limit."""
+    """Limits requests per principal; anonymous callers have a bucket per address. ``per_second`` 0: no limit."""
 
     def __init__(self, per_second: float, burst: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._buckets = Buckets(per_second, burst, clock=clock) if per_second > 0 else None
         self.limited = self._buckets is not None
 
     def check(self, who: Principal, address: str = "") -> None:
-        """Take a token. Raises RateLimitedError. ``address`` is that of a `Client`."""
+        """Take a token, or raise RateLimitedError. ``address`` is that of a `Client`."""
         if self._buckets is None:
             return
         key = f"@{address}" if who.anonymous else who.partition
@@ -70,11 +70,11 @@ class Rates:
 
 
 class Logins:
-    """Failed logins: ``each`` of one client within a minute, then none until a token is back. 0: no limit.
+    """Limits failed logins: ``each`` per client and minute, then none until a token is available. 0: no limit.
 
-    Behind a proxy that is not trusted, all clients have the proxy's address. So that one of them can't lock out the
-    others, clients are also told apart by the address that the proxy passes on; since a client can make that up,
-    `PROXY_SHARE` times as many failures of the address itself are the limit for all of them.
+    Behind an untrusted proxy, all clients have the proxy's address. So that one client can't lock out the others,
+    clients are also distinguished by the address that the proxy forwards. A client can forge that address; therefore
+    the proxy's own address has a limit of `PROXY_SHARE` times as many failures for all its clients.
     """
 
     def __init__(self, each: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -84,7 +84,7 @@ class Logins:
         self._addresses = Buckets(share / LOGIN_SECONDS, share, clock=clock)
 
     def check(self, client: Client) -> None:
-        """Raises RateLimitedError for a client with too many failures."""
+        """Raise RateLimitedError for a client with too many failures."""
         if not self._limited:
             return
         if wait := max(self._clients.wait(client.name), self._addresses.wait(client.address)):
@@ -93,7 +93,7 @@ class Logins:
             )
 
     def failed(self, client: Client) -> None:
-        """Count a failure."""
+        """Count a failed login."""
         if self._limited:
             self._clients.take(client.name)
             self._addresses.take(client.address)
@@ -101,17 +101,17 @@ class Logins:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Where a request comes from. ``name`` tells clients of one proxy apart, by what that proxy says of them."""
+    """The origin of a request. ``name`` distinguishes clients of one proxy by the address that the proxy forwards."""
 
     address: str  # empty: unknown
     name: str
 
 
 def client_of(scope: Scope, *, trust_proxy: bool = False) -> Client:
-    """The client of a request; that of the proxy where the proxy is trusted."""
+    """Return the client of a request; with ``trust_proxy``, the client that the proxy forwards."""
     client = scope.get("client")
     address = network_of(str(client[0])) if client else ""
-    # The proxy that is next to us adds the last one; what stands before it is the word of the client.
+    # The nearest proxy adds the last address; the client can forge those before it.
     passed = network_of((header_list(scope, b"x-forwarded-for") or "").rpartition(",")[2].strip())
     if trust_proxy and passed:
         return Client(passed, passed)
@@ -120,7 +120,7 @@ def client_of(scope: Scope, *, trust_proxy: bool = False) -> Client:
 
 @lru_cache(maxsize=4096)  # most requests come from few addresses
 def network_of(address: str) -> str:
-    """What is counted as one address; text that is no address is counted as unknown."""
+    """Return the address to count by: an IPv4 address or an IPv6 network; "" for text that is no address."""
     try:
         found = ip_address(address)
     except ValueError:

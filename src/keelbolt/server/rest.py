@@ -1,4 +1,4 @@
-"""The HTTP+JSON binding: 1.0 at the root (also under a tenant), 0.3 under /v1, and at the root if it is asked for."""
+"""The HTTP+JSON binding: 1.0 at the root (also under a tenant), 0.3 under /v1, or at the root on request."""
 
 from __future__ import annotations
 
@@ -53,30 +53,30 @@ ROUTES: tuple[tuple[str, str, Operation], ...] = (
     ("DELETE", _CONFIGS + r"/(?P<config>[^/]+)", Operation.delete_push_config),
     ("GET", r"/(?:extendedAgentCard|card)", Operation.get_extended_card),
 )
-"""Method, path and operation; 0.3 has the same under /v1."""
+"""Methods, path and operation; 0.3 has the same paths under /v1."""
 
 _COMPILED = [(methods.split(), re.compile(path), operation) for methods, path, operation in ROUTES]
-_OLD_CARD = "/card"  # only 0.3 calls it so
-OLDER_CARD = "/agent/authenticatedExtendedCard"  # as it was before 0.3, and as apcore agents are asked
+_OLD_CARD = "/card"  # 0.3 only
+OLDER_CARD = "/agent/authenticatedExtendedCard"  # the path before 0.3, which clients of apcore agents use
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a path asks for."""
+    """The operation of a path."""
 
     operation: Operation
-    versions: tuple[Version, ...]  # that have this path, the preferred one first
-    names: Mapping[str, str]  # parts of the path
+    versions: tuple[Version, ...]  # versions with this path, the preferred one first
+    names: Mapping[str, str]  # path parameters
     tenant: str | None = None
 
     def params(self, version: Version) -> dict[str, Any]:
-        """The parameters in the path, by the names that this version has for them."""
+        """Return the path parameters by the names that this version uses."""
         found = _names(self.operation, version, self.names)
         return found if self.tenant is None else {"tenant": self.tenant, **found}
 
 
 def route(method: str, path: str) -> Route | None:
-    """The route of a request, or None; the path is decoded already. Raises MethodNotFoundError for a wrong method."""
+    """Return the route of a decoded path, or None. Raise MethodNotFoundError for a wrong method."""
     if path.startswith("/v1/"):
         return _found(method, path[3:], _OLD)
     if path == OLDER_CARD:
@@ -117,7 +117,7 @@ def _names(operation: Operation, version: Version, found: Mapping[str, str]) -> 
 
 
 class Rest:
-    """The routes above."""
+    """Serves the routes above."""
 
     def __init__(self, gate: Gate, dispatcher: Dispatcher, streams: Streams) -> None:
         self._gate = gate
@@ -149,11 +149,11 @@ class Rest:
             await respond(send, status, body, content_type=_content_type(scope, version), headers=headers)
         except ClientGone:
             return
-        except Exception as error:  # noqa: BLE001 - every failure has an answer
+        except Exception as error:  # noqa: BLE001 - every failure gets a response
             await self.fail(scope, send, error, version)
 
     async def _params(self, scope: Scope, receive: Receive, query: Mapping[str, str]) -> tuple[dict[str, Any], int]:
-        """Return what the query and the body say together, and the size of the body."""
+        """Return the parameters of query and body together, and the size of the body."""
         size = 0
         given: dict[str, Any] = {name: value for name, value in query.items() if name != "A2A-Version"}
         if scope["method"] == "POST":
@@ -171,7 +171,7 @@ class Rest:
         if version is Version.v1_0:
             return v1, v1.decode(found.operation, params, limits=self._limits)
         request = dialect.decode(found.operation, params, limits=self._limits)
-        if Version.v1_0 in found.versions:  # a path of 1.0, asked for in 0.3: clients that do so read plain JSON
+        if Version.v1_0 in found.versions:  # a 1.0 path requested in 0.3: such clients read plain JSON
             return (dialect.PLAIN_LIST if found.operation is Operation.list_tasks else plain_v03), request
         message = params.get("message", params.get("request"))
         plain = isinstance(message, dict) and "parts" in message
@@ -199,7 +199,7 @@ class Rest:
         )
 
     async def fail(self, scope: Scope, send: Send, error: Exception, version: Version = Version.v1_0) -> None:
-        """Answer a failure."""
+        """Send an error response."""
         failure = explain(error)
         write = rest_v1 if version is Version.v1_0 else rest_v03
         content_type = _content_type(scope, version)
@@ -207,7 +207,7 @@ class Rest:
 
 
 def _content_type(scope: Scope, version: Version) -> bytes:
-    """1.0 has a media type of its own; a client that asks for plain JSON by name gets that."""
+    """Return 1.0's own media type, or plain JSON for 0.3 and for clients that accept it by name."""
     if version is Version.v0_3 or "application/json" in (header_list(scope, b"accept") or ""):
         return JSON
     return A2A_JSON

@@ -1,4 +1,4 @@
-"""The operations of A2A, without a wire: requests in, stored bytes out. JSON-RPC, REST and gRPC all end here."""
+"""The operations of A2A, independent of the binding: requests in, stored bytes out. All bindings use them."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ from keelbolt.webhooks.sealing import Sealer
 from keelbolt.webhooks.signing import issue
 
 RESUME_EXTENSION = extensions.RESUME
-"""A stream can be continued after any event: see docs/reference/streams.md."""
+"""Extension: a stream can be resumed after any event; see docs/reference/streams.md."""
 
-MAX_METADATA_BYTES = 256 * 1024  # of a request: they are written anew whenever the task's status changes
+MAX_METADATA_BYTES = 256 * 1024  # of a request; rewritten at every status change of the task
 
 
 class Answer(Struct, frozen=True, gc=False):
-    """A task or a message, as its JSON in 1.0."""
+    """A task or a message as 1.0 JSON."""
 
     json: bytes
     message: bool = False
 
 
 class Item(Struct, frozen=True, gc=False):
-    """An event of a stream: a task (JSON in 1.0), a stored status or artifact, or nothing yet."""
+    """An item of a stream: a task (1.0 JSON), a stored status or artifact, or the opening mark."""
 
     kind: str  # task, status, artifact, opened
     json: bytes
@@ -76,16 +76,16 @@ class Item(Struct, frozen=True, gc=False):
     context_id: str = ""
 
     def with_json(self, json: bytes) -> Item:
-        """The same item with another body."""
+        """Return the item with another body."""
         return replace(self, json=json)
 
 
 OPENED = Item("opened", b"")
-"""The stream is accepted, and its first event may take long."""
+"""Opens the stream; the first event may take long."""
 
 
 class AgentService:
-    """One agent: its engine, its card, and what its clients may ask for."""
+    """Runs the operations of one agent on its engine, as its card allows."""
 
     def __init__(
         self,
@@ -108,12 +108,12 @@ class AgentService:
     # -------------------------------------------------------------------------------------------------------- send
 
     async def send(self, request: SendMessageRequest, caller: Caller) -> Answer:
-        """SendMessage: waits until the turn is over, unless the client wants to be answered at once."""
+        """SendMessage: wait until the turn ends, unless the client wants an immediate response."""
         sent = await self._send(request, caller)
         configuration = request.configuration
         task = sent.task
         if configuration is not None and configuration.return_immediately:
-            if not sent.opening:  # a run of this task here may have written on in the other copy
+            if not sent.opening:  # a run in this process may have advanced another copy of the task
                 task = await self.engine.store.load(task.scope, task.record.task_id)
         else:
             task = await self.tasks.settled(sent, seconds=self.settings.blocking_seconds or None)
@@ -124,7 +124,7 @@ class AgentService:
         return Answer(await self.engine.store.task_json(task, history_length=length, generation=numbered))
 
     async def send_as(self, message: Message, principal: Principal) -> bytes:
-        """Send a message as this principal, for an operator, and return its task without its history."""
+        """Send a message as this principal, for an operator. Return its task without history."""
         sent = await self._send(SendMessageRequest(message=message), Caller(principal))
         return await self.engine.store.task_json(sent.task, history_length=0)
 
@@ -158,7 +158,7 @@ class AgentService:
             if push is not None and not sent.repeated:
                 issue(push.secret)
             return sent
-        # A config that comes with a further message is told everything of its turn; the same message makes it once.
+        # A config sent with a further message gets all events of that turn; a repeated message creates it once.
         head = (await self.tasks.load(task_id, caller.principal)).version
         sent = await self.tasks.send(message, envelope, task_id=task_id)
         if not config.id:
@@ -167,7 +167,7 @@ class AgentService:
         return sent
 
     async def _admit(self, admission: Admission, request: SendMessageRequest, caller: Caller) -> Admitted:
-        """What was let in once is answered again, whatever became of the agent since."""
+        """Admit the message. A repeat of a known message is admitted even if ``admission`` now refuses it."""
         try:
             return await admission.admit(request, caller, self.tasks)
         except ProtocolError:
@@ -193,7 +193,7 @@ class AgentService:
     async def stream(
         self, request: SendMessageRequest, caller: Caller, ends_at: Collection[TaskState] = PAUSED
     ) -> AsyncGenerator[Item, None]:
-        """SendStreamingMessage: the task first, at once, then every event until it is over, or waits for its user."""
+        """SendStreamingMessage: yield the task at once, then every event until it is terminal or waits for its user."""
         self._check_streaming()
         sent = await self._send(request, caller, streamed=True)
         task, opening = sent.task, sent.submitted()
@@ -202,7 +202,7 @@ class AgentService:
         else:
             configuration = request.configuration
             length = configuration.history_length if configuration is not None else None
-            # The task as the message was committed to it; of a repeated message, as it is now.
+            # The task as of the commit of the message; for a repeated message, the current task.
             task = sent.opened or await self.engine.store.load(task.scope, task.record.task_id)
             json, seq = await self.engine.store.task_json(task, history_length=length), task.version
         try:
@@ -212,13 +212,13 @@ class AgentService:
                 async with contextlib.aclosing(self._events(task, seq, ends_at, known)) as events:
                     async for item in events:
                         yield item
-        except (GeneratorExit, asyncio.CancelledError):  # the client went away
+        except (GeneratorExit, asyncio.CancelledError):  # the client disconnected
             if self.settings.cancel_on_disconnect and not self.engine.events.closing:
                 self._abandon(task.record.task_id, caller)
             raise
 
     async def _rests(self, task: StoredTask, ends_at: Collection[TaskState]) -> bool:
-        """Whether nothing comes of this task by itself: it is over, or waits for its user and has no message left."""
+        """Return whether the task is terminal, or waits for its user without a pending message."""
         view = task.view
         if view.state.terminal or view.state not in ends_at:
             return view.state.terminal
@@ -237,7 +237,7 @@ class AgentService:
     async def subscribe(
         self, request: SubscribeToTaskRequest, caller: Caller, ends_at: Collection[TaskState] = PAUSED
     ) -> AsyncGenerator[Item, None]:
-        """SubscribeToTask: the task as it is, then every event; or every event after the one that the caller has."""
+        """SubscribeToTask: yield the current task, then every event; or all events after the caller's last one."""
         self._check_streaming()
         task = await self.tasks.load(request.id, caller.principal)
         if caller.after is not None and caller.after <= task.version:
@@ -249,7 +249,7 @@ class AgentService:
         if task.view.state.terminal and caller.version is not Version.v0_3:
             raise UnsupportedOperationError("the task is over; get it instead")
         yield Item("task", await self.engine.store.task_json(task), task.version)
-        if task.view.state.terminal:  # 0.3 shows it, and closes the stream
+        if task.view.state.terminal:  # 0.3 sends the task, then closes the stream
             return
         async with contextlib.aclosing(self._events(task, task.version, ends_at, _known(task))) as events:
             async for item in events:
@@ -263,7 +263,7 @@ class AgentService:
         follow = self.engine.events.follow(task.scope, ids[0], after=after, known=known)
         async with contextlib.aclosing(follow) as events:
             async for event in events:
-                if isinstance(event, Snapshot):  # what the caller asked for was trimmed: it gets what there is
+                if isinstance(event, Snapshot):  # the requested entries were trimmed: send the current task
                     if event.gap:
                         event.task.view.metadata |= {RESUME_EXTENSION: {"gap": True}}
                     yield Item("task", await self.engine.store.task_json(event.task), event.seq)
@@ -311,17 +311,17 @@ class AgentService:
             raise PushNotificationNotSupportedError
 
     async def push_task(self, task_id: str, caller: Caller) -> Scope:
-        """The scope of a task whose webhooks the caller may see. Raises TaskNotFoundError."""
+        """Return the scope of a task whose webhooks the caller may access. Raise TaskNotFoundError."""
         self._check_push()
         scope = self.engine.tasks.scope(caller.principal)
-        store = self.engine.store  # of a mirrored one, `find` also looks where tasks of earlier processes are
+        store = self.engine.store  # `find` of a mirrored store also finds tasks of earlier processes
         if await store.record(scope, task_id) is None and await store.find(scope, task_id) is None:
             raise TaskNotFoundError(task_id)
         return scope
 
 
 def _beside(request: SendMessageRequest, caller: Caller, *, streamed: bool) -> dict[str, Any]:
-    """What the worker gets of the request, beside its message. It is kept with the turn."""
+    """Return the request data besides the message that the worker gets; stored with the turn."""
     told = dict(caller.stored)
     if metadata := _bounded(request.metadata):
         told[REQUEST_METADATA] = metadata
@@ -339,11 +339,11 @@ def _bounded(metadata: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _known(task: StoredTask) -> Known:
-    """What is known of a task that was read; no run changes this copy of it."""
+    """Return the known version of a loaded task; no run changes this copy."""
     return Known(task.version, ended=task.view.state.terminal)
 
 
-_BEGINNING = b'{"status":{"state":"%b"'  # of a stored status
+_BEGINNING = b'{"status":{"state":"%b"'  # start of a stored status
 _MEDIA_TYPES = {"text": "text/plain", "data": "application/json"}
 
 

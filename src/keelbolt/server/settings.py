@@ -24,42 +24,42 @@ OPERATOR_ROLES = (TENANT_OPERATOR, SYSTEM_OPERATOR)
 class ServerSettings:
     """How the agent is served. Every field can be given as ``KEELBOLT_<FIELD>`` in the environment."""
 
-    url: str = ""  # where clients reach the agent; empty: as the request says
-    grpc_url: str = ""  # where they reach it by gRPC, host:port; empty: the same host, at the port of gRPC
-    protocols: Sequence[str] = ("1.0", "0.3")  # the versions of A2A that are spoken
-    trust_proxy: bool = False  # believe X-Forwarded-Proto, X-Forwarded-Host and the last X-Forwarded-For
+    url: str = ""  # public URL of the agent; empty: taken from the request
+    grpc_url: str = ""  # public gRPC address, host:port; empty: the same host, with the gRPC port
+    protocols: Sequence[str] = ("1.0", "0.3")  # supported versions of A2A
+    trust_proxy: bool = False  # trust X-Forwarded-Proto, X-Forwarded-Host and the last X-Forwarded-For
     body_bytes: int = 10 * 1024 * 1024
-    body_seconds: float = 60.0  # until the whole body is here
+    body_seconds: float = 60.0  # time limit for the whole body
     header_bytes: int = 65_536  # path, query and headers together
-    header_seconds: float = 15.0  # until all headers are here
-    blocking_seconds: float = 0.0  # a blocking send is answered after so long at the latest; 0: when the turn is over
+    header_seconds: float = 15.0  # time limit for all headers
+    blocking_seconds: float = 0.0  # longest wait of a blocking send; 0: until the turn ends
     generation: bool = False  # declare the generation extension in the card
-    long_poll_seconds: float = 20.0  # a GetTask that waits for a newer generation is answered after so long
-    heartbeat_stream_seconds: float = 4.0  # the official SDK clients give up after 5 s of silence
-    streams: int = 10_000  # open at once in this process; more are answered with 503
-    streams_each: int = 1_000  # of them, those of one owner; 0: all. Callers without a name share the whole
-    requests_per_second: float = 0.0  # of one principal, or of one address without a principal; 0: no limit
+    long_poll_seconds: float = 20.0  # longest wait of a GetTask for a newer generation
+    heartbeat_stream_seconds: float = 4.0  # the official SDK clients time out after 5 s of silence
+    streams: int = 10_000  # open at once in this process; more get 503
+    streams_each: int = 1_000  # of these, per owner; 0: no limit. Anonymous callers share the total
+    requests_per_second: float = 0.0  # per principal, or per address of anonymous callers; 0: no limit
     request_burst: int = 100
     cancel_on_disconnect: bool = False
-    cancel_words: str = ""  # the message of a status that a client's cancel leads to
+    cancel_words: str = ""  # status message of a task that a client cancels
     cors_origins: Sequence[str] = ()
     metrics: bool = False
-    explorer: bool | None = None  # serve the explorer; None: to who is authenticated, or else sits at this machine
+    explorer: bool | None = None  # serve the explorer; None: to authenticated clients, or else to loopback clients
     explorer_prefix: str = "/explorer"
     explorer_agents: Sequence[str] = ()  # addresses of other agents that the explorer may show
-    operators: Operators = "none"  # who is one where there is no authentication; loopback: who sits at this machine
-    webhook_loopback: bool = False  # allow webhooks into this machine: for development
-    webhook_secret: str = field(default="", repr=False)  # signs deliveries to webhooks, beside their own token
-    webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that failed for so long is told nothing more
-    write_seconds: float = 30.0  # an answer of which a client reads nothing for so long is dropped
-    connections: int = 10_000  # open at once in this process; more get 503. 0: as many as the process may open files
-    connections_each: int = 1_000  # of them, those of one address; 0: all
-    allow_anonymous: bool = False  # without authentication, listen where other machines reach the agent
-    allowed_hosts: Sequence[str] = ()  # without authentication: Host names to answer to, beside loopback names and url
-    webhook_hosts: Sequence[str] = ()  # the only hosts that may receive webhooks, *.example.com included; empty: all
-    secret_key: str = field(default="", repr=False)  # encrypts stored credentials; with commas: several
-    failed_logins: int = 20  # of one address within a minute; more are refused with 429; 0: no limit
-    operator_roles: Sequence[str] = OPERATOR_ROLES  # the roles that make operators; empty: roles make none
+    operators: Operators = "none"  # operators without authentication; loopback: loopback clients
+    webhook_loopback: bool = False  # allow webhooks to this machine, for development
+    webhook_secret: str = field(default="", repr=False)  # signs webhook deliveries, besides their own token
+    webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that fails for this long is given up
+    write_seconds: float = 30.0  # drop a response if the client reads nothing for this long
+    connections: int = 10_000  # open at once in this process; more get 503. 0: the limit of open files
+    connections_each: int = 1_000  # of these, per address; 0: no limit
+    allow_anonymous: bool = False  # allow other machines to reach an agent without authentication
+    allowed_hosts: Sequence[str] = ()  # without authentication: accepted Host names, besides loopback and url
+    webhook_hosts: Sequence[str] = ()  # the only hosts that may receive webhooks; *.example.com works; empty: all
+    secret_key: str = field(default="", repr=False)  # encrypts stored credentials; several keys separated by commas
+    failed_logins: int = 20  # per address and minute; more get 429; 0: no limit
+    operator_roles: Sequence[str] = OPERATOR_ROLES  # the roles that make a caller an operator; empty: none
 
     def __post_init__(self) -> None:
         checked_prefix(self.explorer_prefix)
@@ -90,7 +90,7 @@ class ServerSettings:
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """The versions of A2A that are spoken, the newest first."""
+        """Return the supported versions of A2A, newest first."""
         return tuple(version for version in reversed(ALL) if version in self.protocols)
 
     @property
@@ -99,7 +99,7 @@ class ServerSettings:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] | None = None, **given: Any) -> Self:
-        """The settings from arguments (None: not given) and the environment."""
+        """Return the settings from arguments (None: not given) and the environment."""
         environment = os.environ if environment is None else environment
         check_names(environment)
         chosen: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Server-sent events: frames in, a response out; heartbeats while nothing happens; a hint when the server stops."""
+"""Server-sent events: responses with heartbeats while a stream is idle, and a retry hint when the server stops."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from keelbolt.server.http import NOSNIFF, Header, until_gone
 from keelbolt.timers import call_later
 
 RETRY_MILLISECONDS = 1000
-GATHERED_BYTES = 64 * 1024  # events that are ready at the same time are written together, up to about this size
-STUCK_SECONDS = 0.1  # a heartbeat that takes longer holds up those after it
+GATHERED_BYTES = 64 * 1024  # events that are ready together are written together, up to about this size
+STUCK_SECONDS = 0.1  # a heartbeat that takes longer delays the next ones
 
 Events = AsyncGenerator[tuple[bytes, int | None], None]
-"""The events of a stream with their seqs. An empty one only opens the stream."""
+"""Events of a stream with their seqs. Empty bytes only open the stream."""
 
 
 class Streams:
-    """The open streams of this process. A stream on which nothing was sent for ``heartbeat_seconds`` gets a comment."""
+    """The open streams of this process. A stream that is idle for ``heartbeat_seconds`` gets a comment."""
 
     def __init__(self, limit: int, each: int = 0, *, heartbeat_seconds: float) -> None:
         self.limit = limit
-        self.each = each  # of one owner; 0: all of them
+        self.each = each  # limit per owner; 0: none
         self.open = 0
         self.closing = False
         self._beats = _Heartbeats(heartbeat_seconds)
@@ -37,7 +37,7 @@ class Streams:
 
     @contextlib.contextmanager
     def one(self, who: Principal = ANONYMOUS) -> Iterator[None]:
-        """One more is open. Raises TooManyStreamsError. Callers without a name are many, and share the whole."""
+        """Count one open stream. Raise TooManyStreamsError. Anonymous callers have only the total limit."""
         owner = who.partition if self.each and not who.anonymous else ""
         if self.open >= self.limit or (owner and self._owners[owner] >= self.each):
             raise TooManyStreamsError
@@ -64,7 +64,7 @@ class Streams:
         headers: Iterable[Header] = (),
         who: Principal = ANONYMOUS,
     ) -> None:
-        """Send a stream. An error before its first event is raised; later, it becomes the last event."""
+        """Send a stream. An error before the first event is raised; a later one is sent as the last event."""
         async with contextlib.aclosing(events):
             with self.one(who):
                 gone = asyncio.ensure_future(until_gone(receive))
@@ -84,7 +84,7 @@ class Streams:
 
 
 class _Body:
-    """The body of one response: events, and a heartbeat whenever nothing was sent for so many seconds."""
+    """The body of one response: events, and a heartbeat after each idle interval."""
 
     def __init__(self, send: Send, beats: _Heartbeats) -> None:
         self._send = send
@@ -104,11 +104,11 @@ class _Body:
         self._beats.due(self)
 
     async def beat(self) -> None:
-        """Send a heartbeat, unless something is being sent."""
+        """Send a heartbeat, unless a write is in progress."""
         if self._closed or self._sending.locked():
             return
         self._beating = asyncio.current_task()
-        with contextlib.suppress(Exception):  # the connection failed: the next event finds that out too
+        with contextlib.suppress(Exception):  # the connection failed: the next event fails too
             await self.write(HEARTBEAT)
         self._beating = None
 
@@ -124,7 +124,7 @@ class _Body:
 class _Heartbeats:
     """Sends the heartbeats of all streams. One task sends those that are due, one after the other.
 
-    A client that does not read can hold up that task: then another task continues with the next stream.
+    A client that does not read can block that task; then another task continues with the next stream.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -162,7 +162,7 @@ async def _send(
     frame: Callable[[bytes], bytes],
     failed: Callable[[Exception], bytes],
 ) -> None:
-    """Write the events. Those that are ready at the same time are written together."""
+    """Write the events. Events that are ready together are written together."""
     gathered: list[bytes] = []
     size = 0
 
@@ -191,7 +191,7 @@ async def _send(
 
 
 class _Next:
-    """Awaits the next event of a stream. If it is not ready, ``flush`` is awaited first."""
+    """Awaits the next event of a stream. If it is not ready, awaits ``flush`` first."""
 
     __slots__ = ("_events", "_flush")
 
@@ -208,7 +208,7 @@ class _Next:
         try:
             yield from self._flush().__await__()
             yield waited_for
-        except BaseException as error:  # noqa: BLE001 - the generator gets it where it waits, and cleans up
+        except BaseException as error:  # noqa: BLE001 - thrown into the generator, which cleans up
             return (yield from _thrown(step, error))
         return (yield from step)
 
@@ -216,7 +216,7 @@ class _Next:
 def _thrown(
     step: Generator[Any, Any, tuple[bytes, int | None]], error: BaseException
 ) -> Generator[Any, Any, tuple[bytes, int | None]]:
-    """Raise the error inside the step, and wait for what the step waits for because of it."""
+    """Throw the error into the step, and await what the step then awaits."""
     while True:
         try:
             waited_for = step.throw(error)
@@ -233,22 +233,22 @@ def _thrown(
 _HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-store, no-transform"),
-    (b"x-accel-buffering", b"no"),  # proxies must not collect events
+    (b"x-accel-buffering", b"no"),  # proxies must not buffer events
     NOSNIFF,
 )
 
 
 async def respond_event(send: Send, data: bytes) -> None:
-    """A stream of one event."""
+    """Send a stream of one event."""
     await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
     await send({"type": "http.response.body", "body": event(data)})
 
 
 async def _while_there(gone: asyncio.Future[None], sending: Coroutine[None, None, None]) -> None:
-    """Send until that is done or the client is gone, also while nothing happens.
+    """Run ``sending`` until it ends or the client disconnects, also while the stream is idle.
 
-    Otherwise a stream would stay open until the next heartbeat, and a client that opens and leaves many streams would
-    use up the limit.
+    Otherwise a stream would stay open until the next heartbeat, and a client that opens and drops many streams would
+    exhaust the limit.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -262,7 +262,7 @@ async def _while_there(gone: asyncio.Future[None], sending: Coroutine[None, None
     try:
         await sending
     except asyncio.CancelledError:
-        if not gone.done() or gone.cancelled() or task.uncancel() > 0:  # the process cancels this task
+        if not gone.done() or gone.cancelled() or task.uncancel() > 0:  # this task was cancelled from elsewhere
             raise
     finally:
         there = False

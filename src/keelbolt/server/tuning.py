@@ -1,4 +1,4 @@
-"""What a process that only serves can do for its own speed."""
+"""Garbage collection settings for a process that only serves."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ THRESHOLDS = (20_000, 50, 100)
 
 
 def settle_memory() -> None:
-    """Look for garbage less often, and never again at what is there for good.
+    """Run the garbage collector less often, and exclude permanent objects from it.
 
-    A request makes a few hundred objects, nearly all of which are freed by counting references; Python's default looks
-    for cycles among them every 700. (Measured: a fifth to a third more requests per second.)
+    A request creates a few hundred objects, nearly all of which reference counting frees; Python's default checks for
+    cycles every 700. (Measured: a fifth to a third more requests per second.)
     """
     gc.collect()
     gc.freeze()

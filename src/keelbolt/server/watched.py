@@ -1,4 +1,4 @@
-"""A dispatcher that is counted and traced; the plain one is used when neither is wanted."""
+"""A dispatcher with metrics and tracing; without both, the plain dispatcher is used."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class WatchedDispatcher(Dispatcher):
         sends = isinstance(request, SendMessageRequest)
         operation = Operation.send_streaming_message if sends else Operation.subscribe_to_task
         started, outcome = time.perf_counter(), "ok"
-        # The span ends before the first event is sent: a span that is current while a generator sleeps leaks into
-        # whatever runs meanwhile.
+        # The span ends before the first event is sent: a span that stays current while a generator is suspended leaks
+        # into other code that runs meanwhile.
         with self._span(operation, caller):
             caller = self._carrying(caller)
         events = super().events(request, caller, codec, base)
@@ -76,7 +76,7 @@ class WatchedDispatcher(Dispatcher):
         return self._tracing.span(f"a2a.{operation.value}", "server", parent=caller.trace)
 
     def _carrying(self, caller: Caller) -> Caller:
-        """The caller with the trace, which is stored with the turn."""
+        """Return the caller with the trace, which is stored with the turn."""
         if self._tracing is None:
             return caller
         return replace(caller, stored={**caller.stored, CARRIER: self._tracing.carrier()})

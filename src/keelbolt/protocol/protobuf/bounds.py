@@ -13,7 +13,7 @@ from keelbolt.protocol.limits import Limits
 from keelbolt.protocol.protobuf.official import Descriptor
 from keelbolt.protocol.protobuf.varints import read_varint
 
-_DEEPEST = 100  # messages within each other; protobuf parses no more
+_DEEPEST = 100  # nested messages; protobuf itself allows no more
 _STRUCTS = frozenset({"google.protobuf.Struct", "google.protobuf.ListValue"})
 
 
@@ -25,14 +25,14 @@ class _Field(NamedTuple):
 
 @cache
 def _fields(descriptor: Descriptor) -> dict[int, _Field]:
-    free = descriptor.full_name in _STRUCTS  # any JSON: only the total limits it
+    free = descriptor.full_name in _STRUCTS  # free-form JSON: only the total is limited
     return {field.number: _Field(field.json_name, field.message_type, not free) for field in descriptor.fields}
 
 
 def check_fields(data: bytes, descriptor: Descriptor, limits: Limits) -> None:
-    """Raise RequestTooLargeError if the message has too many fields in all, or too many of one repeated field.
+    """Raise RequestTooLargeError if the message has too many fields in total, or too many of one repeated field.
 
-    Raises ParseError for bytes that are no message of A2A; groups, which A2A does not use, are refused, too.
+    Raise ParseError for bytes that are no A2A message, or that contain groups, which A2A does not use.
     """
     try:
         _Walk(data, limits).message(0, len(data), descriptor, 0)

@@ -1,4 +1,4 @@
-"""Whether the extra is there, and its modules."""
+"""Checks that the extra ``grpc`` is installed, and imports its modules."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ DISTRIBUTIONS = {
     "a2a": "a2a-sdk",
     "google": "protobuf",
 }
-"""The modules, and what they are installed by."""
+"""The modules and the distributions that install them."""
 
 
 def require() -> None:
-    """Raise MissingExtra unless all of it is installed. Loads nothing: a process with gRPC in it can't be forked."""
+    """Raise MissingExtra unless all modules are installed. Imports none: a process that loaded gRPC can't fork."""
     for module, distribution in DISTRIBUTIONS.items():
         if find_spec(module) is None:
             raise MissingExtra("grpc", distribution)
 
 
 def load(name: str) -> Any:
-    """A module of the extra."""
+    """Import a module of the extra."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The methods of gRPC, of both packages: which operation each is, and how its messages become JSON and back."""
+"""The gRPC methods of both packages, with their operations, and the conversion of their messages to JSON and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMES_V03 = {
     "ListTaskPushNotificationConfig": Operation.list_push_configs,
     "GetAgentCard": Operation.get_extended_card,
 }
-"""What 0.3 calls differently."""
+"""Names that differ in 0.3."""
 
 
 class Method:
@@ -45,12 +45,12 @@ class Method:
         self._request_parts = shape(descriptor.input_type).parts
         self._answer_parts = shape(descriptor.output_type).parts
 
-    # A server's way
+    # Server side
 
     def read_request(self, data: bytes, *, limits: Limits = DEFAULT) -> dict[str, Json]:
-        """The request as JSON, for the codec.
+        """Return the request as JSON, for the codec.
 
-        Raises RequestTooLargeError, ParseError, or InvalidParamsError for a value that JSON does not have.
+        Raise RequestTooLargeError, ParseError, or InvalidParamsError for a value that JSON can't represent.
         """
         check_fields(data, self.request.DESCRIPTOR, limits)
         try:
@@ -60,19 +60,19 @@ class Method:
         return self._read_request(message)
 
     def write_answer(self, json: bytes) -> bytes:
-        """A codec's answer as bytes of protobuf."""
+        """Return a codec's response as protobuf bytes."""
         data: bytes = self.answer(**self._answer_parts(from_json(json))).SerializeToString()
         return data
 
-    # A client's way
+    # Client side
 
     def write_request(self, json: bytes) -> bytes:
-        """A codec's request as bytes of protobuf."""
+        """Return a codec's request as protobuf bytes."""
         data: bytes = self.request(**self._request_parts(from_json(json))).SerializeToString()
         return data
 
     def read_answer(self, data: bytes) -> dict[str, Json]:
-        """The answer as JSON, for the codec. Raises ParseError."""
+        """Return the response as JSON, for the codec. Raise ParseError."""
         try:
             message = self.answer.FromString(data)
         except DecodeError:

@@ -1,7 +1,7 @@
-"""The number of an event, behind it: a field that no version of StreamResponse has.
+"""The number of an event, appended in a field that no version of StreamResponse has.
 
-Readers of protobuf skip fields that they don't know, so that other clients see the official message and nothing else.
-Ours continues a stream after the last number it has, by the metadata ``last-event-id``.
+Protobuf readers skip unknown fields, so other clients see only the official message. Our client resumes a stream after
+its last number with the metadata ``last-event-id``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _TAG = FIELD << 3  # a varint
 
 
 def numbered(message: bytes, seq: int | None) -> bytes:
-    """The bytes of a message with its number."""
+    """Return the bytes of a message with its number appended."""
     return message if seq is None else message + _TAG_BYTES + write_varint(seq)
 
 
@@ -21,7 +21,7 @@ _TAG_BYTES = write_varint(_TAG)
 
 
 def number_of(message: bytes) -> int | None:
-    """The number of a message's bytes; None if there is none, or if this is no message."""
+    """Return the number of a message; None if it has none, or if the bytes are no message."""
     found, at = None, 0
     try:
         while at < len(message):

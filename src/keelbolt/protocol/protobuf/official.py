@@ -1,6 +1,6 @@
-"""What others have made and we use as it is: protobuf, and the generated messages of the official SDK.
+"""Third-party modules: protobuf, and the generated messages of the official SDK.
 
-Importing this module raises MissingExtra when something is not installed.
+Importing this module raises MissingExtra if one is not installed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from keelbolt.protocol.protobuf.extra import load
 
-# None of these has types that would help: generated code, and a library that makes its classes while it runs.
+# Typed as Any: generated code, and a library that creates its classes at run time.
 Descriptor: TypeAlias = Any
 Field: TypeAlias = Any
 

@@ -1,7 +1,7 @@
-"""Messages as JSON values, and JSON values as messages: ProtoJSON, with tables made once from the descriptors.
+"""Converts messages to JSON values and back: ProtoJSON, with tables built once from the descriptors.
 
-`google.protobuf.json_format` does the same, thirty times slower; the tests hold the two against each other. What is
-written here are our own codecs' answers: a member that a message does not have is left out.
+`google.protobuf.json_format` does the same, but is thirty times slower; the tests compare the two. The input of writing
+is our own codecs' output: a member that a message does not have is omitted.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Convert = Callable[[Any], Any]
 
 @cache
 def shape(descriptor: Descriptor) -> Shape:
-    """The shape of a kind of message, made once."""
+    """Return the cached shape of a message type."""
     return Shape(descriptor)
 
 
 class Shape:
-    """How one kind of message looks as JSON."""
+    """Converts one message type to JSON and back."""
 
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
@@ -41,7 +41,7 @@ class Shape:
         }
 
     def read(self, message: Any) -> dict[str, Json]:
-        """The message as a JSON value; what is not set is left out."""
+        """Return the message as a JSON value, without unset fields."""
         readers = self._readers
         found = {}
         for field, value in message.ListFields():
@@ -50,7 +50,7 @@ class Shape:
         return found
 
     def parts(self, value: dict[str, Json]) -> dict[str, Any]:
-        """What the class of the message is called with. Null is the same as absent, except where any JSON may be."""
+        """Return the keyword arguments for the message class. Null is the same as absent, except in free-form JSON."""
         writers = self._writers
         found = {}
         for name, item in value.items():
@@ -78,7 +78,7 @@ def _is_map(field: Field) -> bool:
 
 
 def _is_repeated(field: Field) -> bool:
-    # Protobuf 7 has no labels any more, 5 nothing else.
+    # Protobuf 7 has no labels; protobuf 5 has only labels.
     return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
 
 
@@ -140,7 +140,7 @@ def _map_writer(field: Field) -> Convert:
 
 def _write_one(field: Field) -> Convert:
     if field.message_type is None:
-        return base64.b64decode if field.type == field.TYPE_BYTES else _same  # an enum may be given by its name
+        return base64.b64decode if field.type == field.TYPE_BYTES else _same  # an enum may be given by name
     if _kind(field) == _TIMESTAMP:
         return structs.timestamp_parts
     if filler := _FILLERS.get(_kind(field)):

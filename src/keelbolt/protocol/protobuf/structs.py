@@ -1,7 +1,7 @@
-"""The well-known messages that hold JSON: Struct, ListValue and Value; and Timestamp.
+"""Converts the well-known types for JSON (Struct, ListValue, Value) and Timestamp.
 
-A number of a Struct is a double. An integer within ±2^53 comes back as the integer it was; a larger one is rounded to
-the nearest double, as every reader of protobuf would; one beyond all doubles is sent as a string of its digits.
+A number in a Struct is a double. An integer within ±2^53 is restored as an integer; a larger one is rounded to the
+nearest double, as in every protobuf implementation; one beyond the range of doubles is sent as a decimal string.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read_list(values: Any) -> list[Json]:
 
 
 def read_value(value: Any) -> Json:
-    """Raises InvalidParamsError for a number that JSON does not have."""
+    """Return the JSON value. Raise InvalidParamsError for a number that JSON can't represent."""
     kind = value.WhichOneof("kind")
     match kind:
         case "string_value" | "bool_value":
@@ -60,7 +60,7 @@ def read_timestamp(timestamp: Any) -> str:
 
 
 def fill_struct(struct: Any, value: dict[str, Json]) -> None:
-    """Put a JSON object into an empty Struct."""
+    """Copy a JSON object into an empty Struct."""
     fields = struct.fields
     for name, item in value.items():
         fill_value(fields[name], item)
@@ -73,7 +73,7 @@ def fill_list(values: Any, value: list[Json]) -> None:
 
 
 def fill_value(into: Any, value: Json) -> None:
-    """Put a JSON value into an empty Value."""
+    """Copy a JSON value into an empty Value."""
     if isinstance(value, str):
         into.string_value = value
     elif isinstance(value, bool):
@@ -94,6 +94,6 @@ def fill_value(into: Any, value: Json) -> None:
 
 
 def timestamp_parts(text: str) -> dict[str, int]:
-    """The members of a Timestamp."""
+    """Return the fields of a Timestamp."""
     past = datetime.fromisoformat(text) - _EPOCH
     return {"seconds": past.days * 86_400 + past.seconds, "nanos": past.microseconds * 1000}

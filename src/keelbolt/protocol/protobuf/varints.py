@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def write_varint(number: int) -> bytes:
-    """Return the bytes of a number."""
+    """Return the encoded number."""
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)
@@ -14,7 +14,7 @@ def write_varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a position, and the position behind it. Raises IndexError where there is none."""
+    """Return the number at a position, and the position after it. Raise IndexError if the bytes are invalid."""
     number = shift = 0
     while True:
         byte = data[at]
