@@ -1,4 +1,5 @@
-"""The life of data: every face declares what it keeps; erasure, retention, export and inspection use that.
+"""Data lifecycle: every face declares the data it keeps; erasure, retention, export and inspection use the
+declarations.
 
 async with open_storage("sqlite:///agent.db") as kernel:
     await erase(kernel, Subject(kind="session", id="session-1"))
