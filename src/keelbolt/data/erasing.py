@@ -424,7 +424,7 @@ class _Eraser:
         if self._tell is not None:
             self._tell(self.erased.total)
 
-    # -------------------------------------------------------------------------------------------------------- look
+    # --------------------------------------------------------------------------------------------- count and check
 
     async def count(self, target: Target) -> None:
         """Count the records that `erase` would delete."""

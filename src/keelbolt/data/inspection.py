@@ -126,7 +126,7 @@ class Inspection:
             total, exact = total + count, exact and whole
         return {"family": family, "title": member.title, "count": total, "exact": exact}
 
-    # --------------------------------------------------------------------------------------------------------- one
+    # ---------------------------------------------------------------------------------------------- single records
 
     async def describe(self, subject: Subject) -> Shown:
         """Describe a subject: ``kind``, ``id`` and ``found``, a list with one object for each location that has data of
@@ -186,7 +186,7 @@ class Inspection:
             "next": entries[-1].seq if entries else after or page.head,
         }
 
-    # ------------------------------------------------------------------------------------------------------ inside
+    # ---------------------------------------------------------------------------------------------------- internal
 
     async def _family(self, name: str) -> tuple[Face, Family]:
         if name not in self._families:

@@ -213,7 +213,7 @@ class ArtifactStore:
         """Remove expired artifacts and return their number. Reads ignore expired artifacts even before a sweep."""
         return await self._load("sweep_artifacts", lambda shelf: shelf.sweep())
 
-    # ------------------------------------------------------------------------------------------------------ plumbing
+    # ------------------------------------------------------------------------------------------------------ internal
 
     def _admitted(self) -> asyncio.Semaphore:
         """Return the semaphore that limits the concurrent puts of this event loop."""
