@@ -1,5 +1,4 @@
-"""Data lifecycle: every face declares the data it keeps; erasure, retention, export and inspection use the
-declarations.
+"""Data lifecycle: faces declare the data they keep; erasure, retention, export and inspection use the declarations.
 
 async with open_storage("sqlite:///agent.db") as kernel:
     await erase(kernel, Subject(kind="session", id="session-1"))

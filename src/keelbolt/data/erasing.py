@@ -253,10 +253,10 @@ class _Eraser:
         raise StorageBusy("other processes write to this partition all the time; stop them, then erase it again")
 
     async def _wipe(self) -> None:
-        """Let the engine remove all records of the partition, if it supports this. Subjects are removed first, so that
-        readers no longer find them.
+        """Let the engine remove all records of the partition, if it supports this.
 
-        Other writers wait for at most one step, so the step size adapts to the measured duration.
+        Subjects are removed first, so that readers no longer find them. Other writers wait for at most one step, so the
+        step size adapts to the measured duration.
         """
         limit = BATCH
         beside = {name for family in self._face.families for name in family.beside}  # counted with their family

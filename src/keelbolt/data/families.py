@@ -72,9 +72,7 @@ class ByKey:
 
 @dataclass(frozen=True, slots=True)
 class ByField:
-    """Finds the records whose indexed field equals the subject's key, or one of the values that ``values`` derives from
-    it.
-    """
+    """Finds the records whose indexed field equals the subject's key, or one of the ``values`` derived from it."""
 
     name: str
     values: Callable[[str], Iterable[str]] | None = None
@@ -222,9 +220,7 @@ class Locate(Protocol):
 
 
 class Retain(Protocol):
-    """Removes the data that a policy no longer keeps, in all partitions, and returns counts by title; ``dry`` only
-    counts.
-    """
+    """Removes data that a policy no longer keeps, in all partitions; returns counts by title. ``dry`` only counts."""
 
     async def __call__(self, kernel: Kernel, policy: Any, /, *, dry: bool) -> Mapping[str, int]: ...
 
@@ -280,8 +276,7 @@ class Face:
         return next((family for family in self.families if family.subject == kind), None)
 
     def home(self, family: Family) -> tuple[str, ByField] | None:
-        """Return the kind of subject to which an export of a whole partition adds the records of this family, and its
-        lookup.
+        """Return the kind of subject to whose groups a whole export adds this family's records, and the lookup.
 
         Return None if the records are subjects themselves or have no field that names the subject.
         """

@@ -88,8 +88,7 @@ class Inspection:
         limit: int = PAGE,
         cursor: str | None = None,
     ) -> Shown:
-        """Return a page of a family: ``records`` and ``nextPageToken``. If the family has an age, the newest come
-        first.
+        """Return a page of a family: ``records`` and ``nextPageToken``. With an age field, the newest come first.
 
         ``of`` lists the records of a subject; ``tenant`` and ``owner`` restrict a list of the whole family.
         """
@@ -129,8 +128,7 @@ class Inspection:
     # ---------------------------------------------------------------------------------------------- single records
 
     async def describe(self, subject: Subject) -> Shown:
-        """Describe a subject: ``kind``, ``id`` and ``found``, a list with one object for each location that has data of
-        it.
+        """Describe a subject: ``kind``, ``id`` and ``found``, a list with one object for each location of its data.
 
         Each object has ``face``, ``record`` (as `show` returns it; null if the subject has no record of its own) and
         ``members``: the families that have records of the subject, as `count` returns them. ``incomplete``: an import
@@ -151,15 +149,12 @@ class Inspection:
         return {"kind": subject.kind, "id": subject.id, "found": found}
 
     async def show(self, ref: str) -> Shown:
-        """Return one record as in a list, with ``value`` and the data that belongs to it: ``beside``, ``logs`` and
-        ``work``.
-        """
+        """Return one record as in a list, with ``value`` and its related data: ``beside``, ``logs`` and ``work``."""
         face, family, scope, record = await self._record(ref)
         return await self._shown(face, family, scope, record)
 
     async def entries(self, ref: str, log: str, *, after: int | None = None, limit: int = 100) -> Shown:
-        """Return entries of a log of this record after a seq, or the last entries: ``seq``, ``kind``, ``at``,
-        ``value``.
+        """Return entries of this record's log after a seq, or the last ones: ``seq``, ``kind``, ``at``, ``value``.
 
         ``head`` and ``floor`` are those of the log. ``gap``: the requested entries are trimmed. ``more``: there are
         further entries after these (before them, if the last were requested). ``next`` is the ``after`` of the next

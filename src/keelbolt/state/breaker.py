@@ -10,8 +10,9 @@ BreakerState = Literal["closed", "open", "half-open"]
 
 
 class Breaker:
-    """Opens for ``cooldown_seconds`` after ``failures`` in a row. The time doubles with each failed attempt, up to
-    ``longest_seconds``.
+    """Opens after ``failures`` in a row for ``cooldown_seconds``.
+
+    Each failed retry doubles this time, up to ``longest_seconds``.
     """
 
     def __init__(

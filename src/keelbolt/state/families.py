@@ -67,9 +67,7 @@ def _trace_in_key(record: Record) -> Iterator[Reference]:
 
 
 def memory_of_session(record: Record, ref: str) -> bool:
-    """Return whether a memory state belongs to the session: its key is tenant:user:session, or contains the id as a
-    part.
-    """
+    """Return whether a memory state belongs to the session: its key is tenant:user:session, or has the id as a part."""
     key: str = decode(record.body)["key"]
     return any(name(part) == ref for part in (*key.split(":"), *key.split(":", 2)[2:]))
 

@@ -13,8 +13,9 @@ from keelbolt.storage import Health, Kernel
 
 @dataclass(frozen=True, slots=True)
 class StateHealth:
-    """The health of a store. ``waiting``: writes not committed yet; ``in_spool``: writes to be replayed. ``detail`` is
-    a message for operators.
+    """The health of a store.
+
+    ``waiting``: writes not committed yet; ``in_spool``: writes to be replayed; ``detail``: a message for operators.
     """
 
     engine: str

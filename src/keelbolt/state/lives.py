@@ -60,9 +60,7 @@ def is_tombstone(refusal: CommitRefused) -> bool:
 
 
 def refused_for_good(method: str, refusal: CommitRefused) -> LeaseLost | StateErased | None:
-    """Return the error of a write whose task another process holds, or whose session was erased; None for other
-    refusals.
-    """
+    """Return the error if another process holds the task or the session was erased; None for other refusals."""
     error: LeaseLost | StateErased
     if refusal.reason == "fence":
         error = LeaseLost()

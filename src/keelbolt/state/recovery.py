@@ -70,9 +70,7 @@ class Recovery:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def written(self, writes: Iterable[Write]) -> None:
-        """Record writes that were committed before older ones: the older ones hold outdated versions of the same
-        records.
-        """
+        """Record writes that overtook older ones, whose versions of the same records are now outdated."""
         for write in writes:
             self._newer.update(dict.fromkeys(keys_of(write.operations), write.number))
 

@@ -309,8 +309,9 @@ class StateStore:
 
     @handed_over
     def save_memory_state(self, key: str, state: dict[str, Any], *, if_version: int | None = None) -> Saved:
-        """Save a state under this key. With ``if_version``, only if the stored state has this version (0: there is
-        none); otherwise raise StateConflict.
+        """Save a state under this key.
+
+        With ``if_version``, raise StateConflict unless the stored state has this version (0: there is none).
         """
         return self._memory.save(key, state, if_version)
 

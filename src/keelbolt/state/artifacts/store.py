@@ -85,9 +85,7 @@ class ArtifactStore:
         scope: Any | None = None,
         meta: dict[str, Any] | None = None,
     ) -> Any:
-        """Store bytes and return an ArtifactRef. Equal bytes of a session are stored once; their retention time
-        restarts.
-        """
+        """Store bytes and return an ArtifactRef. Equal bytes of a session are stored once; their expiry restarts."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise InvalidState(f"put_bytes takes bytes, not a {type(data).__name__}")
         return await self._put(bytes(data), mime_type, filename, namespace, scope, meta)

@@ -17,11 +17,11 @@ Items = dict[str, Any]
 async def page_of(
     scope: Scope, log: str, stream: str, *, after: int | None = None, limit: int = 100, last: bool = False
 ) -> Items:
-    """Return entries after this seq; without one, the first entries, or the ``last``. ``gap``: requested entries were
-    trimmed.
+    """Return entries after this seq; without one, the first entries, or the ``last``.
 
-    ``more``: there are further entries after these (before them, if the last were requested); ``next`` is the ``after``
-    of the next page. An entry that holds several items is returned whole, so a page may have more items than ``limit``.
+    ``gap``: requested entries were trimmed; ``more``: there are further entries after these (before them, if the last
+    were requested); ``next`` is the ``after`` of the next page. An entry that holds several items is returned whole, so
+    a page may have more items than ``limit``.
     """
     gap = False
     backward = last and after is None

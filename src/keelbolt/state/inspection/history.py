@@ -18,8 +18,7 @@ Event = dict[str, Any]
 async def history(
     scope: Scope, trace: str, *, last: int | None = None, whole: bool = False, follow: bool = False
 ) -> AsyncGenerator[str, None]:
-    """Yield the lines of all events so far, or of the ``last``; with ``follow``, then those of new events as they
-    arrive.
+    """Yield the lines of all events so far, or of the ``last``; with ``follow``, then those of new events.
 
     A line has the event's payload, and its fields unless the payload has the same name; a ``whole`` line has the
     payload as a separate member.

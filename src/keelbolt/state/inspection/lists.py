@@ -21,9 +21,7 @@ async def tenants(kernel: Kernel, *, after: str = "", limit: int = 1000) -> list
 
 
 class Lists:
-    """Lists of one tenant. Each method returns a dict with its list and ``nextPageToken``, which is empty on the last
-    page.
-    """
+    """Lists of one tenant. Each is a dict with the list and ``nextPageToken``, which is empty on the last page."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope

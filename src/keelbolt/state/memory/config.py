@@ -38,7 +38,7 @@ class MemoryBudget:
 class MemoryIsolation:
     """Dotted paths to the parts of a memory's key in a tool context.
 
-    With ``require_explicit_key``, a tool context without a session has no memory; otherwise it gets a separate one.
+    With ``require_explicit_key``, a tool context without a session has no memory; otherwise it gets a new one.
     """
 
     tenant_key: str = "tenant_id"

@@ -38,9 +38,7 @@ class Contents:
     # ------------------------------------------------------------------------------------------------------ changes
 
     def add(self, turn: ConversationTurn, health: MemoryHealth) -> None:
-        """Add a turn. If the policy is "error" and the turn does not fit, raise MemoryBudgetExceeded and change
-        nothing.
-        """
+        """Add a turn. If the policy is "error" and it does not fit, raise MemoryBudgetExceeded and change nothing."""
         before = copy(self.turns), copy(self.pending), copy(self.backlog)
         self.turns.append(turn)
         fallen = self._beyond_the_full_zone()
@@ -56,9 +54,7 @@ class Contents:
             raise
 
     def summarised(self, summary: str, turns: Iterable[ConversationTurn]) -> None:
-        """Replace the summary and remove these turns, which it includes. Raise MemoryBudgetExceeded if the policy is
-        "error".
-        """
+        """Set the summary and remove the turns it covers. Raise MemoryBudgetExceeded if the policy is "error"."""
         self.summary, before = self._short_enough(summary), self.summary
         zones = self.pending, self.backlog
         self.pending, self.backlog = copy(self.pending), copy(self.backlog)

@@ -116,9 +116,7 @@ class Controls:
         return False
 
     async def _decide(self, event: SteeringEvent) -> bool | None:
-        """Approve or reject a waiting patch or control; return None if none is known, so that the task handles the
-        decision.
-        """
+        """Approve or reject a waiting patch or control; return None if none is known: then the task gets the event."""
         rejected = event.event_type == SteeringEventType.REJECT
         patch_id = event.payload.get("patch_id")
         if isinstance(patch_id, str):
@@ -194,9 +192,7 @@ class Controls:
         return task is not None
 
     def _stop(self, event: SteeringEvent) -> None:
-        """Cancel a spawned task at once. An awaited task gets the cancel in its inbox, unless the payload sets
-        ``hard``.
-        """
+        """Cancel a spawned task at once. An awaited task only gets it in its inbox, unless ``hard`` is set."""
         handle = self._core.handles.get(event.task_id)
         if handle is not None and (event.task_id not in self._core.awaited or event.payload.get("hard")):
             handle.cancel()

@@ -40,7 +40,7 @@ class SteeringInbox:
         return self._cancelled
 
     async def push(self, event: SteeringEvent) -> bool:
-        """Add a control; return False if the inbox is full."""
+        """Add a control; return False if the inbox has no room for it."""
         return self.put(event)
 
     def put(self, event: SteeringEvent) -> bool:

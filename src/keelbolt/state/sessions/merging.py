@@ -214,9 +214,7 @@ class PatchDesk:
         return answer
 
     async def _change_or_owe(self, change: Change[T]) -> T:
-        """Call `_change`. If a resilient store is unavailable, apply the change here and store it before the next
-        change.
-        """
+        """Call `_change`. If a resilient store is unavailable, change the local context and store the change later."""
         try:
             return await self._change(change)
         except KeelboltError as error:

@@ -70,9 +70,7 @@ class TaskRegistry:
         return tuple(self._children.get(task_id, ()))
 
     def to_cancel(self, task_id: str) -> list[TaskState]:
-        """Return the tasks that a cancel of this task reaches: all descendants, except isolated or finished ones and
-        theirs.
-        """
+        """Return the descendants that a cancel reaches. It stops at isolated and finished tasks."""
         reached: list[TaskState] = []
         seen, waiting = {task_id}, [task_id]
         while waiting:

@@ -245,9 +245,7 @@ class StreamingSession:
         return task.task_id
 
     async def run_task(self, pipeline: TaskPipeline, **options: Unpack[TaskOptions]) -> TaskResult:
-        """Run a task and return its result. Errors of its pipeline are raised, and SteeringCancelled if it was
-        cancelled.
-        """
+        """Run a task and return its result. Raise the error of its pipeline, or SteeringCancelled."""
         await self.hydrate()
         task = await self._launcher.create(options, self._look_again)
         return await self._launcher.run(task, pipeline, options.get("merge_strategy", MergeStrategy.APPEND))

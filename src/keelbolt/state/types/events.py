@@ -47,9 +47,7 @@ class FlowEvent:
         return self.queue_depth_in + self.queue_depth_out
 
     def to_payload(self) -> dict[str, Any]:
-        """Return the payload of the stored event: the fields by their short names, overridden by the entries of
-        ``extra``.
-        """
+        """Return the payload of the stored event: the fields by short names, overridden by entries of ``extra``."""
         payload: dict[str, Any] = {
             "ts": self.ts,
             "event": self.event_type,
