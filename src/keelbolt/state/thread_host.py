@@ -43,7 +43,7 @@ T = TypeVar("T")
 # Write-behind saves are batched, for longer under load: fewer commits disturb the caller's thread less.
 GATHER_SECONDS = 0.02
 GATHER_BUSY_SECONDS = 0.05
-BUSY = 100  # writes in one batch
+BUSY = 100  # above this batch size the longer time applies
 
 ASLEEP, LATER, NOW = range(3)  # when the thread will drain its inbox
 
