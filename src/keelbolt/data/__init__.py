@@ -1,4 +1,4 @@
-"""The life of data: every face declares what it keeps; erasure, retention, export and inspection use that.
+"""Data lifecycle: faces declare the data they keep; erasure, retention, export and inspection use the declarations.
 
 async with open_storage("sqlite:///agent.db") as kernel:
     await erase(kernel, Subject(kind="session", id="session-1"))

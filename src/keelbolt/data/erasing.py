@@ -1,9 +1,9 @@
 """Erases subjects: every record, log, work item, blob and key that belongs to them, on any engine.
 
-An erasure is recorded before the first deletion. A process that dies leaves the record behind, and `resume_erasures`
-finishes it. The record of the subject goes first, together with its work item: readers no longer find the subject, and
-a worker that still runs it can no longer write. A subject that is written to without a work item leaves a tombstone in
-the same commit. A small subject disappears in one commit.
+An erasure is recorded before the first deletion. If the process dies, the record remains and `resume_erasures` finishes
+the erasure. The record of the subject is deleted first, together with its work item: readers no longer find the
+subject, and a worker that still runs it can no longer write. If a subject is written to without a work item, the same
+commit leaves a tombstone. A small subject is deleted in one commit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from keelbolt.storage import Delete, Enqueue, Kernel, Operation, Put, Query, Rec
 
 BATCH = 200  # operations in a commit
 TOGETHER = 32  # subjects that are erased at the same time, so that their commits share one transaction
-STEP_SECONDS = 0.008  # that a step of a whole partition may take
+STEP_SECONDS = 0.008  # time limit for one step of wiping a whole partition
 PASSES = 100
 RESUME_SECONDS = 60.0  # another process continues an erasure that takes longer; both may work on it
 LEASE_SECONDS = 60.0
@@ -50,7 +50,7 @@ Outcome = Literal["nothing", "refused", "deleted"]
 
 @dataclass(slots=True)
 class Erased:
-    """How many records of each family were erased, by the title of the family."""
+    """Number of erased records by the title of their family."""
 
     records: Counter[str] = field(default_factory=Counter)
 
@@ -71,10 +71,10 @@ async def erase(
     if_idle: bool = False,
     tell: Tell | None = None,
 ) -> Erased:
-    """Erase everything of this subject, in all faces, and return what was erased.
+    """Erase all data of this subject in all faces and return the counts.
 
-    Raises SubjectNotFound where there is nothing. ``dry_run`` only counts. A subject in use is erased all the same, and
-    its worker can't write any more; with ``if_idle`` SubjectInUse is raised instead.
+    Raise SubjectNotFound if the subject has no data. ``dry_run`` only counts. A subject in use is erased as well, and
+    its worker can no longer write; with ``if_idle``, raise SubjectInUse instead.
     """
     chosen = faces() if among is None else among
     _check(subject, chosen)
@@ -105,7 +105,7 @@ async def erase(
 async def erase_target(of: Face, target: Target, *, version: int | None = None) -> Erased:
     """Erase one subject of one scope.
 
-    With ``version`` only if the record of the subject is still at this version.
+    With ``version``, erase it only if the record of the subject still has this version.
     """
     eraser = _Eraser(of, target.scope)
     key = f"{of.name}/{target.kind}/{target.ref}"
@@ -128,11 +128,11 @@ async def resume_erasures(kernel: Kernel, *, among: Sequence[Face] | None = None
                 if record is not None:
                     try:
                         await _resume(kernel, claim.scope, record, among)
-                    except InvalidValue as error:  # of a package that is not installed here
+                    except InvalidValue as error:  # the face belongs to a package that is not installed here
                         await claim.scope.commit(claim.retry(str(error), ready_in=RESUME_SECONDS))
                         continue
                     count += 1
-                with contextlib.suppress(CommitRefused):  # it took longer than the lease, and another one goes on
+                with contextlib.suppress(CommitRefused):  # the lease has expired; another process continues
                     await claim.scope.commit(Delete(ERASURES, claim.key), claim.complete())
     finally:
         await kernel.retire(worker)
@@ -140,7 +140,7 @@ async def resume_erasures(kernel: Kernel, *, among: Sequence[Face] | None = None
 
 
 async def declare(kernel: Kernel, among: Iterable[Face] | None = None) -> None:
-    """Declare the collections of these faces, or of all."""
+    """Declare the collections of these faces, or of all faces."""
     for each in faces() if among is None else among:
         await kernel.declare(*each.collections())
 
@@ -176,7 +176,10 @@ async def _targets(kernel: Kernel, chosen: Iterable[Face], subject: Subject) -> 
 
 
 async def _chained(found: Sequence[AsyncIterator[Record]]) -> AsyncIterator[Record]:
-    """All records of these, one after another. The first of each are read at the same time: most have none."""
+    """Yield the records of all iterators in order.
+
+    The first record of each is read concurrently, because most iterators are empty.
+    """
     first = await asyncio.gather(*(anext(each, None) for each in found))
     for record, rest in zip(first, found, strict=True):
         if record is not None:
@@ -199,7 +202,10 @@ class _Eraser:
     # -------------------------------------------------------------------------------------------------------- erase
 
     async def finish(self) -> None:
-        """Finish what another process left unfinished in this partition. It may still be at it: then both are."""
+        """Finish erasures that other processes left unfinished in this partition.
+
+        If such a process is still running, both processes work on the erasure.
+        """
         cursor: str | None = None
         while True:
             page = await self._scope.list_work(ERASURES, state="waiting", cursor=cursor)
@@ -218,7 +224,7 @@ class _Eraser:
             await self.erase(Target(self._scope, kind, ref))
 
     async def erase(self, target: Target, *, version: int | None = None, also: Sequence[Operation] = ()) -> bool:
-        """Erase the target. ``also`` is part of the first commit. False: there was nothing of this version."""
+        """Erase the target and return whether it was found at this version. The first commit includes ``also``."""
         if target.kind == EVERYTHING:
             self._whole = True
             await self._everything()
@@ -226,7 +232,7 @@ class _Eraser:
         return await self._subject(Reference(target.kind, target.ref), version=version, also=also)
 
     async def _everything(self) -> None:
-        """Erase the whole partition. It leaves no tombstones, since they would keep its name."""
+        """Erase the whole partition. It leaves no tombstones, because they would keep the partition's name."""
         async for tombstone in self._scope.scan(Query(TOMBSTONES)):
             await self._scope.commit(Delete(TOMBSTONES, tombstone.key))
         for _ in range(PASSES):
@@ -247,12 +253,13 @@ class _Eraser:
         raise StorageBusy("other processes write to this partition all the time; stop them, then erase it again")
 
     async def _wipe(self) -> None:
-        """Let the engine remove all records of the partition, if it can. The subjects go first: no reader finds them.
+        """Let the engine remove all records of the partition, if it supports this.
 
-        Other writers wait for one step at most, so that steps grow and shrink with the time that they take.
+        Subjects are removed first, so that readers no longer find them. Other writers wait for at most one step, so the
+        step size adapts to the measured duration.
         """
         limit = BATCH
-        beside = {name for family in self._face.families for name in family.beside}  # counted with those
+        beside = {name for family in self._face.families for name in family.beside}  # counted with their family
         for family in sorted(self._face.families, key=lambda family: family.subject is None):
             wiped = Wiped(family.name, family.logs, family.queues, family.blobs)
             while True:
@@ -268,7 +275,7 @@ class _Eraser:
                     limit = max(BATCH // 4, 1, min(limit * 2 if took < STEP_SECONDS else limit // 2, BATCH * 2))
 
     async def _roots(self, family: Family, found: AsyncIterator[Record]) -> None:
-        """Erase these subjects, of a whole partition: their records in one commit, then what belongs to them."""
+        """Erase the subjects of a whole partition: their records in one commit, then the data that belongs to them."""
         together: list[Record] = []
         async for record in found:
             together.append(record)
@@ -303,7 +310,10 @@ class _Eraser:
         await self._together(together)
 
     async def _together(self, subjects: Sequence[Reference]) -> None:
-        """Erase these at the same time. They are recorded: once its record is gone, nothing else leads to a subject."""
+        """Erase these subjects concurrently.
+
+        The erasure is recorded first: once the record of a subject is deleted, nothing else refers to the subject.
+        """
         if not subjects:
             return
         key = new_id()
@@ -320,13 +330,13 @@ class _Eraser:
             root = await self._root(subject)
             if version is not None and (root is None or root[1].version != version):
                 return found
-            at = None if root is None else root[1].version  # of several processes, one deletes it
+            at = None if root is None else root[1].version  # one of several processes deletes it
             outcome = await self._delete(self._records(subject, root), version=at, also=also)
             if outcome == "nothing":
                 mark = import_key(self._face.name, *subject)
                 if await self._scope.get(IMPORTS, mark) is not None:
                     await self._scope.commit(Delete(IMPORTS, mark))
-                return found or self.erased.total > before  # a subject may consist of other subjects alone
+                return found or self.erased.total > before  # a subject may consist only of other subjects
             if outcome == "deleted":
                 found, version, also = True, None, ()
         raise StorageBusy(f"other processes write to this {subject.kind} all the time; stop them, then erase it again")
@@ -339,7 +349,7 @@ class _Eraser:
     async def _records(
         self, subject: Reference, root: tuple[Family, Record] | None
     ) -> AsyncIterator[tuple[Family, Record]]:
-        """The record of the subject, then those that belong to it. Erases the subjects that these lead to."""
+        """Yield the subject's record, then the records that belong to it. Erase the subjects that these lead to."""
         if root is None:
             root = await self._rootless(subject)
         if root is not None:
@@ -356,7 +366,7 @@ class _Eraser:
                 yield family, record
 
     async def _rootless(self, subject: Reference) -> tuple[Family, Record] | None:
-        """What stands for a subject whose record is missing while its logs are there: an import was interrupted."""
+        """Return a placeholder for a subject that has logs but no record, as after an interrupted import."""
         family = self._face.root(subject.kind)
         if family is None:
             return None
@@ -374,9 +384,10 @@ class _Eraser:
         version: int | None = None,
         also: Sequence[Operation] = (),
     ) -> Outcome:
-        """Delete these records in commits of BATCH operations, in the order in which they are found.
+        """Delete these records in commits of BATCH operations, in the order given.
 
-        A refused first commit ends it: a record changed since it was read, and the next pass reads it again.
+        Return "refused" if the first commit is refused: a record changed since it was read. The next pass reads it
+        again.
         """
         outcome: Outcome = "nothing"
         operations: list[Operation] = list(also)
@@ -389,7 +400,7 @@ class _Eraser:
                 continue
             operations += family.operations(record, version=version)
             counts[family.title] += 1
-            version = None  # it is that of the subject's record, which is found first
+            version = None  # the version is that of the subject's record, which comes first
             if len(operations) >= BATCH:
                 if not await self._commit(operations, counts) and outcome == "nothing":
                     return "refused"
@@ -413,10 +424,10 @@ class _Eraser:
         if self._tell is not None:
             self._tell(self.erased.total)
 
-    # -------------------------------------------------------------------------------------------------------- look
+    # --------------------------------------------------------------------------------------------- count and check
 
     async def count(self, target: Target) -> None:
-        """Count what would be erased."""
+        """Count the records that `erase` would delete."""
         if target.kind != EVERYTHING:
             await self._count(Reference(target.kind, target.ref))
             return
@@ -445,7 +456,7 @@ class _Eraser:
                         await self._count(reference)
 
     def _new(self, reference: Reference) -> bool:
-        """Whether it was not counted yet. Of a whole partition nothing is found twice."""
+        """Return whether the reference was not counted yet. In a whole partition nothing is found twice."""
         if self._whole:
             return True
         new = reference not in self._seen
@@ -453,7 +464,7 @@ class _Eraser:
         return new
 
     async def check_idle(self, target: Target) -> None:
-        """Raise SubjectInUse if a worker has work on the subject, or a process runs it."""
+        """Raise SubjectInUse if the subject has a work item that is not dead."""
         for family in self._face.families:
             if target.kind == EVERYTHING:
                 for query in family.queries():

@@ -1,10 +1,11 @@
-"""Exports: one subject, or everything, as lines of JSON that any engine imports.
+"""Exports one subject, or everything, as lines of JSON that any engine can import.
 
     with open("session-1.jsonl", "wb") as file:
         await export(kernel, Subject(kind="session", id="session-1"), file)
 
-A subject is written as a group of lines; its own record comes last, so that an import makes it visible when it is
-whole. Leases and claims stay behind: an import enqueues unfinished work anew. See docs/howto/export.md for the lines.
+A subject is written as a group of lines. Its own record comes last, so that an import makes the subject visible only
+when it is complete. Leases and claims are not exported: an import enqueues unfinished work again. The format is
+described in docs/howto/export.md.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from keelbolt.data.lines import FORMAT, Line, Writer, body, encoded
 from keelbolt.errors import BlobNotFound, InvalidValue, LogTrimmed, StorageCorrupt, SubjectInUse, SubjectNotFound
 from keelbolt.storage import Detach, Kernel, LogState, Record, Scope
 
-ATTEMPTS = 5  # to read a subject that is written meanwhile
-GROUP = 200  # records that are no subjects, in one group
+ATTEMPTS = 5  # reads of a subject that is written to at the same time
+GROUP = 200  # records that are not subjects, in one group
 PAGE_BYTES = 1024 * 1024
-SPOOLED_BYTES = 4 * 1024 * 1024  # a larger group goes through a temporary file
+SPOOLED_BYTES = 4 * 1024 * 1024  # a larger group is buffered in a temporary file
 
 
 class Progress(NamedTuple):
-    """How far an export or import is."""
+    """Progress of an export or import."""
 
     records: int
     bytes: int
@@ -40,7 +41,7 @@ Tell = Callable[[Progress], None]
 
 @dataclass(slots=True)
 class Exported:
-    """What was written. ``skipped`` are subjects that were written to all the time, as texts."""
+    """Counts of the export. ``skipped`` names the subjects that changed during every attempt to read them."""
 
     groups: int = 0
     records: int = 0
@@ -60,9 +61,10 @@ async def export(
     among: Sequence[Face] | None = None,
     tell: Tell | None = None,
 ) -> Exported:
-    """Write everything of the subject, or with None everything, into the file. Raises SubjectNotFound.
+    """Write all data of the subject to the file; with None, all data of the store.
 
-    A single subject that is written to all the time raises SubjectInUse; of everything it is skipped.
+    Raise SubjectNotFound if the subject has no data. If a subject changes during every attempt to read it, raise
+    SubjectInUse; an export of everything skips it instead.
     """
     chosen = faces() if among is None else among
     kinds = sorted({kind for each in chosen for kind in each.kinds})
@@ -121,14 +123,14 @@ class _Exporter:
                 await self._loose(family, self._scope.scan(query))
             for query in () if _alone(family) else family.queries():
                 await self._loose(family, self._homeless(family, self._scope.scan(query)))
-        for family in families:  # subjects after what belongs to none of them
+        for family in families:  # subjects follow the records that belong to no subject
             for query in () if family.subject is None else family.queries():
                 async for record in self._scope.scan(query):
                     if family.key_of(family.ref_of(record)) == record.key:
                         await self._subject(Reference(str(family.subject), family.ref_of(record)))
 
     async def _homeless(self, family: Family, found: AsyncIterator[Record]) -> AsyncIterator[Record]:
-        """Those that are in the group of no subject, because they belong to none, or to one that is not there."""
+        """Yield the records that no subject's group contains, because they have no subject or its record is missing."""
         home = self._face.home(family)
         root = None if home is None else self._face.root(home[0])
         some: list[Record] = []
@@ -150,7 +152,7 @@ class _Exporter:
             yield each
 
     async def _loose(self, family: Family, found: AsyncIterator[Record]) -> None:
-        """Write records that are no subjects, some in a group."""
+        """Write records that are not subjects, up to GROUP of them in a group."""
         some: list[tuple[Family, Record]] = []
         size = 0
         async for record in found:
@@ -163,14 +165,14 @@ class _Exporter:
             await self._group(Reference("", some[0][1].key), None, some)
 
     async def _subject(self, subject: Reference) -> None:
-        """Write the subjects that it consists of, then its own group, then the subjects that it leads to."""
+        """Write the subjects that this subject consists of, then its own group, then the subjects that it leads to."""
         if not self._whole:
             if subject in self._seen:
                 return
             self._seen.add(subject)
         for family, lookup in self._face.members(subject.kind):
             if self._whole and family.queries():
-                continue  # it is gone through by itself
+                continue  # the export of the whole partition lists this family separately
             if family.subject not in (None, subject.kind) and _travels(family):
                 async for record in lookup(self._scope, family.collection, subject.ref):
                     await self._subject(Reference(str(family.subject), family.ref_of(record)))
@@ -185,7 +187,10 @@ class _Exporter:
     async def _group(
         self, subject: Reference, root: Family | None, records: Iterable[tuple[Family, Record]] = ()
     ) -> list[Reference]:
-        """Write one group, all of one moment as far as its record and logs tell. Returns the subjects it leads to."""
+        """Write one group and return the subjects that it leads to.
+
+        The group is consistent as far as the versions of its subject's record and its logs show.
+        """
         for _ in range(ATTEMPTS):
             with tempfile.SpooledTemporaryFile(max_size=SPOOLED_BYTES) as spool:
                 group = _Group(self._scope, self._face, spool, whole=self._whole)
@@ -220,7 +225,7 @@ class _Group:
         self.leads_to: list[Reference] = []
 
     async def write(self, subject: Reference, root: Family | None, records: Iterable[tuple[Family, Record]]) -> int:
-        """Returns how many records it has; raises _Unstable if something changed meanwhile."""
+        """Write the group and return its number of records. Raise _Unstable if something changed meanwhile."""
         own = None if root is None else await self._scope.get(root.name, root.key_of(subject.ref))
         self._put(
             {
@@ -252,7 +257,7 @@ class _Group:
         return [(family, home[1]) for family, home in homes if home is not None and home[0] == kind]
 
     async def _record(self, family: Family, record: Record) -> None:
-        """A record with everything that shares its key, itself last."""
+        """Write everything that shares the key of this record, then the record itself."""
         if family.leads_to is not None and not self._whole:
             self.leads_to += family.leads_to(record)
         for name in family.beside:
@@ -308,7 +313,7 @@ class _Group:
 
 
 def fingerprint(record: Record | None) -> str:
-    """What two equal records have in common: version, fields and body."""
+    """Return a digest of the record's version, fields and body; equal records have equal digests."""
     if record is None:
         return ""
     fields = sorted((name, value) for name, value in record.fields.items() if value is not None)
@@ -331,7 +336,7 @@ def _line(family: Family, record: Record, held: Sequence[Detach]) -> Line:
 
 
 def _alone(family: Family) -> bool:
-    """Whether each record of the family is a subject by itself."""
+    """Return whether each record of the family is a subject of its own."""
     return family.subject is not None and family.subject not in family.found_by
 
 

@@ -1,4 +1,4 @@
-"""Families: what each face keeps, declared once. Erasure, retention and export work from these declarations.
+"""Families declare once which data each face keeps. Erasure, retention and export work from these declarations.
 
 A family is a collection of records together with everything that shares their keys: records of other collections, log
 streams, work items, blobs. Its records belong to *subjects*, such as a task, a session or a thread. A record can be a
@@ -36,21 +36,21 @@ from keelbolt.storage import (
 )
 
 MAX_KEY_CHARS = 4000
-GROUP = "keelbolt.faces"  # the group of entry points: name = "package.module:FACE"
-EVERYTHING = "everything"  # the kind of a target that is a whole partition
-SWEEPS = "data_sweeps"  # records of the last sweeps, and the beginning of the names of their queues
+GROUP = "keelbolt.faces"  # the entry point group: name = "package.module:FACE"
+EVERYTHING = "everything"  # target kind for a whole partition
+SWEEPS = "data_sweeps"  # collection of the last sweeps, and prefix of their queue names
 SWEEPS_COLLECTION = Collection(SWEEPS, indexes=(Index("key"),))
 _UUID_EPOCH = 0x01B21DD213814000  # from 1582 to 1970, in 100 ns
-IMPORTS = "data_imports"  # records of subjects that are imported in part
+IMPORTS = "data_imports"  # marks of subjects that are only partly imported
 IMPORTS_COLLECTION = Collection(IMPORTS, indexes=(Index("key"),))
-ERASURES = "data_erasures"  # records of erasures that are not finished, and the queue of their work items
-TOMBSTONES = "data_tombstones"  # what was erased lately; the version counts the erasures
+ERASURES = "data_erasures"  # records of unfinished erasures, and the queue of their work items
+TOMBSTONES = "data_tombstones"  # marks of recent erasures; the version counts the erasures
 TOMBSTONES_COLLECTION = Collection(TOMBSTONES, indexes=(Index("key"),), expiring=True)
-TOMBSTONE_SECONDS = 30 * 86400.0  # a process that was stopped for longer may write to an erased subject
+TOMBSTONE_SECONDS = 30 * 86400.0  # a process that was suspended for longer may write to an erased subject
 
 
 def tombstone_key(collection: str, key: str) -> str:
-    """The key of a subject's tombstone: a digest, which reveals nothing of what was erased."""
+    """Return the key of a subject's tombstone: a digest, which reveals nothing about the erased data."""
     return hashlib.sha256(f"{collection}/{key}".encode()).hexdigest()
 
 
@@ -62,7 +62,7 @@ class Lookup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ByKey:
-    """The record whose key is the subject's."""
+    """Finds the record that has the subject's key."""
 
     async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
         found = await scope.get(collection.name, ref)
@@ -72,7 +72,7 @@ class ByKey:
 
 @dataclass(frozen=True, slots=True)
 class ByField:
-    """The records whose indexed field is the subject's key, or one of the values that ``values`` makes of it."""
+    """Finds the records whose indexed field equals the subject's key, or one of the ``values`` derived from it."""
 
     name: str
     values: Callable[[str], Iterable[str]] | None = None
@@ -83,14 +83,14 @@ class ByField:
                 yield record
 
     def query(self, collection: Collection, value: str) -> Query:
-        """What finds the records with this value."""
+        """Return the query for the records with this value."""
         order = next(index.order for index in collection.indexes if index.equal == (self.name,))
         return Query(collection.name, {self.name: value}, order=order)
 
 
 @dataclass(frozen=True, slots=True)
 class ByScan:
-    """The records among those of ``query`` for which ``match(record, ref)`` is true; reads all of them."""
+    """Finds the records of ``query`` for which ``match(record, ref)`` is true; reads all of them."""
 
     query: Query
     match: Callable[[Record, str], bool]
@@ -110,26 +110,27 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One kind of record, and what belongs to each of them.
+    """One kind of record, with the data that belongs to each record.
 
-    ``title`` is the name for people. ``subject`` is the kind of subject that each record is; of a subject that has
-    several of them ``key_of`` returns the key of the first, and ``ref_of`` the subject of each. ``found_by`` says how
-    the records of other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that
-    use the same keys. ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further
-    subjects that are erased with a record. ``remove`` replaces the deletion of a record where plain operations are not
-    enough. ``tombstone``: an erased subject leaves a tombstone, which the face checks with each write.
+    ``title`` is the display name. ``subject`` is the kind of subject that each record represents. If several records
+    represent one subject, ``key_of`` returns the key of the first, and ``ref_of`` the subject of each. ``found_by``
+    maps the kinds of other subjects to the lookups of their records. ``beside``, ``logs`` and ``queues`` name
+    collections, logs and queues that use the same keys. ``blobs`` returns the operations that detach the blobs of a
+    record. ``leads_to`` returns further subjects that are erased with a record. ``remove`` replaces the deletion of a
+    record where plain operations are not enough. ``tombstone``: an erased subject leaves a tombstone, which the face
+    checks with each write.
 
-    ``named`` returns the kind and the id under which people know a record that is a subject, ``value`` its content and
-    ``entry`` the content of a log entry, as JSON data; without them the key, and the body if it is JSON. ``hides`` are
-    names of fields and members that hold secrets: inspection leaves them out.
+    ``named`` returns the kind and the public id of a record that is a subject, ``value`` its content and ``entry`` the
+    content of a log entry, as JSON data. Defaults: the key, and the body if it is JSON. ``hides`` names the fields and
+    members that hold secrets; inspection omits them.
 
-    An export has a family unless ``travels`` is false or it is ``busy``. ``dedupe`` returns the dedupe key of a log
-    entry and ``expires`` the Unix time at which a record expires, which readers of the storage do not see. ``restore``
-    replaces the writing of an imported record, whose blobs are staged, where plain operations are not enough.
+    An export includes a family unless ``travels`` is false. ``dedupe`` returns the dedupe key of a log entry and
+    ``expires`` the Unix time at which a record expires; reads from the storage return neither. ``restore`` replaces the
+    writing of an imported record, whose blobs are staged, where plain operations are not enough.
 
-    ``everything`` finds all records of a partition (None: an index without filters does, if there is one). ``hidden``
-    finds records that their subjects find only by reading many others; they are erased first, and ``apart`` finds the
-    others.
+    ``everything`` finds all records of a partition (default: an index without filters, if there is one). ``hidden``
+    finds records that a lookup by subject finds only by reading many others; they are erased first, and ``apart`` finds
+    the others.
     """
 
     collection: Collection
@@ -163,7 +164,7 @@ class Family:
         return self.collection.name
 
     def queries(self) -> Sequence[Query]:
-        """What finds every record of a partition; empty: they are found by their subjects alone."""
+        """Return the queries for all records of a partition; empty if records are found only by their subjects."""
         if self.everything is not None:
             return self.everything
         for index in self.collection.indexes:
@@ -172,9 +173,10 @@ class Family:
         return ()
 
     def operations(self, record: Record, *, version: int | None = None, tombstone: bool = True) -> Iterator[Operation]:
-        """What deletes this record with everything that belongs to it; without ``tombstone`` it leaves none.
+        """Yield the operations that delete this record and everything that belongs to it.
 
-        A record that holds blobs is deleted at the version that was read: another version may hold other blobs.
+        If ``tombstone`` is false, no tombstone is left. A record that holds blobs is deleted only at the version that
+        was read: another version may hold other blobs.
         """
         if self.blobs is not None:
             version = record.version
@@ -192,9 +194,9 @@ class Family:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a person names: ``kind`` is task, context, session, trace, memory, thread, user or tenant.
+    """A subject as users name it: ``kind`` is task, context, session, trace, memory, thread, user or tenant.
 
-    ``tenant`` and ``owner`` say whose it is, where the face divides its data by them.
+    ``tenant`` and ``owner`` identify its owner if the face divides its data by them.
     """
 
     kind: str
@@ -204,7 +206,7 @@ class Subject:
 
 
 class Target(NamedTuple):
-    """Where the records of a subject lie: a subject of one scope, or with the kind EVERYTHING all of it."""
+    """The location of a subject's records: a subject in one scope, or the whole scope if the kind is EVERYTHING."""
 
     scope: Scope
     kind: str
@@ -212,25 +214,25 @@ class Target(NamedTuple):
 
 
 class Locate(Protocol):
-    """Finds the places of a subject. A kind that the face does not have has none."""
+    """Finds the targets of a subject. Yields none for a kind that the face does not have."""
 
     def __call__(self, kernel: Kernel, subject: Subject, /) -> AsyncIterator[Target]: ...
 
 
 class Retain(Protocol):
-    """Removes what a policy lets go, in all partitions, and returns how much of what; ``dry`` only counts."""
+    """Removes data that a policy no longer keeps, in all partitions; returns counts by title. ``dry`` only counts."""
 
     async def __call__(self, kernel: Kernel, policy: Any, /, *, dry: bool) -> Mapping[str, int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Face:
-    """All families of one face. ``kinds`` are the subjects that it knows.
+    """All families of one face. ``kinds`` are the kinds of subjects that it supports.
 
-    ``prefix`` begins the names of its partitions; "" means the partitions of callers, which no face reserves. ``more``
-    names further partitions that it uses.
-    ``expired`` removes what nothing needs any more, whatever the retention policy is, and returns counts by title.
-    ``policy`` is the class of its retention policies; ``retain`` removes what such a policy lets go.
+    ``prefix`` is the prefix of its partition names; "" means the partitions of callers, which no face reserves.
+    ``more`` names further partitions that it uses. ``expired`` removes data that is no longer needed under any
+    retention policy, and returns counts by title. ``policy`` is the class of its retention policies; ``retain`` applies
+    such a policy.
     """
 
     name: str
@@ -244,12 +246,12 @@ class Face:
     retain: Retain | None = None
 
     def collections(self) -> list[Collection]:
-        """What the kernel must know before this face is used."""
+        """Return the collections that must be declared to the kernel before this face is used."""
         own = (family.collection for family in self.families)
         return [*own, Collection(ERASURES), IMPORTS_COLLECTION, TOMBSTONES_COLLECTION]
 
     def owns(self, scope: Scope) -> bool:
-        """Whether this face keeps its records in this scope."""
+        """Return whether this face keeps its records in this scope."""
         partition = scope.partition
         if partition in self.more:
             return True
@@ -258,7 +260,7 @@ class Face:
         return not partition.startswith("~") or partition.startswith("~anonymous")
 
     async def scopes(self, kernel: Kernel, *, tenant: str = "", owner: str = "") -> AsyncIterator[Scope]:
-        """The scopes of a tenant, of an owner, or without either of all that use this face, in order."""
+        """Yield the scopes of a tenant or an owner, in order; without either, all scopes of this face."""
         if not tenant and not owner:
             async for scope in kernel.scopes(prefix=self.prefix):
                 if self.owns(scope):
@@ -270,13 +272,13 @@ class Face:
             yield scope
 
     def root(self, kind: str) -> Family | None:
-        """The family whose records are subjects of this kind."""
+        """Return the family whose records are subjects of this kind."""
         return next((family for family in self.families if family.subject == kind), None)
 
     def home(self, family: Family) -> tuple[str, ByField] | None:
-        """The kind of subject to which an export of a whole partition adds the records of this family.
+        """Return the kind of subject to whose groups a whole export adds this family's records, and the lookup.
 
-        None: they are subjects themselves, or no field of theirs is the subject.
+        Return None if the records are subjects themselves or have no field that names the subject.
         """
         for kind, found_by in family.found_by.items():
             lookup = family.apart.get(kind, found_by)
@@ -286,9 +288,9 @@ class Face:
         return None
 
     def members(self, kind: str, *, whole: bool = False) -> list[tuple[Family, Lookup]]:
-        """The families that have records of such a subject.
+        """Return the families that have records of such a subject, with their lookups.
 
-        ``whole``: all of a partition is gone through, so that only those are looked up which no query finds.
+        With ``whole``, the caller reads the whole partition, so only families that no query finds are returned.
         """
         if not whole:
             return [(family, family.found_by[kind]) for family in self.families if kind in family.found_by]
@@ -300,20 +302,20 @@ class Face:
 
 
 def age_in_seconds(value: Scalar) -> float | None:
-    """The Unix time of an age field: whole microseconds, seconds with a fraction, or a UUID that begins with a time."""
+    """Return the Unix time of an age field: integer microseconds, float seconds, or a UUID that begins with a time."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
         return value / 1_000_000 if isinstance(value, int) else value
     with contextlib.suppress(ValueError):
         found = uuid.UUID(value)
-        ticks = int(f"{found.hex[:12]}{found.hex[13:16]}", 16)  # of version 6, which LangGraph makes
+        ticks = int(f"{found.hex[:12]}{found.hex[13:16]}", 16)  # UUID version 6, as LangGraph creates it
         return (ticks - _UUID_EPOCH) / 10_000_000 if found.version == 6 else None
     return None
 
 
 def age_of_seconds(kind: type, seconds: float) -> Scalar:
-    """The value of an age field of this type at a Unix time: the least one, for a range that ends there."""
+    """Return the lowest value of an age field of this type at a Unix time, as the end of a range."""
     if kind is str:
         ticks = f"{max(int(seconds * 10_000_000) + _UUID_EPOCH, 0):015x}"
         return f"{ticks[:8]}-{ticks[8:12]}-6{ticks[12:]}-"
@@ -321,13 +323,13 @@ def age_of_seconds(kind: type, seconds: float) -> Scalar:
 
 
 def import_key(face: str, kind: str, ref: str) -> str:
-    """The key of the record that marks a subject as imported in part."""
+    """Return the key of the record that marks a subject as partly imported."""
     return f"{face}/{kind}/{ref}"[:MAX_KEY_CHARS]
 
 
 @cache
 def faces() -> tuple[Face, ...]:
-    """The faces of this installation: ours, and those that other packages register as entry points."""
+    """Return the faces of this installation: Keelbolt's, and those that other packages register as entry points."""
     found = [entry.load() for entry in entry_points(group=GROUP)]
     for face in found:
         if not isinstance(face, Face):
@@ -336,7 +338,7 @@ def faces() -> tuple[Face, ...]:
 
 
 def face(name: str) -> Face:
-    """The face of this name."""
+    """Return the face with this name."""
     for each in faces():
         if each.name == name:
             return each

@@ -1,8 +1,8 @@
-"""Imports exports. A group of lines is one commit where it is small; otherwise its subject becomes visible at its end.
+"""Imports exports. A small group of lines is one commit; the subject of a larger group becomes visible at its end.
 
-A group that needs several commits has a record in IMPORTS until it is whole. An import that was interrupted is given
-again: it compares what is there, and goes on behind it. Nothing that is there is changed: a group that differs from
-what is stored under the same keys is refused with SubjectExists.
+A group that needs several commits has a record in IMPORTS until it is complete. To finish an interrupted import, import
+the same file again: the import compares the stored data and continues after it. Stored data is never changed: if a
+group differs from the data stored under the same keys, SubjectExists is raised.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OTHERS = "another process writes to what is imported; stop it, then import agai
 
 @dataclass(slots=True)
 class Imported:
-    """How much was read, and how many of the records were new."""
+    """Counts of the import. ``new`` is the number of records that were not stored before."""
 
     groups: int = 0
     records: int = 0
@@ -56,10 +56,11 @@ class Imported:
 async def import_export(
     kernel: Kernel, file: BinaryIO, *, among: Sequence[Face] | None = None, tell: Tell | None = None
 ) -> Imported:
-    """Take an export in. Raises BadExport, with the line, for what is no export, is damaged, cut or of a newer format.
+    """Import an export.
 
-    A file that can be read twice is checked as a whole first: nothing of a bad one is imported. Otherwise, as from a
-    pipe, the groups before the bad line are. Raises SubjectExists for a subject that is stored with other content.
+    Raise BadExport, with the line number, if the file is not an export, or is damaged, truncated or of a newer format.
+    A seekable file is checked completely first, so nothing of a bad file is imported. From a pipe, the groups before
+    the bad line are imported. Raise SubjectExists for a subject that is stored with other content.
     """
     if file.seekable():
         start = file.tell()
@@ -139,11 +140,11 @@ class _Group:
         self._reader = reader
         self._imported = imported
         self._root: tuple[str, str] | None = None
-        self._there = False  # the subject is stored already, whole
+        self._there = False  # the subject is already stored completely
         self._marked = False
         self._records: dict[tuple[str, str], tuple[Record, list[Operation]]] = {}
         self._operations: list[Operation] = []
-        self._last: list[Operation] = []  # of the commit that ends the group
+        self._last: list[Operation] = []  # operations of the commit that ends the group
         self._size = 0
         self._stream: _Stream | None = None
 
@@ -187,7 +188,7 @@ class _Group:
             await self._add(len(record.body))
 
     async def blob(self, line: Line, lines: Iterator[Line]) -> None:
-        """Stage the bytes of the lines that follow, and compare their digest."""
+        """Stage the bytes of the following lines and compare their digest."""
         await self._leave_stream()
         staged = await self._scope.stage_blob(self._chunks(line["size"], lines))
         if staged.digest != line["blob"]:
@@ -259,7 +260,7 @@ class _Group:
             await self._flush()
 
     async def _append(self) -> None:
-        """Append what has gathered of the stream, behind what is stored."""
+        """Queue the collected entries of the stream for appending after the stored ones."""
         stream = self._stream
         if stream is None or not stream.drafts:
             return
@@ -275,7 +276,7 @@ class _Group:
         await self._add(0)
 
     async def _flush(self, *, last: bool = False) -> None:
-        """Commit what has gathered; the record of the subject only at the end of the group."""
+        """Commit the collected operations; the record of the subject only at the end of the group."""
         records = {place: each for place, each in self._records.items() if last or place != self._root}
         operations = [*self._operations, *(self._last if last else ())]
         for _ in range(3):
@@ -303,7 +304,7 @@ class _Group:
     async def _missing(
         self, records: dict[tuple[str, str], tuple[Record, list[Operation]]]
     ) -> dict[tuple[str, str], tuple[Record, list[Operation]]]:
-        """Those that are not stored. Raises SubjectExists for one that is stored with other content."""
+        """Return the records that are not stored. Raise SubjectExists for one that is stored with other content."""
         missing = {}
         for place, (record, writes) in records.items():
             found = await self._scope.get(*place)
@@ -325,7 +326,7 @@ class _Group:
 
 
 class _Stream:
-    """A stream that is imported. ``stored`` is the last seq that the storage has, or gets with the next commit."""
+    """A stream being imported. ``stored`` is the last seq that is stored, or will be with the next commit."""
 
     def __init__(self, log: str, name: str, stored: int) -> None:
         self.log = log
@@ -336,7 +337,7 @@ class _Stream:
         self._page: dict[int, Entry] = {}
 
     async def kept(self, scope: Scope, seq: int) -> tuple[str, bytes] | None:
-        """Kind and data of a stored entry; None: there is none."""
+        """Return the kind and data of a stored entry, or None."""
         if seq not in self._page:
             page = await scope.read_log(self.log, self.name, after=seq - 1, limit=PAGE)
             self._page = {entry.seq: entry for entry in page.entries}

@@ -1,4 +1,4 @@
-"""Lists, shows and counts what any face keeps, from the declarations: one JSON shape for the CLI, the API and pages.
+"""Lists, shows and counts the data of any face, from its declarations: one JSON shape for the CLI, the API and pages.
 
     look = Inspection(kernel)
     look.families()                                                    # what there is to list
@@ -13,7 +13,7 @@ A record in a list:
     {"face", "family", "title", "ref", "id", "subject": {"kind", "id"} | null, "partition", "updated", "version",
      "size", "fields"}
 
-``ref`` is the address of the record for `show` and `entries`; ``subject`` is there if people can name the record, for
+``ref`` is the address of the record for `show` and `entries`; ``subject`` is set if users can name the record, for
 example in `describe`. Times are ISO 8601 in UTC. A list has ``records`` and ``nextPageToken``, empty on the last page.
 """
 
@@ -44,7 +44,7 @@ from keelbolt.storage import Entry, Kernel, Page, Query, Record, Scope
 
 PAGE = 50
 MAX_PAGE = 500
-CAP = 10_000  # a count stops here
+CAP = 10_000  # maximum of a count
 
 Shown = dict[str, Any]
 
@@ -61,9 +61,9 @@ class Inspection:
     # ------------------------------------------------------------------------------------------------------- lists
 
     def families(self) -> list[Shown]:
-        """The families that can be listed: ``face``, ``family`` (the name to list it by), ``title``, ``kinds``.
+        """Return the families that can be listed: ``face``, ``family`` (the name to list it by), ``title``, ``kinds``.
 
-        ``whole`` says whether `records` lists the family by itself; otherwise it needs a subject.
+        ``whole`` is true if `records` can list the family without a subject.
         """
         return [
             {
@@ -88,9 +88,9 @@ class Inspection:
         limit: int = PAGE,
         cursor: str | None = None,
     ) -> Shown:
-        """A page of a family: ``records`` and ``nextPageToken``. The newest are first, where the family has an age.
+        """Return a page of a family: ``records`` and ``nextPageToken``. With an age field, the newest come first.
 
-        ``of`` lists those that belong to a subject; ``tenant`` and ``owner`` restrict a list of the whole family.
+        ``of`` lists the records of a subject; ``tenant`` and ``owner`` restrict a list of the whole family.
         """
         face, member = await self._family(family)
         if not 1 <= limit <= MAX_PAGE:
@@ -114,7 +114,7 @@ class Inspection:
     async def count(
         self, family: str, *, of: Subject | None = None, tenant: str = "", owner: str = "", cap: int = CAP
     ) -> Shown:
-        """How many there are: ``family``, ``title``, ``count`` and ``exact``. A count stops at the cap."""
+        """Count the records: ``family``, ``title``, ``count`` and ``exact``. A count stops at ``cap``."""
         face, member = await self._family(family)
         total, exact = 0, True
         async for _, source in self._sources(face, member, of, tenant, owner):
@@ -125,14 +125,14 @@ class Inspection:
             total, exact = total + count, exact and whole
         return {"family": family, "title": member.title, "count": total, "exact": exact}
 
-    # --------------------------------------------------------------------------------------------------------- one
+    # ---------------------------------------------------------------------------------------------- single records
 
     async def describe(self, subject: Subject) -> Shown:
-        """A subject: ``kind``, ``id`` and ``found``, a list with one object for each place that has something of it.
+        """Describe a subject: ``kind``, ``id`` and ``found``, a list with one object for each location of its data.
 
-        Each has ``face``, ``record`` (as `show` returns it; null where the subject has no record of its own) and
-        ``members``: the families that have records of it, as `count` returns them. ``incomplete``: an import of it was
-        interrupted. Raises SubjectNotFound.
+        Each object has ``face``, ``record`` (as `show` returns it; null if the subject has no record of its own) and
+        ``members``: the families that have records of the subject, as `count` returns them. ``incomplete``: an import
+        of the subject was interrupted. Raise SubjectNotFound if there is no data.
         """
         kinds = sorted({kind for face in self._faces for kind in face.kinds})
         if subject.kind not in kinds:
@@ -149,15 +149,16 @@ class Inspection:
         return {"kind": subject.kind, "id": subject.id, "found": found}
 
     async def show(self, ref: str) -> Shown:
-        """One record as in a list, with ``value``, and what belongs to it: ``beside``, ``logs`` and ``work``."""
+        """Return one record as in a list, with ``value`` and its related data: ``beside``, ``logs`` and ``work``."""
         face, family, scope, record = await self._record(ref)
         return await self._shown(face, family, scope, record)
 
     async def entries(self, ref: str, log: str, *, after: int | None = None, limit: int = 100) -> Shown:
-        """Entries of a log of this record after a seq; without one, the last: ``seq``, ``kind``, ``at``, ``value``.
+        """Return entries of this record's log after a seq, or the last ones: ``seq``, ``kind``, ``at``, ``value``.
 
-        ``head`` and ``floor`` are those of the log; ``gap``: the entries that were asked for are trimmed; ``more``:
-        there are others behind these (before them, if the last were asked for); ``next`` is the ``after`` to go on.
+        ``head`` and ``floor`` are those of the log. ``gap``: the requested entries are trimmed. ``more``: there are
+        further entries after these (before them, if the last were requested). ``next`` is the ``after`` of the next
+        page.
         """
         _, family, scope, record = await self._record(ref)
         if log not in family.logs:
@@ -180,7 +181,7 @@ class Inspection:
             "next": entries[-1].seq if entries else after or page.head,
         }
 
-    # ------------------------------------------------------------------------------------------------------ inside
+    # ---------------------------------------------------------------------------------------------------- internal
 
     async def _family(self, name: str) -> tuple[Face, Family]:
         if name not in self._families:
@@ -197,7 +198,7 @@ class Inspection:
     async def _sources(
         self, face: Face, family: Family, of: Subject | None, tenant: str, owner: str
     ) -> AsyncIterator[tuple[list[Any], _Source]]:
-        """What finds the records, in a fixed order; the first of each pair is its place in this order."""
+        """Yield the sources of the records in a fixed order, each with its position in this order."""
         if of is None:
             if not family.queries():
                 raise InvalidValue(f"{family.title} are listed by a subject that they belong to")
@@ -292,7 +293,7 @@ class Inspection:
 
 
 class _Source:
-    """Some records of a family in one partition: those of a query, of a lookup, or one by its key."""
+    """Records of a family in one partition: the results of a query, of a lookup, or one record by its key."""
 
     def __init__(self, scope: Scope, family: Family, finder: Query | Lookup | None, ref: str = "") -> None:
         self.scope = scope
@@ -352,7 +353,7 @@ def _entry(family: Family, log: str, entry: Entry) -> Shown:
 
 
 def _without(value: Any, names: tuple[str, ...]) -> Any:
-    """The value without the members of these names, at any depth."""
+    """Return the value without the members of these names, at any depth."""
     if not names:
         return value
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
 """The lines of an export: JSON objects, each with a checksum over itself and all lines before it.
 
-A line that was changed, removed, repeated or moved breaks the chain of checksums, and the reader names it.
+A line that was changed, removed, repeated or moved breaks the chain of checksums, and the reader reports its number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Line = dict[str, Any]
 
 
 def body(data: bytes) -> Line:
-    """The members that hold these bytes: ``text`` where they are UTF-8, otherwise ``data`` in Base64."""
+    """Return the members that encode these bytes: ``text`` if they are UTF-8, otherwise ``data`` in Base64."""
     try:
         return {"text": data.decode()}
     except UnicodeDecodeError:
@@ -30,7 +30,7 @@ def body(data: bytes) -> Line:
 
 
 def bytes_of(line: Line) -> bytes:
-    """The bytes that `body` wrote."""
+    """Return the bytes that `body` encoded."""
     if "text" in line:
         text: str = line["text"]
         return text.encode()
@@ -38,7 +38,7 @@ def bytes_of(line: Line) -> bytes:
 
 
 def encoded(line: Line) -> bytes:
-    """A line without its checksum and line feed."""
+    """Return a line without its checksum and line feed."""
     return json.dumps(line, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -56,7 +56,7 @@ class Writer:
 
 
 class Reader:
-    """Reads and checks lines. ``number`` is that of the last one."""
+    """Reads and checks lines. ``number`` is the number of the last line read."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -89,12 +89,12 @@ class Reader:
         return found
 
     def refusal(self, what: str) -> BadExport:
-        """The error that names the last line."""
+        """Return an error that names the last line read."""
         return BadExport(f"line {self.number} {what}")
 
 
 def check(file: BinaryIO) -> None:
-    """Read the whole file and raise BadExport, with the line, unless it is an export that is whole and undamaged."""
+    """Read the whole file. Raise BadExport, with the line number, unless it is a complete and undamaged export."""
     reader = Reader(file)
     last: Line = {}
     for line in reader:

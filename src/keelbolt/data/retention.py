@@ -1,9 +1,9 @@
-"""Retention policies: how long, and how many of it, each face keeps. One way to write them, for all faces.
+"""Retention policies: for how long, and how many records, each face keeps. All faces use the same notation.
 
     completed=30d  log=1h  events=30d  events=1000  threads=52w
 
-An age is 90s, 15m, 12h, 30d or 4w; a number is of the newest that stay. A face declares a policy class with a field for
-each thing that it can let go: seconds under the thing's own name, numbers under ``max_`` and the name.
+An age is 90s, 15m, 12h, 30d or 4w; a number is the number of newest records to keep. A face declares a policy class
+with a field for each kind of data that it can remove: seconds under its name, numbers under ``max_`` and its name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def days(count: float) -> float:
 
 
 def read_age(text: str) -> float:
-    """Seconds of ``90s``, ``15m``, ``12h``, ``30d`` or ``4w``."""
+    """Return the seconds of ``90s``, ``15m``, ``12h``, ``30d`` or ``4w``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip(), re.ASCII)
     if found is None:
         raise InvalidValue(f"{text!r} is no age; write 90s, 15m, 12h, 30d or 4w")
@@ -47,7 +47,7 @@ def read_age(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The policy of one face; its subclass has the fields. None keeps all of it."""
+    """Base class of the policies of faces; subclasses declare the fields. None means no limit."""
 
     face: ClassVar[str] = ""
 
@@ -62,14 +62,14 @@ class Policy:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Self:
-        """The policy that people write: ``completed=30d``, ``updates=10000``; several in one text, too."""
+        """Parse a policy such as ``completed=30d``, ``updates=10000``; a text may hold several limits."""
         (found,) = parse_policies(texts, [cls], empty=True)
         assert isinstance(found, cls)
         return found
 
 
 def parse_policies(texts: Iterable[str], kinds: Sequence[type[Policy]], *, empty: bool = False) -> list[Policy]:
-    """The policies that these texts give, in the order of ``kinds``; ``empty``: those without limits too."""
+    """Parse the policies in these texts, in the order of ``kinds``. With ``empty``, include policies without limits."""
     limits: dict[type[Policy], dict[str, float]] = {}
     for word in _words(texts):
         name, _, limit = word.partition("=")
@@ -91,11 +91,11 @@ async def retain_old(
     dry: bool,
     only: Callable[[Record], bool] = lambda _record: True,
 ) -> dict[str, int]:
-    """Erase the subjects of this family whose age field is older than this, in all partitions; ``dry`` only counts.
+    """Erase the subjects of this family whose age exceeds ``seconds``, in all partitions; ``dry`` only counts.
 
-    A subject that changes meanwhile stays. ``only`` selects among the records.
+    A subject that changes meanwhile is kept. ``only`` filters the records.
     """
-    from keelbolt.data.erasing import erase_target  # noqa: PLC0415 - it needs the families
+    from keelbolt.data.erasing import erase_target  # noqa: PLC0415 - erasing imports families, which needs this module
     from keelbolt.data.families import Target, age_of_seconds  # noqa: PLC0415
 
     if seconds is None:

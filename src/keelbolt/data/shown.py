@@ -1,4 +1,4 @@
-"""Stored values as people and pages see them: plain JSON, cut where it is long."""
+"""Converts stored values for display: plain JSON, truncated where it is long."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 from keelbolt.protocol.types import timestamp
 
-LARGE_BYTES = 64 * 1024  # a value that is stored in more bytes than this is cut
+LARGE_BYTES = 64 * 1024  # larger stored values are truncated
 MAX_CHARS = 2000
 MAX_ITEMS = 50
 MAX_DEPTH = 8
 
 
 def plain(value: Any, *, large: bool = False) -> Any:
-    """Return the value as JSON data; the long parts of a ``large`` one are cut."""
+    """Return the value as JSON data. If ``large``, truncate its long parts."""
     return _cut(_plain(value), 0) if large else _plain(value)
 
 
 def plain_body(body: bytes, *, large_bytes: int = LARGE_BYTES) -> Any:
-    """Return what a body of JSON holds; of any other body, its size."""
+    """Return the value of a JSON body; for any other body, its size."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -31,7 +31,7 @@ def plain_body(body: bytes, *, large_bytes: int = LARGE_BYTES) -> Any:
 
 
 def when(microseconds: Any) -> str | None:
-    """Return the moment (microseconds since 1970) as text; None where there is none."""
+    """Return the time (microseconds since 1970) as text, or None if it is not set."""
     return timestamp(microseconds) if isinstance(microseconds, int) else None
 
 

@@ -1,7 +1,7 @@
-"""Sweeps a store in the background: what has expired goes, and what a retention policy lets go.
+"""Sweeps a store in the background: removes expired data and data that a retention policy no longer keeps.
 
-Each duty of a store is a work item, so that of all processes one does it at a time, and once in a period. A process
-that dies while it sweeps loses its lease, and the next one goes on.
+Each duty of a store is a work item, so that one process at a time performs it, once per period. A process that dies
+while it sweeps loses its lease, and another process continues.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Duty = Callable[[Kernel], Awaitable[Removed]]
 
 
 async def sweep_expired(kernel: Kernel) -> Removed:
-    """Remove what nothing needs any more, in all faces: no policy is asked. Returns how much of what was removed."""
+    """Remove data that is no longer needed, in all faces, regardless of policies. Return the removed counts."""
     removed: Counter[str] = Counter()
-    await asyncio.to_thread(faces)  # they may have to be imported, which takes a while
+    await asyncio.to_thread(faces)  # faces may have to be imported, which takes a while
     removed["unfinished erasures"] = await resume_erasures(kernel)
     for each in faces():
         if each.expired is not None:
@@ -47,15 +47,18 @@ async def sweep_expired(kernel: Kernel) -> Removed:
 
 
 async def retain(policy: Policy, kernel: Kernel, *, dry: bool = False) -> Removed:
-    """Remove what the policy lets go, in all partitions of its face; ``dry`` only counts."""
+    """Remove the data that the policy no longer keeps, in all partitions of its face; ``dry`` only counts."""
     of = face(policy.face)
     assert of.retain is not None
     return await of.retain(kernel, policy, dry=dry)
 
 
 async def sweep_in_turn(kernel: Kernel, name: str, duty: Duty, *, every: float) -> Removed | None:
-    """Do this duty, unless a process does it now or has done it in this period. Returns what was removed, else None."""
-    queue = f"{SWEEPS}.{hashlib.sha256(name.encode()).hexdigest()[:16]}"  # a queue for each: a claim can't choose
+    """Perform this duty, unless a process performs it now or has performed it in this period.
+
+    Return the counts of removed items, or None if this process did not complete the duty.
+    """
+    queue = f"{SWEEPS}.{hashlib.sha256(name.encode()).hexdigest()[:16]}"  # one queue per duty: claims can't select
     await kernel.declare(SWEEPS_COLLECTION)
     if await kernel.work(PARTITION, queue, name) is None:
         await kernel.commit(PARTITION, Enqueue(queue, name, max_attempts=1_000_000))
@@ -80,7 +83,7 @@ async def sweep_in_turn(kernel: Kernel, name: str, duty: Duty, *, every: float) 
 
 
 async def _unless(lost: asyncio.Event, work: Awaitable[Removed]) -> Removed | None:
-    """What the work returns; None, and the work is canceled, once the event is set."""
+    """Await the work and return its result. If the event is set first, cancel the work and return None."""
     doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(lost.wait())
     try:
         await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
@@ -92,13 +95,13 @@ async def _unless(lost: asyncio.Event, work: Awaitable[Removed]) -> Removed | No
 
 
 async def last_sweeps(kernel: Kernel) -> dict[str, Mapping[str, object]]:
-    """The last sweep of each duty: ``at`` (Unix time), ``seconds`` and ``removed``."""
+    """Return the last sweep of each duty: ``at`` (Unix time), ``seconds`` and ``removed``."""
     await kernel.declare(SWEEPS_COLLECTION)
     return {record.key: from_json(record.body) async for record in kernel.scan(PARTITION, Query(SWEEPS))}
 
 
 class Sweeper:
-    """Does the duties of a store from time to time, for as long as its process runs."""
+    """Performs the duties of a store periodically while its process runs."""
 
     def __init__(
         self,
@@ -108,7 +111,7 @@ class Sweeper:
         every: float = EVERY_SECONDS,
         swept: Callable[[str, Removed | None], None] | None = None,
     ) -> None:
-        """``swept`` is called after each sweep with the name of its duty and what was removed; None: it failed."""
+        """``swept`` is called after each sweep with the duty's name and the removed counts, or None if it failed."""
         self._kernel = kernel
         self._duties = duties
         self._every = every
@@ -125,7 +128,7 @@ class Sweeper:
 
     async def _sweeps(self) -> None:
         while True:
-            # Processes that were started together shall not sweep together.
+            # The random delay spreads the sweeps of processes that were started together.
             await asyncio.sleep(self._every * random.uniform(0.5, 1.5))  # noqa: S311
             for name, duty in self._duties.items():
                 try:

@@ -3,7 +3,7 @@
     store = StateStore("sqlite:///state.db")
     flow = create(a.to(b), state_store=store)
 
-`StateStore` is what PenguiFlow calls one, and works without PenguiFlow too.
+`StateStore` implements PenguiFlow's interface of the same name and also works without PenguiFlow.
 """
 
 from __future__ import annotations

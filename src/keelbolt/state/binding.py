@@ -1,7 +1,7 @@
-"""Which classes a store gives back: penguiflow's own where it is installed, ours where it is not.
+"""Selects the classes of returned objects: penguiflow's if it is installed, otherwise Keelbolt's.
 
-Stores take both. What is stored are the fields by their names, so that the fields of a newer class are kept, and given
-back by whoever knows them.
+Stores accept both. Fields are stored by their names, so that fields of a newer class are kept and returned to programs
+that know them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLACES = {
 class Types:
     """The classes of one store. ``name`` is "own" or "penguiflow".
 
-    penguiflow is imported when the first of its classes is needed, which is never on the way of a save.
+    penguiflow is imported when the first of its classes is needed, which is never during a save.
     """
 
     def __init__(self, choice: Choice = "auto") -> None:
@@ -51,7 +51,7 @@ class Types:
         return self.get(name)
 
     def get(self, name: str) -> Any:
-        """The class of this name."""
+        """Return the class with this name."""
         if name not in self._found:
             places = [place for place, names in _PLACES.items() if name in names]
             known = self.name == "penguiflow" and bool(places)
@@ -59,12 +59,12 @@ class Types:
         return self._found[name]
 
     def make(self, name: str, stored: Mapping[str, Any]) -> Any:
-        """An object of this class with the stored fields. Fields it does not know stay in the store."""
+        """Return an object of this class with the stored fields. Fields unknown to the class stay in the store."""
         return made(self.get(name), stored)
 
 
 def made(kind: Any, stored: Mapping[str, Any]) -> Any:
-    """An object of this class. A value that a model refuses, such as a kind newer than it, is given back as it is."""
+    """Return an object of this class. A value that the model rejects, such as a newer kind, is returned unchanged."""
     if issubclass(kind, BaseModel):
         try:
             return kind.model_validate(stored)
@@ -80,7 +80,7 @@ def made(kind: Any, stored: Mapping[str, Any]) -> Any:
 
 @lru_cache
 def _shape(kind: Any) -> tuple[tuple[tuple[str, Any], ...], tuple[str, ...]]:
-    """The fields of a dataclass that are enums, and all of them."""
+    """Return the enum fields of a dataclass, and the names of all fields."""
     hints = get_type_hints(kind)
     enums = tuple((name, hint) for name, hint in hints.items() if hasattr(hint, "_value2member_map_"))
     return enums, tuple(field.name for field in dataclasses.fields(kind) if field.init)

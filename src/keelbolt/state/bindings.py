@@ -1,4 +1,4 @@
-"""Bindings of traces to remote tasks, and the conversations that go on in them."""
+"""Bindings of traces to remote tasks, and the conversations that continue in them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Bindings:
         self._desk = desk
 
     def save(self, binding: Any) -> Saved:
-        """Keep a binding, over an older one of the same trace, context and task."""
+        """Save a binding; it replaces an older one of the same trace, context and task."""
         wanted(binding, "RemoteBinding", "trace_id", "context_id", "task_id", "agent_url", "__dataclass_fields__")
         fields = dump_fields(binding)
         body = self._desk.encode(fields)
@@ -33,7 +33,7 @@ class Bindings:
         return self._desk.save("save_remote_binding", (kept, *notes), len(body), trace_id=trace_id, lives=lives)
 
     async def find(self, session: str, agent_url: str, skill: str, tenant: str | None, user: str | None) -> Any | None:
-        """The binding of this conversation that was saved last and is still open, or None."""
+        """Return the last saved open binding of this conversation, or None."""
         mark = _conversation(session, agent_url, skill, tenant, user)
         query = Query(BINDINGS, {"conversation": mark}, order="saved", newest_first=True)
 
@@ -45,7 +45,7 @@ class Bindings:
         return self._desk.types.make("RemoteBinding", stored) if stored is not None else None
 
     async def list(self, session: str) -> list[Any]:
-        """The bindings of a session, in the order in which they were saved."""
+        """Return the bindings of a session in the order in which they were saved."""
         query = Query(BINDINGS, {"session": name(session)}, order="saved")
 
         async def read(scope: Scope) -> list[Any]:
@@ -55,7 +55,7 @@ class Bindings:
         return [self._desk.types.make("RemoteBinding", fields) for fields in stored]
 
     async def end(self, trace_id: str, context_id: str | None, task_id: str) -> None:
-        """The binding, if there is one, takes no further turn."""
+        """Mark the binding as terminal, if it exists: it accepts no further turn."""
         key = joined(trace_id, context_id, task_id)
 
         async def write(scope: Scope) -> None:
@@ -66,7 +66,7 @@ class Bindings:
                     await scope.commit(
                         Replace(BINDINGS, key, record.version, body, binding_fields(fields, self._desk.tick()))
                     )
-                except CommitRefused:  # somebody saved it meanwhile
+                except CommitRefused:  # saved by another process meanwhile
                     continue
                 return
 
@@ -78,7 +78,7 @@ class Bindings:
 
 
 def binding_fields(stored: dict[str, Any], saved: int) -> Fields:
-    """By what a binding is found; ``saved`` is when, in microseconds since 1970."""
+    """Return the indexed fields of a binding; ``saved`` is the time in microseconds since 1970."""
     session, skill = stored.get("router_session_id"), stored.get("remote_skill")
     fields: dict[str, Any] = {"trace": name(stored["trace_id"]), "saved": saved}
     if session is not None:

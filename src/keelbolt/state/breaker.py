@@ -1,4 +1,4 @@
-"""A circuit breaker: after some failures in a row nobody is made to wait for the storage until it is time to look."""
+"""A circuit breaker: after several consecutive failures, callers fail at once until the next attempt is due."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ BreakerState = Literal["closed", "open", "half-open"]
 
 
 class Breaker:
-    """``failures`` in a row open it for ``cooldown_seconds``, doubled up to ``longest_seconds`` while nothing works."""
+    """Opens after ``failures`` in a row for ``cooldown_seconds``.
+
+    Each failed retry doubles this time, up to ``longest_seconds``.
+    """
 
     def __init__(
         self,
@@ -31,17 +34,20 @@ class Breaker:
 
     @property
     def state(self) -> BreakerState:
-        """Closed: all goes through. Open: nothing does. Half-open: the next one shows how it is."""
+        """Closed: all calls pass. Open: none pass. Half-open: the next call tests the storage."""
         if self._failed < self._limit:
             return "closed"
         return "half-open" if self._now() - self._opened_at >= self._wait else "open"
 
     def allows(self) -> bool:
-        """Whether to try."""
+        """Return whether a call may be tried."""
         return self.state != "open"
 
     def admits(self) -> bool:
-        """Whether to try, where many may ask at once: half-open it admits one, and the next if that is not heard of."""
+        """Return whether one of several concurrent callers may try.
+
+        When half-open, admit one call, and another one if the first has not reported a result in time.
+        """
         if self.state == "half-open":
             if self._looked_at > self._opened_at and self._now() - self._looked_at < self._wait:
                 return False
@@ -49,19 +55,19 @@ class Breaker:
         return self.allows()
 
     def succeeded(self) -> None:
-        """It works."""
+        """Record a success and close the breaker."""
         self._failed = 0
         self._wait = self._cooldown
 
     def failed(self) -> None:
-        """It does not."""
+        """Record a failure."""
         if self._failed >= self._limit and self.state == "half-open":
             self._wait = min(self._wait * 2, self._longest)
         self._failed += 1
         self._opened_at = self._now()
 
     def seconds_left(self) -> float:
-        """Until it is time to look again."""
+        """Return the seconds until the next attempt."""
         if self._failed < self._limit:
             return self._cooldown
         return max(0.0, self._opened_at + self._wait - self._now())

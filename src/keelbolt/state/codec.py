@@ -1,11 +1,11 @@
-"""Payloads as JSON that comes back as it was.
+"""Encodes payloads as JSON that decodes to the same values.
 
-Most payloads are plain JSON and stay so. What JSON would change or refuse is marked by an object with the one key
-``"$keelbolt"``: NaN and infinities, whole numbers of thousands of digits, keys that are not strings, tuples, sets,
-bytes, dates, UUIDs and decimals. They come back as what they were.
+Most payloads are plain JSON and stay so. Values that JSON would change or reject are marked by an object with the one
+key ``"$keelbolt"``: NaN and infinities, integers of thousands of digits, keys that are not strings, tuples, sets,
+bytes, dates, UUIDs and decimals. They decode to the original values.
 
-Everything else goes through a fallback and comes back as what that made of it: models and dataclasses as dictionaries,
-enums as their values, other objects as their text (`describe`; a store can be given another one).
+All other values go through a fallback, and decoding returns the fallback's result: models and dataclasses become
+dictionaries, enums their values, other objects their text (`describe`; a store can use another fallback).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pydantic_core import from_json, to_json
 from keelbolt.errors import InvalidState
 
 MARK = "$keelbolt"
-MAX_DEPTH = 200  # JSON readers, ours included, give up on much deeper ones
+MAX_DEPTH = 200  # JSON parsers, Keelbolt's included, fail on much deeper values
 
 Fallback = Callable[[Any], Any]
 
@@ -39,7 +39,7 @@ _plain = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular
 
 
 def describe(value: Any) -> Any:
-    """The fallback unless another is given: models and dataclasses as dictionaries, other objects as their text."""
+    """Default fallback: convert models and dataclasses to dictionaries, other objects to their text."""
     if isinstance(value, BaseModel):
         return dump_fields(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -48,11 +48,11 @@ def describe(value: Any) -> Any:
 
 
 def encode(value: Any, fallback: Fallback = describe) -> bytes:
-    """The value as JSON from which `decode` makes it again."""
+    """Encode the value as JSON for `decode`."""
     try:
         if _is_json(value):
-            data = to_json(value)  # twice as fast as json, which counts for every event of every flow
-            if b"$" not in data and b"N" not in data and b"I" not in data:  # one byte is looked for in no time
+            data = to_json(value)  # twice as fast as json, which matters for every event of every flow
+            if b"$" not in data and b"N" not in data and b"I" not in data:  # searching for one byte is fast
                 return data
             if _MARKED not in data and b"NaN" not in data and b"Infinity" not in data:
                 return data
@@ -65,16 +65,16 @@ def encode(value: Any, fallback: Fallback = describe) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """What `encode` was given."""
+    """Decode the result of `encode`."""
     try:
         value = from_json(data)
-    except ValueError:  # it does not read half a surrogate pair, nor a number of thousands of digits
+    except ValueError:  # pydantic rejects lone surrogates and integers of thousands of digits
         value = json.loads(data, parse_int=_long)
     return _unmarked(value) if _MARKED in data else value
 
 
 def canonical(value: Any, fallback: Fallback = describe) -> bytes:
-    """The same bytes for equal values, whatever the order of their keys; not to be decoded."""
+    """Encode equal values as equal bytes, regardless of key order; the result can't be decoded."""
     value = ordered(value)
     try:
         return to_json(value)
@@ -83,12 +83,12 @@ def canonical(value: Any, fallback: Fallback = describe) -> bytes:
 
 
 def ordered(value: Any) -> Any:
-    """The value with the keys of its dictionaries in order, so that equal values are encoded alike."""
+    """Return the value with sorted dictionary keys, so that equal values have equal encodings."""
     kind = type(value)
     if kind is dict:
         try:
             keys = sorted(value)
-        except TypeError:  # they can't be compared
+        except TypeError:  # keys that can't be compared
             return value
         return {
             key: item if type(item) in _SCALARS else ordered(item)
@@ -98,7 +98,7 @@ def ordered(value: Any) -> Any:
 
 
 def dump_fields(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass or model by their names, also those that only a newer class of it has."""
+    """Return the fields of a dataclass or model by name, including fields that only a newer class has."""
     if isinstance(value, BaseModel):
         fields = {name: getattr(value, name) for name in type(value).model_fields}
         return {**fields, **(value.model_extra or {})}
@@ -110,7 +110,7 @@ _shapes: dict[type[Any], tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]
 
 
 def _shape(kind: type[Any]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """The names of the fields of a dataclass, and what reads them all at once."""
+    """Return the field names of a dataclass, and a function that reads all fields."""
     names = tuple(field.name for field in dataclasses.fields(kind))
     getter = attrgetter(*names)
     _shapes[kind] = names, getter if len(names) > 1 else lambda value: (getter(value),)
@@ -122,7 +122,7 @@ def _long(digits: str) -> int:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether it consists of what JSON has, and of no subclass of that."""
+    """Return whether the value consists only of JSON types, without subclasses."""
     kind = type(value)
     if kind is dict:
         if not _KEYS.issuperset(map(type, value)):
@@ -159,7 +159,7 @@ def _marked(value: Any, fallback: Fallback, depth: int) -> Any:
             return _mark(tag, [_marked(item, fallback, depth + 1) for item in value])
     if isinstance(value, list):
         return [_marked(item, fallback, depth + 1) for item in value]
-    for base, convert in _PLAIN.items():  # a class of its own below one of these
+    for base, convert in _PLAIN.items():  # a subclass of one of these
         if isinstance(value, base):
             return convert(value)
     return _marked(_described(value, fallback), fallback, depth + 1)
@@ -187,7 +187,7 @@ def _text(value: str) -> Any:
 
 
 def _one_piece(text: str) -> bool:
-    """Whether JSON leaves it alone: it reads two surrogates side by side as the one character they stand for."""
+    """Return whether JSON preserves the text: parsers join two adjacent surrogates into one character."""
     if text.isascii():
         return True
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass") == text
@@ -195,7 +195,7 @@ def _one_piece(text: str) -> bool:
 
 def _whole(value: int) -> Any:
     value = int(value)
-    return value if value.bit_length() <= 10_000 else _mark("int", hex(value))  # longer ones Python does not print
+    return value if value.bit_length() <= 10_000 else _mark("int", hex(value))  # Python does not print longer ones
 
 
 def _real(value: float) -> Any:

@@ -1,4 +1,4 @@
-"""Stores with older method names: each function takes the new name where there is one, and the old one otherwise.
+"""Support for stores with older method names: each function uses the new name if the store has it, else the old one.
 
 | method | older name |
 |---|---|
@@ -33,7 +33,7 @@ get_artifact_store = discover_artifact_store
 
 
 async def background_saves() -> None:
-    """Wait for the tasks in which PenguiFlow's planners of this loop save their events; it never awaits them itself."""
+    """Wait for the tasks in which PenguiFlow's planners of this loop save events; PenguiFlow does not await them."""
     current = asyncio.current_task()
     tasks = [task for task in asyncio.all_tasks() if task.get_name().startswith("penguiflow-persist-")]
     if waiting := [task for task in tasks if task is not current]:
@@ -41,43 +41,43 @@ async def background_saves() -> None:
 
 
 async def save_update_compat(store: object, update: Any) -> None:
-    """Keep an update."""
+    """Save an update."""
     await _method(store, "save_update", "save_task_update")(update)
 
 
 async def list_updates_compat(
     store: object, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
 ) -> list[Any]:
-    """Updates of a session."""
+    """Return updates of a session."""
     method = _method(store, "list_updates", "list_task_updates")
     return list(await method(session_id, task_id=task_id, since_id=since_id, limit=limit))
 
 
 async def save_task_compat(store: object, state: Any) -> None:
-    """Keep a task."""
+    """Save a task."""
     await _method(store, "save_task")(state)
 
 
 async def list_tasks_compat(store: object, session_id: str) -> list[Any]:
-    """The tasks of a session."""
+    """Return the tasks of a session."""
     return list(await _method(store, "list_tasks")(session_id))
 
 
 async def save_steering_compat(store: object, event: Any) -> None:
-    """Keep a steering event."""
+    """Save a steering event."""
     await _method(store, "save_steering")(event)
 
 
 async def list_steering_compat(
     store: object, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
 ) -> list[Any]:
-    """Steering events of a session."""
+    """Return steering events of a session."""
     method = _method(store, "list_steering")
     return list(await method(session_id, task_id=task_id, since_id=since_id, limit=limit))
 
 
 async def save_planner_event_compat(store: object, trace_id: str, event: Any) -> None:
-    """Keep an event of a planner. The old ``save_event`` took two arguments; today's takes one, and no such event."""
+    """Save a planner event. The old ``save_event`` took two arguments; the current one rejects planner events."""
     method = getattr(store, "save_planner_event", None)
     if method is None:
         method = _method(store, "save_event", missing="save_planner_event")
@@ -91,12 +91,12 @@ async def save_planner_event_compat(store: object, trace_id: str, event: Any) ->
 
 
 async def list_planner_events_compat(store: object, trace_id: str) -> list[Any]:
-    """The events of planners in a trace."""
+    """Return the planner events of a trace."""
     return list(await _method(store, "list_planner_events", "get_events")(trace_id))
 
 
 async def maybe_save_remote_binding(store: Any | None, binding: Any) -> None:
-    """Keep a binding, if there is a store."""
+    """Save a binding, if there is a store."""
     if store is not None:
         await store.save_remote_binding(binding)
 

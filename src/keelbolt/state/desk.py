@@ -1,4 +1,4 @@
-"""What the capabilities of one store share: the host, the partition, the classes, and the policy at their edge."""
+"""Shared by the capabilities of one store: the host, the partition, the classes, and the error policy."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from keelbolt.storage import Kernel, Operation, Put, Scope
 T = TypeVar("T")
 Notes = tuple[Put, ...]
 
-SWEEP_AT_MOST_SECONDS = 600.0  # one sweep; the next goes on where it stopped
-PATIENCE = 6  # so many time-outs an answer that must not be lost is waited for after its caller has gone
-KNOWN = 4096  # sessions, traces and memories that this process remembers to have used
-NOTE_SECONDS = 3600.0  # that while: which of them are in use can be told from when they were noted
+SWEEP_AT_MOST_SECONDS = 600.0  # time limit of one sweep; the next sweep continues where it stopped
+PATIENCE = 6  # timeouts to wait for a result that must not be lost, after its caller was cancelled
+KNOWN = 4096  # sessions, traces and memories whose use this process remembers
+NOTE_SECONDS = 3600.0  # interval of notes; the time of the last note shows which sessions and traces are in use
 
 
 class Desk:
-    """One for each store. ``behind``: saves that may be acknowledged before their commit are."""
+    """One for each store. ``behind`` enables write-behind for the saves that allow it."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class Desk:
         self._max_waiting = max_waiting
         self._sweeper = sweeper
         self._known: OrderedDict[tuple[str, str], Life] = OrderedDict()
-        self._lost = 0  # writes that were lost when it was last looked at: with them went what they noted
+        self._lost = 0  # lost writes at the last check; lost writes may include notes
         self._lost_at = -math.inf
         self._last_tick = 0
 
     def encode(self, value: Any) -> bytes:
-        """A copy of the value as it is now."""
+        """Encode the value; later changes to it have no effect."""
         return encode(value, self._fallback)
 
     def tick(self) -> int:
-        """Microseconds since 1970, each larger than the one before."""
+        """Return the time in microseconds since 1970, strictly increasing."""
         self._last_tick = max(self._last_tick + 1, time.time_ns() // 1000)
         return self._last_tick
 
@@ -95,8 +95,8 @@ class Desk:
         checks: tuple[Operation, ...] = (),
         lives: tuple[Life, ...] = (),
     ) -> Saved:
-        """Hand a write over. Awaiting the result waits for the commit, or for nothing if the write may be ``behind``
-        and the store is one with write_behind=True.
+        """Pass a write to the host. Awaiting the result waits for the commit; if the write allows ``behind`` and the
+        store has write_behind=True, it returns at once.
 
         ``behind`` is for writes that consist of Put and Append. ``checks`` and ``lives`` are those of `Write`.
         """
@@ -131,7 +131,7 @@ class Desk:
         return write.outcome or SAVED
 
     def loss(self) -> BaseException | None:
-        """The first lost save that no caller awaited, returned once; None under ``resilient``."""
+        """Return the first lost save that no caller awaited, once; None under ``resilient``."""
         writer = self.host.writer
         return writer.loss(self.partition) if writer is not None and self.policy == "strict" else None
 
@@ -145,11 +145,11 @@ class Desk:
         unclaimed: Callable[[T], None] | None = None,
         changes: bool = False,
     ) -> T:
-        """What the function reads, after everything saved before. Raises StateNotLoaded, also under ``resilient``: a
-        failed load must not look as if nothing were stored.
+        """Return the result of ``read``, called after all earlier saves. Raise StateNotLoaded, also under
+        ``resilient``: a failed load must not look like missing data.
 
-        ``unclaimed`` gets the result when it arrives after the caller has gone. ``changes``: the function reads in
-        order to write, and fails as a save does.
+        ``unclaimed`` receives the result if it arrives after the caller was cancelled. ``changes``: the function reads
+        in order to write, and errors are reported as for a save.
         """
         if (loss := self.loss()) is not None:
             raise loss
@@ -167,7 +167,7 @@ class Desk:
                 error = StateTimeout(f"the storage did not answer within {self.timeout_seconds:g} seconds")
             except Exception as refusal:
                 if self.policy == "strict" and not isinstance(refusal, KeelboltError):
-                    raise  # a fault of this program, which resilient callers find in the log
+                    raise  # a bug in this program; under resilient it is logged
                 error = refusal
             else:
                 self.counters.loaded += 1
@@ -187,21 +187,21 @@ class Desk:
         return await claimed(self.host, call, unclaimed, seconds=PATIENCE * self.timeout_seconds)
 
     def scoped(self, work: Callable[[Scope], Awaitable[T]]) -> Callable[[Kernel], Awaitable[T]]:
-        """The work as the host calls it: in the scope of this tenant, on the kernel that is open then."""
+        """Wrap the work for the host: it runs in the scope of this tenant, on the kernel that is open at that time."""
         return lambda kernel: work(kernel.scoped(self.partition))
 
     def session(self, session_id: str) -> Life:
-        """The session as this process uses it."""
+        """Return the `Life` of the session in this process."""
         return self._life(SESSIONS, session_id)
 
     def memory(self, key: str) -> Life:
-        """The memory as this process uses it."""
+        """Return the `Life` of the memory in this process."""
         return self._life(MEMORY, key)
 
     def note(self, *, session_id: str | None = None, trace_id: str | None = None) -> tuple[tuple[Life, ...], Notes]:
-        """What a write to this session or trace carries: checks that it was not erased, and the notes that list it.
+        """Return the erasure checks for a write to this session or trace, and the notes that list it.
 
-        There are no notes when this process has written them lately.
+        The notes are empty if this process has written them recently.
         """
         named = ((SESSIONS, session_id), (TRACES, trace_id))
         found = [(self._life(collection, text), collection, text) for collection, text in named if text is not None]
@@ -233,7 +233,7 @@ class Desk:
 
 
 def wanted(value: Any, kind: str, *attributes: str) -> None:
-    """Refuse what has not the attributes of such an object."""
+    """Raise InvalidState if the value lacks one of these attributes."""
     for attribute in attributes:
         if not hasattr(value, attribute):
             raise InvalidState(f"a {kind} is wanted, not a {type(value).__name__}: it has no {attribute}")

@@ -1,4 +1,4 @@
-"""Which sessions and traces there are, for people who look for one."""
+"""Lists sessions and traces."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from keelbolt.storage import Query, Scope
 
 
 class Directory:
-    """Each process notes a session or trace when it first saves something of it."""
+    """Reads the notes that each process writes when it first saves data of a session or trace."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
     async def sessions(self, limit: int) -> list[str]:
-        """The sessions that were noted last, the newest first."""
+        """Return the sessions with the latest notes, the newest first."""
         return await self._newest("list_sessions", SESSIONS, limit)
 
     async def traces(self, limit: int) -> list[str]:
-        """The traces that were noted last, the newest first."""
+        """Return the traces with the latest notes, the newest first."""
         return await self._newest("list_all_traces", TRACES, limit)
 
     async def _newest(self, method: str, collection: str, limit: int) -> list[str]:

@@ -1,7 +1,7 @@
-"""Events of flows. History is by time, and by arrival where times are equal.
+"""Events of flows. A history is sorted by time, then by arrival.
 
-Events of a trace come in bursts, and those that come together are one entry of its log. A repeat is kept and left out
-when the history is read: on the way of a flow, telling it from the others would cost as much as keeping it.
+Events of a trace come in bursts; events that arrive together are one entry of its log. Repeated events are stored and
+removed when the history is read: recognising them during a save would cost as much as storing them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from keelbolt.storage import Append, Draft, Operation, Scope
 from keelbolt.storage.contract import MAX_COMMIT_BYTES, MAX_VALUE_BYTES
 from keelbolt.storage.requests import MAX_OPERATIONS
 
-EVENT_BYTES = MAX_VALUE_BYTES - 2  # an entry with several events is a list of them
-BULK_TRACES = MAX_OPERATIONS // 2  # in one commit: each has an append, and a check that it was not erased
-BULK_BYTES = MAX_COMMIT_BYTES - 1024 * 1024  # of one call: it is one commit
+EVENT_BYTES = MAX_VALUE_BYTES - 2  # an entry with several events is a JSON list
+BULK_TRACES = MAX_OPERATIONS // 2  # in one commit: each trace has an append and an erasure check
+BULK_BYTES = MAX_COMMIT_BYTES - 1024 * 1024  # in one call, which is one commit
 
-READ_BYTES = 1024 * 1024  # of one read of a history in pages; an entry may be larger
-PRINTED = ("trace_id", "ts", "kind", "node_name", "node_id", "payload")  # equal in these is the same event
+READ_BYTES = 1024 * 1024  # in one read of a paged history; a single entry may be larger
+PRINTED = ("trace_id", "ts", "kind", "node_name", "node_id", "payload")  # equal in these: the same event
 
 
 REPEATS = 10_000  # events among which a repeat is recognised while a history is streamed
@@ -38,7 +38,7 @@ REPEATS = 10_000  # events among which a repeat is recognised while a history is
 
 @dataclass(frozen=True, slots=True)
 class HistoryPage:
-    """Events in order of arrival. ``next`` is the position after which the next page begins; None: this is the last."""
+    """Events in order of arrival. ``next`` is the position after which the next page begins; None on the last page."""
 
     events: list[Any]
     next: int | None
@@ -51,7 +51,7 @@ class Events:
         self._desk = desk
 
     def save(self, event: Any) -> Saved:
-        """Keep one event."""
+        """Save one event."""
         stream, draft = self._draft(event)
         lives, notes = self._desk.note(trace_id=event.trace_id or GLOBAL)
         operations: tuple[Operation, ...] = (Append(EVENTS, stream, (draft,)), *notes)
@@ -59,7 +59,7 @@ class Events:
         return self._desk.save("save_event", operations, size, trace_id=event.trace_id, behind=True, lives=lives)
 
     def save_many(self, events: Iterable[Any]) -> Saved:
-        """Keep several in one commit: all of them or, with an error that names the event, none."""
+        """Save several events in one commit: all of them or, with an error that names the event, none."""
         streams: dict[str, list[Draft]] = {}
         traces: dict[str, None] = {}
         size = 0
@@ -82,13 +82,13 @@ class Events:
         noted = [self._desk.note(trace_id=trace_id) for trace_id in traces]
         lives = tuple(life for found, _ in noted for life in found)
         notes = [note for _, found in noted for note in found]
-        if len(appends) + len(lives) + len(notes) > MAX_OPERATIONS:  # a note only lists a trace: it has its own commit
+        if len(appends) + len(lives) + len(notes) > MAX_OPERATIONS:  # notes may have their own commit
             self._desk.save("save_events", tuple(notes), 0, behind=True)
             notes = []
         return self._desk.save("save_events", (*appends, *notes), size, behind=True, lives=lives)
 
     async def load(self, trace_id: str) -> list[Any]:
-        """The history of a trace."""
+        """Return the history of a trace."""
 
         async def read(scope: Scope) -> list[Any]:
             return once(await read_items(scope, EVENTS, name(trace_id)), *PRINTED)
@@ -98,14 +98,14 @@ class Events:
         return [self._desk.types.make("StoredEvent", fields) for fields in stored]
 
     async def page(self, trace_id: str, after: int, limit: int) -> HistoryPage:
-        """Events after this position, in order of arrival: at least ``limit`` of them, or all that are left."""
+        """Return events after this position in order of arrival: at least ``limit`` of them, or all that are left."""
         stored, position = await self._page(trace_id, after, limit)
         return HistoryPage([self._desk.types.make("StoredEvent", fields) for fields in stored], position)
 
     async def _page(self, trace_id: str, after: int, limit: int | None) -> tuple[list[dict[str, Any]], int | None]:
-        """The stored fields of such a page, and the position after it; None: this is the last.
+        """Return the stored fields of such a page, and the position after it, or None on the last page.
 
-        Without a limit it is as much as one read brings, so that no byte is read twice.
+        Without a limit, the page is the result of one read, so that no byte is read twice.
         """
 
         async def read(scope: Scope) -> tuple[list[dict[str, Any]], int | None]:
@@ -116,7 +116,7 @@ class Events:
                     log = await scope.read_log(
                         EVENTS, name(trace_id), after=position, limit=min(limit or PAGE, PAGE), max_bytes=READ_BYTES
                     )
-                except LogTrimmed:  # go on where the log begins now
+                except LogTrimmed:  # continue at the new start of the log
                     position = (await scope.log_state(EVENTS, name(trace_id))).floor
                     continue
                 for entry in log.entries:
@@ -132,7 +132,7 @@ class Events:
         return await self._desk.load("load_history_page", read, trace_id=trace_id)
 
     async def iterate(self, trace_id: str) -> AsyncIterator[Any]:
-        """All events in order of arrival, a page at a time. A repeat is left out if it follows closely."""
+        """Yield all events in order of arrival, reading page by page. A repeat is omitted if it follows closely."""
         seen: OrderedDict[bytes, None] = OrderedDict()
         position: int | None = 0
         while position is not None:
@@ -165,6 +165,6 @@ class Events:
 
 
 def by_time(fields: dict[str, Any]) -> float:
-    """The order of a history; what has no time comes first."""
+    """Return the sort key of a history; events without a time come first."""
     ts = fields["ts"]
     return ts if isinstance(ts, int | float) and not math.isnan(ts) else -math.inf

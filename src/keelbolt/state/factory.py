@@ -1,4 +1,4 @@
-"""A store as the environment describes it, for tools that take a factory (``keelbolt.state:create_store``)."""
+"""Creates a store from environment variables, for tools that take a factory (``keelbolt.state:create_store``)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ URL = "KEELBOLT_STATE_URL"
 
 
 def create_store(environ: Mapping[str, str] | None = None) -> StateStore:
-    """The store at KEELBOLT_STATE_URL; KEELBOLT_STATE_TENANT, …_POLICY, …_SPOOL, …_WRITE_BEHIND, …_TIMEOUT_SECONDS,
-    …_PAUSE_SECONDS, …_RETAIN and …_SWEEP_EVERY are its other arguments.
+    """Return the store at KEELBOLT_STATE_URL; KEELBOLT_STATE_TENANT, …_POLICY, …_SPOOL, …_WRITE_BEHIND,
+    …_TIMEOUT_SECONDS, …_PAUSE_SECONDS, …_RETAIN and …_SWEEP_EVERY are its other arguments.
     """
     found = os.environ if environ is None else environ
     url = found.get(URL)
@@ -32,8 +32,8 @@ def create_store(environ: Mapping[str, str] | None = None) -> StateStore:
 
 
 def create_session_store(environ: Mapping[str, str] | None = None) -> Any:
-    """`create_store` for PenguiFlow's sessions: when a session is opened, tasks of dead processes have failed."""
-    from keelbolt.state.sessions import OwnedTasks  # noqa: PLC0415  (sessions build on stores)
+    """Return `create_store` for PenguiFlow's sessions: opening a session fails the tasks of dead processes."""
+    from keelbolt.state.sessions import OwnedTasks  # noqa: PLC0415  (sessions import stores)
 
     return OwnedTasks(create_store(environ))
 

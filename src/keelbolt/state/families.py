@@ -1,4 +1,4 @@
-"""What a store keeps, and what belongs to what: the collections and logs of one tenant's partition."""
+"""The data that a store keeps: the collections and logs of one tenant's partition, and how they belong together."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ EVENTS = "state_events"  # stream = trace
 PLANNER_EVENTS = "state_planner_events"  # stream = trace
 UPDATES = "state_updates"  # stream = session
 STEERING = "state_steering"  # stream = session
-TASK_ORDER = "state_task_order"  # stream = session: the ids of its tasks as they came
+TASK_ORDER = "state_task_order"  # stream = session: the ids of its tasks in order of arrival
 TASKS = "state_tasks"  # (session, task)
-SNAPSHOTS = "state_snapshots"  # (session, task): the context a task was started with
+SNAPSHOTS = "state_snapshots"  # (session, task): the context with which a task was started
 PAUSES = "state_pauses"  # token
-PAUSE_LEASES = "state_pause_leases"  # token: taken with a lease, until that expires, is confirmed or is released
+PAUSE_LEASES = "state_pause_leases"  # token: taken with a lease, until the lease expires, is confirmed or is released
 MEMORY = "state_memory"  # key
 TRAJECTORIES = "state_trajectories"  # (trace, session)
 BINDINGS = "state_bindings"  # (trace, context, task)
-SESSIONS = "state_sessions"  # session, so that they can be listed
-TRACES = "state_traces"  # trace, so that they can be listed
-CONTEXTS = "state_contexts"  # session: its context, and how many patches wait
-PATCHES = "state_patches"  # (session, patch): waits for an approval
-CONTROLS = "state_controls"  # (session, event): a demand that waits for an approval
+SESSIONS = "state_sessions"  # session, for lists
+TRACES = "state_traces"  # trace, for lists
+CONTEXTS = "state_contexts"  # session: its context and the number of waiting patches
+PATCHES = "state_patches"  # (session, patch): waits for approval
+CONTROLS = "state_controls"  # (session, event): a control that waits for approval
 RUNS = "state_runs"  # (session, task): a task that a process runs; also the queue of its work item
 ARTIFACTS = "state_artifacts"  # id
-ARTIFACT_TOTALS = "state_artifact_totals"  # a session's or a trace's group: how much it holds
-SWEEPS = "state_sweeps"  # a collection: how far a sweep of it came
-INBOXES = "state_inboxes"  # stream = (session, task): demands of other processes
+ARTIFACT_TOTALS = "state_artifact_totals"  # the group of a session or trace: its total
+SWEEPS = "state_sweeps"  # a collection: the progress of its sweep
+INBOXES = "state_inboxes"  # stream = (session, task): controls from other processes
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
 
@@ -67,7 +67,7 @@ def _trace_in_key(record: Record) -> Iterator[Reference]:
 
 
 def memory_of_session(record: Record, ref: str) -> bool:
-    """Whether a memory state belongs to the session: its key is tenant:user:session, or has the id as another part."""
+    """Return whether a memory state belongs to the session: its key is tenant:user:session, or has the id as a part."""
     key: str = decode(record.body)["key"]
     return any(name(part) == ref for part in (*key.split(":"), *key.split(":", 2)[2:]))
 
@@ -83,7 +83,7 @@ def _artifact_of_user(record: Record, ref: str) -> bool:
 
 
 def _named(kind: str) -> Callable[[Record], tuple[str, str]]:
-    """Of records whose body is the id, or has it as ``key``."""
+    """Return ``named`` for records whose body is the id, or has it as ``key``."""
 
     def named(record: Record) -> tuple[str, str]:
         body = decode(record.body)
@@ -101,25 +101,25 @@ def _entry(_log: str, entry: Entry) -> Any:
 
 
 async def _remove_artifact(scope: Scope, record: Record) -> None:
-    from keelbolt.state.artifacts.shelf import remove_artifact  # noqa: PLC0415 - it needs the names above
+    from keelbolt.state.artifacts.shelf import remove_artifact  # noqa: PLC0415 - shelf imports the names above
 
     await remove_artifact(scope, record)
 
 
 def _artifact_blob(record: Record) -> Iterator[Detach]:
-    from keelbolt.state.artifacts.record import Kept  # noqa: PLC0415 - it needs the names above
+    from keelbolt.state.artifacts.record import Kept  # noqa: PLC0415 - record imports the names above
 
     yield Kept.of(record).detach()
 
 
 async def _restore_artifact(scope: Scope, record: Record) -> None:
-    from keelbolt.state.artifacts.shelf import restore_artifact  # noqa: PLC0415 - it needs the names above
+    from keelbolt.state.artifacts.shelf import restore_artifact  # noqa: PLC0415 - shelf imports the names above
 
     await restore_artifact(scope, record)
 
 
 def _dedupe(log: str, entry: Entry) -> str | None:
-    """As updates, steering events and the order of tasks are appended."""
+    """Return the dedupe key with which updates, steering events and task ids are appended."""
     if log == TASK_ORDER:
         return entry.data.decode()
     found = decode(entry.data).get("update_id" if log == UPDATES else "event_id")
@@ -132,8 +132,8 @@ def _expires(record: Record) -> float | None:
 
 
 async def _expired(kernel: Kernel) -> dict[str, int]:
-    """Artifacts whose time is over, of all tenants."""
-    from keelbolt.state.artifacts.shelf import sweep_artifacts  # noqa: PLC0415 - it needs the names above
+    """Remove the expired artifacts of all tenants."""
+    from keelbolt.state.artifacts.shelf import sweep_artifacts  # noqa: PLC0415 - shelf imports the names above
 
     removed, declared = 0, False
     async for scope in kernel.scopes(prefix=PARTITIONS):
@@ -145,7 +145,7 @@ async def _expired(kernel: Kernel) -> dict[str, int]:
 
 
 async def _retain(kernel: Kernel, policy: StateRetention, /, *, dry: bool) -> dict[str, int]:
-    from keelbolt.state.retention.sweep import sweep_state  # noqa: PLC0415 - it needs the names above
+    from keelbolt.state.retention.sweep import sweep_state  # noqa: PLC0415 - sweep imports the names above
 
     removed: Counter[str] = Counter()
     await kernel.declare(*FAMILIES)
@@ -283,7 +283,7 @@ FACE = Face(
             logs=(INBOXES,),
             queues=(RUNS,),
         ),
-        # ``rank`` is the order of removal: when it was last used (or made, where the strategy is fifo), in
+        # ``rank`` is the order of removal: the time of the last use (or of creation, if the strategy is fifo), in
         # microseconds; values of ctx.kv come last.
         Family(
             title="artifacts",
@@ -320,5 +320,5 @@ FAMILIES = tuple(FACE.collections())
 
 
 def partition_of(tenant: str) -> str:
-    """The partition of a tenant's state. No caller of a server has a partition whose name begins so."""
+    """Return the partition of a tenant's state. Partitions of server callers never have this prefix."""
     return tenant_partition(PARTITIONS, tenant)

@@ -1,4 +1,4 @@
-"""How a store is."""
+"""The health of a store."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from keelbolt.storage import Health, Kernel
 
 @dataclass(frozen=True, slots=True)
 class StateHealth:
-    """How a store is. ``waiting``: handed over and not committed yet; ``in_spool``: to be replayed. ``detail`` is for
-    people.
+    """The health of a store.
+
+    ``waiting``: writes not committed yet; ``in_spool``: writes to be replayed; ``detail``: a message for operators.
     """
 
     engine: str
@@ -29,7 +30,7 @@ class StateHealth:
 
 
 async def health_of(desk: Desk) -> StateHealth:
-    """Look, for as long as a load may take; never raises."""
+    """Check the health within the timeout of a load; never raises."""
 
     async def look(kernel: Kernel) -> Health:
         return await kernel.health()
@@ -38,7 +39,7 @@ async def health_of(desk: Desk) -> StateHealth:
         async with asyncio.timeout(desk.timeout_seconds):
             found = await desk.host.ask(look)
         engine, reads, writes, detail = found.engine, found.reads, found.writes, found.detail
-    except Exception as error:  # noqa: BLE001  (health is an answer, whatever is wrong)
+    except Exception as error:  # noqa: BLE001  (every error is reported as the health)
         engine, reads, writes, detail = "", False, False, str(error) or repr(error)
     writer = desk.host.writer
     return StateHealth(
@@ -55,6 +56,6 @@ async def health_of(desk: Desk) -> StateHealth:
 
 
 def counters_of(desk: Desk) -> Counters:
-    """What the writer and the reads of this store have counted."""
+    """Return the combined counters of this store's writer and reads."""
     saves = desk.host.writer.counters if desk.host.writer is not None else Counters()
     return replace(saves, loaded=desk.counters.loaded, load_failures=desk.counters.load_failures)

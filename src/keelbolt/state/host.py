@@ -1,4 +1,4 @@
-"""Where a store's kernel lives: in a thread of its own (see `thread_host`), or in the loop of one that is open."""
+"""Runs the kernel of a store: in its own thread (see `thread_host`), or in the loop of an open kernel."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ Engine = Callable[[], tuple[Link, Writer]]
 
 
 class Host(Protocol):
-    """What a store asks of the place where its kernel lives."""
+    """Runs the kernel of a store and accepts its reads and writes."""
 
     @property
     def writer(self) -> Writer | None:
-        """The writer, once there is one."""
+        """The writer, or None before it is created."""
 
     def post(self, write: Write) -> None:
-        """Take a write, in the order of the calls."""
+        """Accept a write. Call order is commit order."""
 
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
-        """Call this with the kernel, after everything that was posted before is committed."""
+        """Call the function with the kernel, after all writes posted before are committed, and return its result."""
 
     def begin(self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None) -> Future[T]:
-        """`ask`, at once and whether anybody waits for it or not; `close` waits for it, for so many seconds."""
+        """Start `ask` as a detached task. `close` waits for it, up to ``seconds``."""
 
     async def flush(self) -> None:
-        """Return when everything that was posted before is committed, spooled or lost."""
+        """Return when all writes posted before are committed, spooled or lost."""
 
     async def close(self) -> None:
-        """Finish, and let go of the kernel."""
+        """Finish all work and release the kernel."""
 
     def abandon(self) -> None:
-        """Accept nothing more, and finish without a caller that waits."""
+        """Accept no more work and finish in the background."""
 
 
 class LoopHost:
-    """On a kernel that is open, in its loop."""
+    """Uses an open kernel in its own loop."""
 
     def __init__(self, engine: Engine) -> None:
         self._link, self.writer = engine()
@@ -73,17 +73,17 @@ class LoopHost:
         await self._link.close()
 
     def abandon(self) -> None:
-        """The owner of the kernel closes it."""
+        """Do nothing: the owner of the kernel closes it."""
 
 
 class Begun:
-    """Work that goes on whether anybody waits for it or not."""
+    """Detached tasks."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self, work: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
-        """Do it, for so long; it counts from its first step to its last."""
+        """Run the work with a time limit; the task is tracked until it ends."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -94,7 +94,7 @@ class Begun:
             self._tasks.discard(task)
 
     async def finish(self) -> None:
-        """Return when all of it is done."""
+        """Return when all tasks are done."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -102,11 +102,11 @@ class Begun:
 async def claimed(
     host: Host, function: Callable[[Kernel], Awaitable[T]], unclaimed: Callable[[T], None], *, seconds: float
 ) -> T:
-    """`Host.ask`, where the answer is lost if nobody takes it: when the caller has gone ``unclaimed`` is given it,
-    if it comes within so many seconds.
+    """Call `Host.ask` for a result that must not be lost: if the caller was cancelled, pass the result to
+    ``unclaimed``, provided that it arrives within ``seconds``.
     """
     answer: Future[T] = Future()
-    answer.set_running_or_notify_cancel()  # so that whoever waits for it can't cancel it
+    answer.set_running_or_notify_cancel()  # so that a cancelled caller can't cancel it
 
     async def run(kernel: Kernel) -> None:
         try:
@@ -125,13 +125,13 @@ async def claimed(
 
 
 def _failed(answer: Future[Any], begun: Future[None]) -> None:
-    """It did not come as far as answering."""
+    """Fail the answer if the work ended without setting it."""
     if not answer.done():
         answer.set_exception(StorageClosed(CLOSED) if begun.cancelled() else begun.exception() or StorageClosed(CLOSED))
 
 
 async def ask_kernel(link: Link, writer: Writer, function: Callable[[Kernel], Awaitable[T]]) -> T:
-    """What the function answers, called with the kernel when all that was taken before is committed."""
+    """Call the function with the kernel after all writes taken before are committed, and return its result."""
     await writer.settle()
     await writer.recovery.replay()
     try:

@@ -1,4 +1,4 @@
-"""Two stores as one: a fast one for what is short-lived and asked for often, a durable one for the rest."""
+"""Combines two stores: a fast one for short-lived, often-read data, and a durable one for the rest."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ DURABLE = (
 
 
 class HybridStateStore:
-    """Pauses and memory in ``fast``, everything else in ``durable``.
+    """Keeps pauses and memory in ``fast``, everything else in ``durable``.
 
-    Any two stores will do. It can do what they can: a method that the durable store lacks is missing here too.
+    Any two stores can be combined. A method that the durable store lacks is missing here too.
 
         store = HybridStateStore(StateStore("postgresql://…"), fast=StateStore("redis://…"))
     """
@@ -58,7 +58,7 @@ class HybridStateStore:
         return getattr(self.durable, "artifact_store", None)
 
     async def flush(self) -> None:
-        """Return when everything that was saved before is committed, in both, also when one of them lost something."""
+        """Return when all earlier saves are committed in both stores, also if one of them lost a save."""
         try:
             if hasattr(self.fast, "flush"):
                 await self.fast.flush()
@@ -67,7 +67,7 @@ class HybridStateStore:
                 await self.durable.flush()
 
     async def close(self) -> None:
-        """Close both, the second also when the first can't be."""
+        """Close both stores, the second also if closing the first fails."""
         try:
             if hasattr(self.fast, "close"):
                 await self.fast.close()
@@ -76,7 +76,7 @@ class HybridStateStore:
                 await self.durable.close()
 
     async def health(self) -> dict[str, Any]:
-        """How each of them is, as far as it says."""
+        """Return the health of each store that reports it."""
         return {
             name: await store.health() if hasattr(store, "health") else None
             for name, store in (("durable", self.durable), ("fast", self.fast))

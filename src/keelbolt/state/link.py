@@ -1,4 +1,4 @@
-"""The way to the storage: opened when it is first needed, and anew when it broke."""
+"""The connection to the storage: opened at first use, and reopened after it breaks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOSED = "this state store is closed; make a new one"
 
 
 class Link:
-    """``opening`` makes a kernel to be opened; ``given`` is one that somebody else opened and closes."""
+    """``opening`` creates a kernel that this link opens; ``given`` is an open kernel whose owner closes it."""
 
     def __init__(self, opening: Callable[[], Kernel] | None = None, *, given: Kernel | None = None) -> None:
         self._opening = opening
@@ -23,15 +23,15 @@ class Link:
         self._closed = False
         self._ready = False
         self.kernel: Kernel | None = given
-        """The kernel while it is open."""
+        """The kernel while it is open, otherwise None."""
 
     @property
     def open(self) -> Kernel | None:
-        """The kernel if it can be used right now, without waiting."""
+        """The kernel if it can be used without waiting, otherwise None."""
         return self.kernel if self._ready else None
 
     async def opened(self) -> Kernel:
-        """The kernel; opened now if it is not."""
+        """Return the kernel; open it if necessary."""
         if self._ready and self.kernel is not None:
             return self.kernel
         async with self._lock:
@@ -49,7 +49,7 @@ class Link:
             return self.kernel
 
     async def broke(self, error: BaseException) -> None:
-        """After this error: let go of a kernel that is of no use any more, so that the next use opens it anew."""
+        """Release the kernel if this error means that it is unusable, so that the next use reopens it."""
         if self._given or not isinstance(error, StorageBroken | CannotOpen):
             return
         async with self._lock:
@@ -59,7 +59,7 @@ class Link:
                     await kernel.close()
 
     async def close(self) -> None:
-        """Let go of the kernel, unless it is somebody else's."""
+        """Close the kernel, unless the caller owns it."""
         async with self._lock:
             self._closed = True
             kernel, self.kernel, self._ready = self.kernel, None, False

@@ -1,4 +1,4 @@
-"""States under keys: the memories of conversations, and the values that tools keep. They do not expire."""
+"""States under keys: memories of conversations and values of tools. They do not expire."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keelbolt.state.names import name
 from keelbolt.state.saving import Saved
 from keelbolt.storage import Insert, Operation, Put, Replace, Scope
 
-UNSURE = 10_000  # keys whose last load failed, remembered at once
+UNSURE = 10_000  # maximum number of remembered keys whose last load failed
 
 
 class MemoryStates:
@@ -25,10 +25,10 @@ class MemoryStates:
         self._unsure: OrderedDict[str, StateNotLoaded] = OrderedDict()
 
     def save(self, key: str, state: dict[str, Any], if_version: int | None = None) -> Saved:
-        """Keep a deep copy of the state. ``if_version``: only over this version; else StateConflict.
+        """Save a deep copy of the state. With ``if_version``, only over this version; otherwise raise StateConflict.
 
-        Without a version it replaces what is stored, but not while the last load of this key has failed: the caller
-        would write a new state over one that it could not read.
+        Without a version the state is replaced, unless the last load of this key failed: the caller would overwrite a
+        state that it could not read.
         """
         if not isinstance(state, dict):
             raise InvalidState(f"a memory state must be a dict, not a {type(state).__name__}")
@@ -49,7 +49,7 @@ class MemoryStates:
         return self._desk.save("save_memory_state", (kept,), len(body), key=key, vital=vital, lives=lives)
 
     async def load(self, key: str) -> tuple[dict[str, Any] | None, int]:
-        """The state and its version; None and 0 where there is none."""
+        """Return the state and its version; None and 0 if there is none."""
 
         async def read(scope: Scope) -> tuple[dict[str, Any] | None, int]:
             record, _ = await asyncio.gather(scope.get(MEMORY, name(key)), self._desk.memory(key).begin(scope))

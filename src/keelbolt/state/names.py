@@ -1,4 +1,4 @@
-"""Ids of callers as keys and streams: any text, of any length, different ids different names."""
+"""Maps caller ids to keys and stream names: any text, of any length; different ids have different names."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from urllib.parse import unquote
 from keelbolt.errors import InvalidState
 from keelbolt.names import escaped
 
-GLOBAL = "__global__"  # the stream of events that belong to no trace
+GLOBAL = "__global__"  # the stream of events without a trace
 
-_PLAIN = " !#$&'()*+,:;<=>?@[]^`{|}"  # as they are; "/" joins, "%" escapes, "~" begins a digest
+_PLAIN = " !#$&'()*+,:;<=>?@[]^`{|}"  # used unchanged; "/" joins, "%" escapes, "~" begins a digest
 _LONG = 300
-_LONG_TENANT = 170  # the name of a partition has at most 200 bytes
+_LONG_TENANT = 170  # a partition name has at most 200 bytes
 
 
 @lru_cache(maxsize=8192)
 def name(text: str) -> str:
-    """The id itself where it is short and plain, escaped or as its SHA-256 where it is not."""
+    """Return the id itself if it is short and plain; otherwise escaped, or as its SHA-256."""
     if not isinstance(text, str):
         raise InvalidState(f"an id must be a string, not {type(text).__name__}")
     short = escaped(text, _PLAIN) or "%"
@@ -28,23 +28,23 @@ def name(text: str) -> str:
 
 
 def unnamed(short: str) -> str | None:
-    """The id of which this is the name; None where only its digest is left."""
+    """Return the id of this name; None if the name is a digest."""
     if short.startswith("~"):
         return None
     return "" if short == "%" else unquote(short, errors="surrogatepass")
 
 
 def joined(*ids: str | None) -> str:
-    """One name for several ids; None is different from every id."""
+    """Return one name for several ids; None differs from every id."""
     return "/".join([name(text) if text is not None else "" for text in ids])
 
 
 def tenant_partition(prefix: str, tenant: str) -> str:
-    """The partition of a tenant in a face whose partitions begin with ``prefix``; no principal's partition does."""
+    """Return the partition of a tenant in a face with this partition prefix. Partitions of principals never have it."""
     short = name(tenant)
     return prefix + (short if len(short) <= _LONG_TENANT else digest(tenant.encode("utf-8", "surrogatepass")))
 
 
 def digest(data: bytes) -> str:
-    """By what a repeat of the same bytes is known."""
+    """Return the digest by which a repeat of the same bytes is recognised."""
     return hashlib.sha256(data).hexdigest()

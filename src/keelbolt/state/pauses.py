@@ -1,7 +1,7 @@
-"""Pauses of planners: each is taken once, by the first caller that asks, before it expires.
+"""Pauses of planners: each is taken once, by the first caller, before it expires.
 
-A pause taken with a lease stays stored: the caller confirms it when the work is done, and a caller that dies gives it
-back when the lease expires.
+A pause taken with a lease stays stored: the caller confirms it when the work is done. If the caller dies, the pause
+becomes available again when the lease expires.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class WaitingPause:
 class PauseLease:
     """A pause taken with a lease: `confirm` it when the work is done, or `release` it for another caller.
 
-    As an async context manager it confirms at the end, and releases when the block raises.
+    As an async context manager it confirms at the end, and releases if the block raises.
     """
 
     def __init__(self, pauses: Pauses, token: str, payload: dict[str, Any], lease: str, version: int) -> None:
@@ -66,11 +66,11 @@ class PauseLease:
         self._version = version
 
     async def confirm(self) -> bool:
-        """Remove the pause. False: the lease has expired, so that another caller may have taken the pause."""
+        """Remove the pause. Return False if the lease has expired; another caller may have taken the pause."""
         return await self._pauses.end_lease(self.token, self._lease, Delete(PAUSES, name(self.token), self._version))
 
     async def release(self) -> bool:
-        """Give the pause back at once. False: the lease has expired."""
+        """Release the pause at once. Return False if the lease has expired."""
         return await self._pauses.end_lease(self.token, self._lease)
 
     async def __aenter__(self) -> Self:
@@ -94,7 +94,7 @@ class Pauses:
         self._seconds = seconds
 
     def save(self, token: str, payload: dict[str, Any]) -> Saved:
-        """Keep a pause; saving it again replaces it and begins its time anew."""
+        """Save a pause; saving it again replaces it and restarts its expiry."""
         if not isinstance(payload, dict):
             raise InvalidState(f"the payload of a pause must be a dict, not a {type(payload).__name__}")
         body = self._desk.encode({"token": token, "payload": payload})
@@ -106,10 +106,10 @@ class Pauses:
         return {"saved": now, "expires": now + int(self._seconds * 1e6)}
 
     async def take(self, token: str) -> dict[str, Any] | None:
-        """The pause, which is removed; None: there is none, or another caller has taken it.
+        """Remove the pause and return it; None if there is none or another caller has taken it.
 
-        It is taken at most once. If the storage answers after the caller has gone (a time-out, a cancellation) the
-        pause is put back. A process that dies after it took a pause loses it; `lease` prevents that.
+        It is taken at most once. If the result arrives after the caller was cancelled or timed out, the pause is put
+        back. If the process dies after it took the pause, the pause is lost; `lease` prevents that.
         """
         key = name(token)
 
@@ -127,7 +127,7 @@ class Pauses:
         return payload
 
     async def lease(self, token: str, seconds: float) -> PauseLease | None:
-        """The pause, which no other caller gets until the lease expires; None: there is none, or it is taken."""
+        """Return the pause and block other callers until the lease expires; None if there is none or it is taken."""
         _check_seconds(seconds, "lease_seconds")
         key, lease = name(token), uuid4().hex
 
@@ -141,7 +141,7 @@ class Pauses:
                 except CommitRefused:
                     if await scope.get(PAUSE_LEASES, key) is not None:
                         return None
-                    continue  # the pause was saved anew or taken
+                    continue  # the pause was saved again or taken
                 return record
             return None
 
@@ -151,12 +151,12 @@ class Pauses:
         return PauseLease(self, token, decode(record.body)["payload"], lease, record.version)
 
     async def end_lease(self, token: str, lease: str, *removed: Operation) -> bool:
-        """End the lease, if it is still this one, and remove its pause with it."""
+        """End the lease if it is still this one, and remove its pause."""
         mine = FieldIn(PAUSE_LEASES, name(token), "lease", (lease,))
         over = Delete(PAUSE_LEASES, name(token))
 
         async def write(scope: Scope) -> bool:
-            for operations in ((mine, over, *removed), (mine, over)):  # a pause that was saved anew stays
+            for operations in ((mine, over, *removed), (mine, over)):  # if the pause was saved again, it stays
                 with contextlib.suppress(CommitRefused):
                     await scope.commit(*operations)
                     return True
@@ -165,7 +165,7 @@ class Pauses:
         return await self._desk.load("take_planner_state", write, key=token, changes=True)
 
     async def list(self, limit: int) -> list[WaitingPause]:
-        """The waiting pauses, the newest first."""
+        """Return the waiting pauses, the newest first."""
 
         async def read(scope: Scope) -> list[WaitingPause]:
             found: list[WaitingPause] = []
@@ -180,11 +180,11 @@ class Pauses:
         return await self._desk.load("list_pauses", read)
 
     async def get(self, token: str) -> WaitingPause | None:
-        """The waiting pause, which stays; None: there is none."""
+        """Return the waiting pause without taking it, or None."""
         return await self._desk.load("get_pause", partial(waiting_pause, token=token), key=token)
 
     async def cancel(self, token: str) -> bool:
-        """Remove the pause; whether there was one."""
+        """Remove the pause and return whether it existed."""
         return await self._desk.load("cancel_pause", partial(cancel_pause, token=token), key=token, changes=True)
 
     def _put_back(self, key: str, body: bytes | None) -> None:
@@ -192,7 +192,7 @@ class Pauses:
             return
 
         async def write(scope: Scope) -> None:
-            with contextlib.suppress(CommitRefused):  # it was saved anew
+            with contextlib.suppress(CommitRefused):  # saved again meanwhile
                 await scope.commit(Insert(PAUSES, key, body, self._times(), self._seconds))
 
         try:
@@ -204,20 +204,20 @@ class Pauses:
 async def waiting_pauses(
     scope: Scope, *, limit: int, cursor: str | None = None
 ) -> tuple[list[WaitingPause], str | None]:
-    """A page of the waiting pauses of a tenant, the newest first, and the cursor of the next page."""
+    """Return a page of a tenant's waiting pauses, the newest first, and the cursor of the next page."""
     page = await scope.find(Query(PAUSES, order="saved", newest_first=True), limit=limit, cursor=cursor)
     leases = await scope.get_many(PAUSE_LEASES, [record.key for record in page.records]) if page.records else ()
     return [_waiting(record, lease) for record, lease in zip(page.records, leases, strict=True)], page.cursor
 
 
 async def waiting_pause(scope: Scope, *, token: str) -> WaitingPause | None:
-    """The pause of this token, which stays; None: there is none."""
+    """Return the pause of this token without taking it, or None."""
     record = await scope.get(PAUSES, name(token))
     return _waiting(record, await scope.get(PAUSE_LEASES, name(token))) if record is not None else None
 
 
 async def cancel_pause(scope: Scope, *, token: str) -> bool:
-    """Remove the pause of this token, taken with a lease or not; whether there was one."""
+    """Remove the pause of this token, leased or not, and return whether it existed."""
     try:
         await scope.commit(Take(PAUSES, name(token)), Delete(PAUSE_LEASES, name(token)))
     except CommitRefused:

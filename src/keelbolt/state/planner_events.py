@@ -1,4 +1,4 @@
-"""Events of planners, in the order in which they came: their times are monotonic and compare with nothing."""
+"""Planner events in order of arrival: their times are monotonic and can't be compared across processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PlannerEvents:
         self._desk = desk
 
     def save(self, trace_id: str, event: Any) -> Saved:
-        """Keep one event; a repeat of it is the same event."""
+        """Save one event; a repeat is the same event."""
         wanted(event, "PlannerEvent", "event_type", "ts", "__dataclass_fields__")
         fields = dump_fields(event)
         fields["extra"] = dict(event.extra)
@@ -32,7 +32,7 @@ class PlannerEvents:
         return self._desk.save("save_planner_event", operations, size, trace_id=trace_id, behind=True, lives=lives)
 
     async def load(self, trace_id: str) -> list[Any]:
-        """All events of a trace."""
+        """Return all events of a trace."""
 
         async def read(scope: Scope) -> list[Any]:
             return once(await read_items(scope, PLANNER_EVENTS, name(trace_id)))

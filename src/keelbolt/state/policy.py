@@ -1,8 +1,8 @@
-"""What happens when the storage can't be used.
+"""Policies for an unavailable storage.
 
-``strict`` raises `StateNotSaved` for saves. ``resilient`` keeps a save that fails in a spool and replays it, in order,
-when the storage is back. Loads raise `StateNotLoaded` under both, since a failed load must not look as if nothing were
-stored. Both log ``statestore_save_failed`` and ``statestore_load_failed``; both refuse invalid arguments.
+``strict`` raises `StateNotSaved` for saves. ``resilient`` keeps a failed save in a spool and replays it, in order, when
+the storage is back. Loads raise `StateNotLoaded` under both, since a failed load must not look like missing data. Both
+log ``statestore_save_failed`` and ``statestore_load_failed``; both reject invalid arguments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PolicyName = Literal["strict", "resilient"]
 
 @dataclass(slots=True)
 class Counters:
-    """What has happened since the store was made."""
+    """Counts since the store was created."""
 
     saved: int = 0
     save_failures: int = 0
@@ -32,14 +32,14 @@ class Counters:
 def tell_save_failed(
     method: str, trace_id: str | None, error: BaseException, *, key: str | None = None, kept: bool = False
 ) -> None:
-    """Log a save that failed; ``kept``: it waits in the spool."""
+    """Log a failed save; ``kept``: it waits in the spool."""
     _tell(
         logging.WARNING if kept else logging.ERROR, "statestore_save_failed", method, trace_id or key, trace_id, error
     )
 
 
 def tell_load_failed(method: str, trace_id: str | None, error: BaseException, *, key: str | None = None) -> None:
-    """Log a load that failed."""
+    """Log a failed load."""
     _tell(logging.ERROR, "statestore_load_failed", method, trace_id or key, trace_id, error)
 
 

@@ -1,4 +1,4 @@
-"""What a StateStore can do: three methods that every store has, and capabilities that are found by looking."""
+"""The interface of a StateStore: three methods that every store has, and optional capabilities detected at run time."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class SupportsEvents(Protocol):
-    """The three methods that every store has: what the specification calls a StateStore."""
+    """The three methods that every store has: the specification's StateStore."""
 
     async def save_event(self, event: Any) -> None:
-        """Keep an event of a flow; a repeat is the same event."""
+        """Save an event of a flow; a repeat is the same event."""
 
     async def load_history(self, trace_id: str) -> Sequence[Any]:
-        """The events of a trace, by time and then by arrival."""
+        """Return the events of a trace, by time and then by arrival."""
 
     async def save_remote_binding(self, binding: Any) -> None:
-        """Keep which remote task works for a trace."""
+        """Save the binding of a trace to a remote task."""
 
 
 @runtime_checkable
 class SupportsPlannerState(Protocol):
-    """Pauses of a planner, each to be taken up once."""
+    """Pauses of a planner, each taken once."""
 
     async def save_planner_state(self, token: str, payload: dict[str, Any]) -> None:
-        """Keep a pause under its token."""
+        """Save a pause under its token."""
 
     async def load_planner_state(self, token: str) -> dict[str, Any] | None:
-        """Take the pause; None: there is none, or it was taken or has expired."""
+        """Take the pause; None if there is none, or it was taken or has expired."""
 
 
 @runtime_checkable
@@ -36,67 +36,67 @@ class SupportsMemoryState(Protocol):
     """States under keys: memories of conversations, values of tools."""
 
     async def save_memory_state(self, key: str, state: dict[str, Any]) -> None:
-        """Keep the state under this key."""
+        """Save the state under this key."""
 
     async def load_memory_state(self, key: str) -> dict[str, Any] | None:
-        """The state, or None."""
+        """Return the state, or None."""
 
 
 @runtime_checkable
 class SupportsTasks(Protocol):
-    """The tasks of sessions and what they report."""
+    """The tasks of sessions and their updates."""
 
     async def save_task(self, state: Any) -> None:
-        """Keep the task as it is now."""
+        """Save the current state of the task."""
 
     async def list_tasks(self, session_id: str) -> Sequence[Any]:
-        """The tasks of a session, in the order in which they came."""
+        """Return the tasks of a session in order of arrival."""
 
     async def save_update(self, update: Any) -> None:
-        """Keep an update; a repeat of its id is the same update."""
+        """Save an update; a repeat of its id is the same update."""
 
     async def list_updates(
         self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
     ) -> Sequence[Any]:
-        """Updates of a session in the order in which they came."""
+        """Return updates of a session in order of arrival."""
 
 
 @runtime_checkable
 class SupportsSteering(Protocol):
-    """What people told running tasks."""
+    """Steering events sent to running tasks."""
 
     async def save_steering(self, event: Any) -> None:
-        """Keep a steering event; a repeat of its id is the same event."""
+        """Save a steering event; a repeat of its id is the same event."""
 
     async def list_steering(
         self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
     ) -> Sequence[Any]:
-        """Steering events of a session in the order in which they came."""
+        """Return steering events of a session in order of arrival."""
 
 
 @runtime_checkable
 class SupportsTrajectories(Protocol):
-    """Runs of planners."""
+    """Trajectories of planners."""
 
     async def save_trajectory(self, trace_id: str, session_id: str, trajectory: Any) -> None:
-        """Keep a trajectory, over an older one of the same trace and session."""
+        """Save a trajectory; it replaces an older one of the same trace and session."""
 
     async def get_trajectory(self, trace_id: str, session_id: str) -> Any | None:
-        """The trajectory; None also where the session is another."""
+        """Return the trajectory; None also if it belongs to another session."""
 
     async def list_traces(self, session_id: str, limit: int = 50) -> list[str]:
-        """The traces of a session, the last saved first."""
+        """Return the traces of a session, the last saved first."""
 
 
 @runtime_checkable
 class SupportsPlannerEvents(Protocol):
-    """What planners say while they run."""
+    """Events that planners emit while they run."""
 
     async def save_planner_event(self, trace_id: str, event: Any) -> None:
-        """Keep an event of a planner; a repeat is the same event."""
+        """Save a planner event; a repeat is the same event."""
 
     async def list_planner_events(self, trace_id: str) -> list[Any]:
-        """The events of a trace in the order in which they came."""
+        """Return the planner events of a trace in order of arrival."""
 
 
 @runtime_checkable
@@ -112,18 +112,18 @@ class SupportsConversationBindings(Protocol):
         tenant_id: str | None = None,
         user_id: str | None = None,
     ) -> Any | None:
-        """The binding of this conversation that is still open, or None."""
+        """Return the open binding of this conversation, or None."""
 
     async def list_bindings(self, *, router_session_id: str) -> Sequence[Any]:
-        """The bindings of a session."""
+        """Return the bindings of a session."""
 
     async def mark_binding_terminal(self, *, trace_id: str, context_id: str | None, task_id: str) -> None:
-        """No further turn goes to this remote task."""
+        """Mark the binding as terminal: no further turn goes to this remote task."""
 
 
 @runtime_checkable
 class SupportsArtifacts(Protocol):
-    """Keeps bytes and long texts too."""
+    """Stores bytes and long texts, too."""
 
     @property
     def artifact_store(self) -> Any | None:
@@ -131,12 +131,12 @@ class SupportsArtifacts(Protocol):
 
 
 def missing_capabilities(store: object, methods: Sequence[str]) -> list[str]:
-    """Those of these methods that the store has not."""
+    """Return those of these methods that the store lacks."""
     return [method for method in methods if not hasattr(store, method)]
 
 
 def require_capabilities(store: object, *, feature: str, methods: Sequence[str]) -> None:
-    """Raise TypeError when the store lacks a method that the feature needs."""
+    """Raise TypeError if the store lacks a method that the feature needs."""
     missing = missing_capabilities(store, methods)
     if missing:
         raise TypeError(f"StateStore missing {missing} required for feature={feature}")

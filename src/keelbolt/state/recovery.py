@@ -1,8 +1,8 @@
-"""While the storage is away: what could not be written waits in the spool and is replayed in order when it is back.
+"""During an outage of the storage, writes wait in the spool and are replayed in order when the storage is back.
 
-As long as something waits, everything that comes goes to its end, so that order is kept across the outage. A write that
-was in doubt may be written twice; every write of a store is the same twice as once. Of a record the last save counts,
-not the last replay: what another process has saved meanwhile stays. What expires has expired while it waited, too.
+While the spool is not empty, new writes are appended to it, so that order is kept across the outage. A write with an
+unknown outcome may be written twice; all writes of a store are idempotent. For a record, the last save wins, not the
+last replay: a later save by another process stays. Expiry times include the time in the spool.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from keelbolt.storage import Kernel, Operation, Put
 
 
 class Recovery:
-    """``over`` is called whenever the spool has become empty."""
+    """Replays the spool. ``over`` is called whenever the spool has become empty."""
 
     def __init__(
         self,
@@ -46,50 +46,50 @@ class Recovery:
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self._ended = False
-        self._hurry = asyncio.Event()  # somebody waits for the next attempt ...
-        self._attempt: asyncio.Future[bool] | None = None  # ... and hears whether it succeeded
-        self._newer: dict[tuple[str, str], int] = {}  # what was written while an older write went to the spool
+        self._hurry = asyncio.Event()  # set by a caller that waits for the next attempt
+        self._attempt: asyncio.Future[bool] | None = None  # the result of that attempt
+        self._newer: dict[tuple[str, str], int] = {}  # numbers of writes committed while older ones were spooled
 
-        self._landed: set[int] = set()  # what was written after all, while it waited
+        self._landed: set[int] = set()  # numbers of spooled writes that were committed after all
 
     @property
     def active(self) -> bool:
-        """Whether something waits."""
+        """Whether the spool is being replayed."""
         return self._task is not None
 
     def add(self, write: Write) -> None:
-        """Let this write wait; raises when the spool can't take it."""
+        """Append this write to the spool; raises if the spool can't take it."""
         write.spooled_at = self._clock()
         self.spool.append(write)
         self._counters.spooled += 1
         self.start()
 
     def start(self) -> None:
-        """Replay what waits, as soon as the storage can be used."""
+        """Start replaying the spool as soon as the storage is available."""
         if self._task is None and not self._ended and len(self.spool):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def written(self, writes: Iterable[Write]) -> None:
-        """These were written before older ones: what those hold of the same records is out of date."""
+        """Record writes that overtook older ones, whose versions of the same records are now outdated."""
         for write in writes:
             self._newer.update(dict.fromkeys(keys_of(write.operations), write.number))
 
     def landed(self, writes: Iterable[Write]) -> None:
-        """These had been given up, and were written after all."""
+        """Record writes that had timed out but were committed after all."""
         if self.active:
             self._landed.update(write.number for write in writes)
 
     def overtaken(self, write: Write) -> set[tuple[str, str]]:
-        """The records of this write that later ones have reached."""
+        """Return the records of this write that later writes have already written."""
         return {key for key in keys_of(write.certain) if self._newer.get(key, 0) > write.number}
 
     def caught_up(self) -> None:
-        """Nothing older is under way any more."""
+        """Clear the record of later writes: no older write is in progress."""
         if not self.active:
             self._newer.clear()
 
     async def replay(self) -> None:
-        """Return when nothing waits, or the storage still can't be used."""
+        """Return when the spool is empty, or when the storage is still unavailable."""
         while self.active and self._breaker.allows():
             if self._attempt is None:
                 self._attempt = asyncio.get_running_loop().create_future()
@@ -98,7 +98,7 @@ class Recovery:
                 return
 
     async def stop(self) -> None:
-        """Try once more if that makes sense; then what waits waits on."""
+        """Make a last attempt if the breaker allows it. The remaining writes stay in the spool."""
         await self.replay()
         self._ended = True
         if self._task is not None:
@@ -113,12 +113,12 @@ class Recovery:
                     kernel = await self._link.opened()
                     if operations := await self._still_wanted(kernel, write):
                         await kernel.commit(write.partition, *write.guards, *operations)
-            except (InvalidRequest, CommitRefused) as error:  # it would be refused for ever
+            except (InvalidRequest, CommitRefused) as error:  # every retry would be refused as well
                 if isinstance(error, CommitRefused) and any(life.goes_on(error) for life in write.lives):
                     continue
                 tell_save_failed(write.method, write.trace_id, error, key=write.key)
                 self._counters.lost += 1
-            except Exception as error:  # noqa: BLE001  (whatever a driver raises: the storage can't be used)
+            except Exception as error:  # noqa: BLE001  (drivers raise any type; the storage is unavailable)
                 await self._link.broke(error)
                 self._breaker.failed()
                 self._attempted(succeeded=False)
@@ -137,7 +137,7 @@ class Recovery:
         self._over()
 
     async def _rest(self) -> None:
-        """Until the breaker allows another attempt; while it is closed, until somebody waits for one."""
+        """Wait until the breaker allows another attempt, or, while it is closed, until a caller requests one."""
         if self._breaker.allows():
             self._hurry.clear()
             with contextlib.suppress(TimeoutError):
@@ -151,7 +151,7 @@ class Recovery:
             attempt.set_result(succeeded)
 
     async def _still_wanted(self, kernel: Kernel, write: Write) -> list[Operation]:
-        """Without the records that were saved again since, and without what has expired."""
+        """Return the operations without records that were saved again and without expired ones."""
         if write.number in self._landed:
             return []
         newer = await self._saved_again(kernel, write)
@@ -167,7 +167,7 @@ class Recovery:
         return wanted
 
     async def _saved_again(self, kernel: Kernel, write: Write) -> set[tuple[str, str]]:
-        """The records of this write that a later save has reached, here or in another process."""
+        """Return the records of this write that a later save has written, here or in another process."""
         keys = keys_of(write.certain)
         newer = self.overtaken(write)
         for operation in write.certain:
@@ -175,5 +175,5 @@ class Recovery:
                 record = await kernel.get(write.partition, operation.collection, operation.key)
                 its = record.fields.get("saved") if record is not None else None
                 if isinstance(its, int) and its > mine:
-                    newer |= {found for found in keys if found[1] == operation.key}  # its context goes with a task
+                    newer |= {found for found in keys if found[1] == operation.key}  # a task includes its context
         return newer

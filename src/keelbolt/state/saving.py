@@ -1,7 +1,7 @@
-"""The result of a ``save_*`` call. The call itself hands the write over; awaiting the result waits for the commit.
+"""The result of a ``save_*`` call. The call itself passes the write on; awaiting the result waits for the commit.
 
-Callers can treat it as a coroutine (`asyncio.create_task` accepts it), but need not await it: a write is saved in the
-order of the calls also when the caller never awaits it.
+Callers can treat it as a coroutine (`asyncio.create_task` accepts it), but need not await it: writes are saved in call
+order even if no caller awaits them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ P = ParamSpec("P")
 
 
 class Saved(Done):
-    """The result of a save that is acknowledged already."""
+    """The result of a save that is already acknowledged."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ class Saved(Done):
 class Saving(Saved):
     """Done when the write is committed, spooled or lost. ``heard``: a caller awaits it.
 
-    The write goes on when a waiting caller is cancelled. `settle` sets ``done`` before it reads the waiters, and a
+    The write continues if a waiting caller is cancelled. `settle` sets ``done`` before it reads the waiters, and a
     caller adds its waiter before it reads ``done``: so each waiter is woken, without a lock.
     """
 
@@ -72,9 +72,9 @@ SAVED = Saved()
 
 
 def settle(savings: Iterable[Saving], error: BaseException | None = None) -> None:
-    """End these saves, from any thread. Each event loop with waiting callers is woken once for all of them.
+    """Complete these saves, from any thread. Each event loop with waiting callers is woken once for all of them.
 
-    Waking it for each save would cost a system call and a change of threads per save.
+    Waking it for each save would cost a system call and a thread switch per save.
     """
     waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for saving in savings:
@@ -83,7 +83,7 @@ def settle(savings: Iterable[Saving], error: BaseException | None = None) -> Non
         for waiter in saving.waiters:
             waiting.setdefault(waiter.get_loop(), []).append(waiter)
     for loop, waiters in waiting.items():
-        if loop is asyncio._get_running_loop():  # noqa: SLF001  (public names raise where no loop runs)
+        if loop is asyncio._get_running_loop():  # noqa: SLF001  (the public functions raise if no loop runs)
             _wake(waiters)
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and its callers are gone
@@ -97,7 +97,7 @@ def _wake(waiters: Iterable[asyncio.Future[None]]) -> None:
 
 
 def refused(error: BaseException) -> Saving:
-    """A save that failed before it was handed over."""
+    """Return a save that failed before it was passed on."""
     saving = Saving()
     settle((saving,), error)
     return saving
@@ -106,7 +106,7 @@ def refused(error: BaseException) -> Saving:
 def handed_over(save: Callable[P, Saved]) -> Callable[P, Saved]:
     """Make a ``save_*`` look like a coroutine function: `inspect.iscoroutinefunction` and `AsyncMock` recognise it.
 
-    An error of the call is raised where the result is awaited, as a coroutine function does.
+    An error of the call is raised when the result is awaited, as with a coroutine function.
     """
 
     @wraps(save)
@@ -118,7 +118,7 @@ def handed_over(save: Callable[P, Saved]) -> Callable[P, Saved]:
 
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(saving)
-    # Python 3.11 has no mark; it reads this flag, which does not change how the function runs.
+    # Python 3.11 has no marker; it reads this flag, which does not change how the function runs.
     code = saving.__code__  # type: ignore[attr-defined]
     saving.__code__ = code.replace(co_flags=code.co_flags | inspect.CO_COROUTINE)  # type: ignore[attr-defined]
     return saving

@@ -1,7 +1,7 @@
-"""Sessions on a store that has only the three methods: tasks, updates and steering as events of ``session:{id}``.
+"""Sessions on a store with only the three basic methods: tasks, updates and steering as events of ``session:{id}``.
 
-What is saved twice is listed once. A list reads the whole history of its session, since the three methods allow nothing
-better; a store with `save_task` and the others needs no adapter.
+Repeated saves are listed once. A list reads the whole history of its session, because the three methods offer no other
+read; a store with `save_task` and the other methods needs no adapter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TASK, UPDATE, STEERING = "session.task", "session.update", "session.steering"
 
 
 class StateStoreSessionAdapter:
-    """Has `SupportsTasks` and `SupportsSteering`, over any store of events."""
+    """Implements `SupportsTasks` and `SupportsSteering` on any store of events."""
 
     def __init__(
         self, store: SupportsEvents, *, types: Choice = "auto", clock: Callable[[], float] = time.time
@@ -34,38 +34,38 @@ class StateStoreSessionAdapter:
         self._last = 0.0
 
     async def save_task(self, state: Any) -> None:
-        """Keep the task as it is now."""
+        """Save the current state of the task."""
         await self._save(state.session_id, TASK, state.task_id, state)
 
     async def save_update(self, update: Any) -> None:
-        """Keep an update; a repeat of its id is the same update."""
+        """Save an update; a repeat of its id is the same update."""
         await self._save(update.session_id, UPDATE, update.task_id, update)
 
     async def save_steering(self, event: Any) -> None:
-        """Keep a steering event, cut to size."""
+        """Save a steering event, truncated to the size limits."""
         await self._save(event.session_id, STEERING, event.task_id, checked(event)[0])
 
     async def list_tasks(self, session_id: str) -> Sequence[Any]:
-        """The tasks of the session, in the order in which they came."""
+        """Return the tasks of the session in order of arrival."""
         latest = {payload["task_id"]: payload for payload in await self._load(session_id, TASK)}
         return [self._task(payload) for payload in latest.values()]
 
     async def list_updates(
         self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
     ) -> Sequence[Any]:
-        """Updates of the session; with ``since_id`` the first after it, otherwise the last."""
+        """Return updates of the session: the first after ``since_id``, or the last ones without it."""
         found = _page(await self._load(session_id, UPDATE), "update_id", task_id, since_id, limit)
         return [self._types.make("StateUpdate", payload) for payload in found]
 
     async def list_steering(
         self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
     ) -> Sequence[Any]:
-        """Steering events of the session; with ``since_id`` the first after it, otherwise the last."""
+        """Return steering events of the session: the first after ``since_id``, or the last ones without it."""
         found = _page(await self._load(session_id, STEERING), "event_id", task_id, since_id, limit)
         return [self._types.make("SteeringEvent", payload) for payload in found]
 
     async def _save(self, session_id: str, kind: str, task_id: str, value: Any) -> None:
-        # Histories are ordered by time; the time of an update's making may lie before that of one already listed.
+        # Histories are ordered by time, and an update may have been created before one that is already listed.
         self._last = max(self._clock(), self._last)
         event = self._types.StoredEvent(
             trace_id=_trace(session_id),
@@ -93,7 +93,7 @@ def _trace(session_id: str) -> str:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """The fields as other readers of these events expect them: times as text, models as objects."""
+    """Return the fields in the form that other readers of these events expect: times as text, models as objects."""
     fields = codec.dump_fields(value)
     for name, item in fields.items():
         if isinstance(item, datetime):

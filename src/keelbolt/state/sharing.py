@@ -1,4 +1,4 @@
-"""One engine for each process and URL, shared by its stores: a store for each tenant costs no connection."""
+"""Shares one engine for each process and URL among stores: a store for another tenant needs no new connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Engine:
-    """A host and how many stores use it. ``key`` is None for a host that no other store may find."""
+    """A host and the number of stores that use it. ``key`` is None for a host that is not shared by key."""
 
     def __init__(self, host: Host, key: Hashable | None) -> None:
         self.host = host
@@ -28,7 +28,7 @@ class Engine:
 
 
 class SharedHost:
-    """One store's share of a host; the last store that closes ends the host."""
+    """One store's reference to a host; closing the last reference closes the host."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -39,7 +39,7 @@ class SharedHost:
 
     @classmethod
     def of(cls, key: Hashable | None, make: Callable[[], Host]) -> SharedHost:
-        """A share of the host with this key, made now if there is none."""
+        """Return a reference to the host with this key; create the host if necessary."""
         with _lock:
             engine = _engines.get(key) if key is not None else None
             if engine is None:
@@ -49,19 +49,19 @@ class SharedHost:
             return cls(engine)
 
     def share(self) -> SharedHost:
-        """Another share of the same host."""
+        """Return another reference to the same host."""
         if self._closed:
             raise StorageClosed(CLOSED)
         return SharedHost(self._engine)
 
     @property
     def host(self) -> Host:
-        """The host that is shared."""
+        """The shared host."""
         return self._engine.host
 
     @property
     def writer(self) -> Writer | None:
-        """The writer of the host, once there is one."""
+        """The writer of the host, or None before it is created."""
         return self._engine.host.writer
 
     def post(self, write: Write) -> None:
@@ -78,13 +78,13 @@ class SharedHost:
             await self._engine.host.flush()
 
     async def close(self) -> None:
-        """Leave the host, and end it if no other store uses it. Concurrent calls return together."""
+        """Release the host, and close it if no other store uses it. Concurrent calls return together."""
         self._leave()
         if self._last:
             await self._engine.host.close()
 
     def abandon(self) -> None:
-        """Leave the host without waiting for its end."""
+        """Release the host without waiting until it is closed."""
         self._leave()
         if self._last:
             self._engine.host.abandon()
@@ -110,7 +110,7 @@ _lock = threading.RLock()
 
 
 def _forked() -> None:
-    global _lock  # noqa: PLW0603  (its holder may be a thread that the child does not have)
+    global _lock  # noqa: PLW0603  (the lock may be held by a thread that does not exist in the child)
     _lock = threading.RLock()
 
 

@@ -1,8 +1,7 @@
-"""Where saves wait while the storage is away: in memory, or in a directory where they outlive the process.
+"""Holds saves during an outage of the storage: in memory, or in a directory where they survive the process.
 
-Each process has a file of its own in the directory, locked while it lives. Whoever comes later finds the unlocked files
-of those that died and replays them first. A line is a JSON object with one write, or begins with "#" where that was
-replayed.
+Each process has its own file in the directory, locked while the process runs. A later process finds the unlocked files
+of dead processes and replays them first. A line is a JSON object with one write; it begins with "#" if it was replayed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from keelbolt.storage.private_files import create_private, ensure_private_folder
 MEMORY_BYTES = 64 * 1024 * 1024
 FILE_BYTES = 256 * 1024 * 1024
 _SUFFIX = ".spool"
-_DONE = b"#"  # the beginning of a line that was replayed
+_DONE = b"#"  # first byte of a replayed line
 
 
 Place = tuple[Write, int, int]
@@ -37,20 +36,20 @@ class Spool(Protocol):
 
     def __len__(self) -> int: ...
     def append(self, write: Write) -> None:
-        """Keep a write; raises StorageFull or OSError when it can't."""
+        """Append a write; raise StorageFull or OSError if it can't be kept."""
 
     def first(self) -> Write | None:
-        """The write that waits longest."""
+        """Return the oldest write, or None."""
 
     def drop_first(self) -> None:
-        """It was written."""
+        """Remove the oldest write, which was replayed."""
 
     def close(self) -> None:
-        """Let go; what waits in a file waits on."""
+        """Release the spool; writes in a file stay there."""
 
 
 class MemorySpool:
-    """Waits as long as the process lives."""
+    """Keeps writes in memory until the process ends."""
 
     def __init__(self, limit: int = MEMORY_BYTES) -> None:
         self._limit = limit
@@ -77,7 +76,7 @@ class MemorySpool:
 
 
 class FileSpool:
-    """Waits in a directory, also for the next process."""
+    """Keeps writes in a directory, where later processes find them."""
 
     def __init__(self, directory: str | os.PathLike[str], limit: int = FILE_BYTES) -> None:
         self._directory = Path(directory)
@@ -85,12 +84,12 @@ class FileSpool:
         self._size = 0
         self._path: Path | None = None
         self._file: int | None = None
-        self._left: list[tuple[Path, IO[bytes]]] = []  # files of the dead, all of whose lines are among the writes
+        self._left: list[tuple[Path, IO[bytes]]] = []  # files of dead processes; all their lines are in _writes
         self._writes: deque[Place] = deque()
         try:
             ensure_private_folder(self._directory)
             self._adopt()
-        except OSError as error:  # what can't wait here will be told
+        except OSError as error:  # an append will raise the error
             logger.warning("the spool %s can't be read: %s", directory, error)
         self._adopted = len(self._writes)
 
@@ -106,7 +105,7 @@ class FileSpool:
             _write_all(file, line, self._size)
             os.fsync(file)
         except OSError:
-            os.ftruncate(file, self._size)  # half a line would spoil the next
+            os.ftruncate(file, self._size)  # a partial line would corrupt the next one
             raise
         self._writes.append((write, file, self._size))
         self._size += len(line)
@@ -117,7 +116,7 @@ class FileSpool:
     def drop_first(self) -> None:
         _, file, place = self._writes.popleft()
         with contextlib.suppress(OSError):
-            os.pwrite(file, _DONE, place)  # so that whoever comes after this process does not replay it again
+            os.pwrite(file, _DONE, place)  # so that a later process does not replay it again
         if self._adopted:
             self._adopted -= 1
             if not self._adopted:
@@ -136,7 +135,7 @@ class FileSpool:
             self._file = None
 
     def _opened(self) -> int:
-        """The file of this process. It is locked before it has its name, or it might pass for one of the dead."""
+        """Return the file of this process. It is locked before it gets its name, so that it never looks orphaned."""
         if self._file is None:
             self._path = self._directory / f"{os.getpid()}-{uuid4().hex}{_SUFFIX}"
             unnamed = self._path.with_suffix(".new")
@@ -152,7 +151,7 @@ class FileSpool:
         return self._file
 
     def _adopt(self) -> None:
-        """Take over the writes of those that died, the oldest first."""
+        """Take over the writes of dead processes, the oldest first."""
         left = [(writes, path, file) for path in self._directory.glob(f"*{_SUFFIX}") for writes, file in _locked(path)]
         for writes, path, file in sorted(left, key=lambda found: found[0][0][0].spooled_at if found[0] else 0.0):
             if writes:
@@ -170,7 +169,7 @@ class FileSpool:
 
 
 def _locked(path: Path) -> Iterator[tuple[list[Place], IO[bytes]]]:
-    """What waits in the file, now ours; nothing while its process lives, or when somebody else was faster."""
+    """Lock the file and yield its writes; nothing if its process lives or another process locked it first."""
     try:
         file = path.open("r+b")
     except FileNotFoundError:
@@ -183,7 +182,7 @@ def _locked(path: Path) -> Iterator[tuple[list[Place], IO[bytes]]]:
     writes: list[Place] = []
     place = 0
     for line in file:
-        with contextlib.suppress(ValueError, KeyError):  # replayed, or the last line of one that was killed
+        with contextlib.suppress(ValueError, KeyError):  # replayed, or the incomplete last line of a killed process
             writes.append((load_write(line), file.fileno(), place))
         place += len(line)
     yield writes, file

@@ -1,4 +1,4 @@
-"""A write as a line in the file of a spool."""
+"""Encodes a write as a line in a spool file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keelbolt.storage import Absent, Append, Complete, Delete, Draft, Drop, Fenc
 
 
 def dump_write(write: Write) -> bytes:
-    """The write as one line of JSON."""
+    """Return the write as one line of JSON."""
     return json.dumps(
         {
             "partition": write.partition,
@@ -27,7 +27,7 @@ def dump_write(write: Write) -> bytes:
 
 
 def load_write(line: bytes) -> Write:
-    """The write of such a line."""
+    """Return the write of such a line."""
     stored = json.loads(line)
     operations = tuple(_load(operation) for operation in stored["operations"])
     return Write(

@@ -1,8 +1,8 @@
-"""Steering: what users send to a running task is checked by its type and cut to size before it is kept.
+"""Steering: events that users send to a running task are validated by type and truncated before they are stored.
 
-A payload is untrusted. `checked` is what a store does before it keeps an event: it cuts the payload down to five
-limits, so that nothing deep, wide or long is stored, and notes why an event is not valid for its type. Sessions refuse
-invalid events before they act on them. `SteeringEvent.to_injection` shows the event to the model.
+A payload is untrusted. Stores call `checked` before they save an event: it truncates the payload to five limits, so
+that nothing deep, wide or long is stored, and returns the reasons if an event is not valid for its type. Sessions
+reject invalid events before they act on them. `SteeringEvent.to_injection` shows the event to the model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CUT: Final = "<truncated>"
 
 
 class Steering(Protocol):
-    """The part of a SteeringEvent that is looked at: ours and penguiflow's have it."""
+    """The attributes of a SteeringEvent used here; Keelbolt's and penguiflow's class have them."""
 
     @property
     def event_type(self) -> Any: ...
@@ -37,7 +37,7 @@ E = TypeVar("E", bound=Steering)
 
 
 def checked(event: E) -> tuple[E, list[str]]:
-    """The event cut to size, and the reasons why it is not valid for its type: none for a valid one."""
+    """Return the truncated event, and the reasons why it is not valid for its type; empty if it is valid."""
     try:
         validate_steering_event(event)
     except SteeringValidationError as error:
@@ -49,13 +49,13 @@ def checked(event: E) -> tuple[E, list[str]]:
 
 
 def sanitize_steering_event(event: E, *, max_payload_bytes: int = MAX_STEERING_PAYLOAD_BYTES) -> E:
-    """A copy of the event whose payload keeps to the limits."""
+    """Return a copy of the event whose payload is within the limits."""
     payload = sanitize_payload(event.payload or {}, max_payload_bytes=max_payload_bytes)
     return event.model_copy(update={"payload": payload})
 
 
 def sanitize_payload(payload: Any, *, max_payload_bytes: int = MAX_STEERING_PAYLOAD_BYTES) -> dict[str, Any]:
-    """JSON within the limits, whatever was given; a payload that is still too large becomes its own beginning."""
+    """Return any value as JSON within the limits; a payload that is still too large is replaced by its beginning."""
     sanitized = _cut(payload, MAX_STEERING_DEPTH)
     if not isinstance(sanitized, dict):
         sanitized = {"value": sanitized}
@@ -92,17 +92,17 @@ def _cut(value: Any, depth: int) -> Any:
 def _text(value: Any) -> str:
     try:
         text = str.__str__(value) if isinstance(value, str) else str(value)
-    except Exception:  # noqa: BLE001  (somebody's own __str__, or an integer of thousands of digits)
+    except Exception:  # noqa: BLE001  (a custom __str__ may raise anything; so may an integer of thousands of digits)
         return f"<{type(value).__name__}>"
     text = text[:MAX_STEERING_STRING]
     return text.encode(errors="replace").decode()  # a lone surrogate can't be sent or stored as UTF-8
 
 
-# --------------------------------------------------------------------------------------------------- what types need
+# ------------------------------------------------------------------------------------------------ validation by type
 
 
 def validate_steering_event(event: Steering) -> None:
-    """Raise SteeringValidationError, with every reason, when the payload is not one of the event's type."""
+    """Raise SteeringValidationError, with every reason, if the payload is not valid for the event's type."""
     payload = event.payload
     if not isinstance(payload, dict):
         raise SteeringValidationError(["payload must be an object"])

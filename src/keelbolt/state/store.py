@@ -43,22 +43,22 @@ from keelbolt.storage.private_files import ensure_private_folder
 
 
 class StateStore:
-    """Give it to PenguiFlow as ``state_store=…``, or use it alone.
+    """Pass it to PenguiFlow as ``state_store=…``, or use it alone.
 
         store = StateStore("sqlite:///state.db")
         await store.save_event(event)
         history = await store.load_history("trace")
 
-    It can be made and used anywhere: in one event loop or several after each other, and it needs no closing (`close`,
-    or ``async with``, only ends it earlier). Each ``save_*`` copies its arguments when it is *called*, and call order
-    is commit order. Awaiting a save returns when it is committed; concurrent saves share a commit.
+    It can be created and used anywhere, in one event loop or several in turn, and need not be closed (`close`, or
+    ``async with``, only ends it earlier). Each ``save_*`` copies its arguments when it is *called*, and call order is
+    commit order. Awaiting a save returns when it is committed; concurrent saves share a commit.
 
-    ``url`` is a storage URL, or a kernel that is open already; then the store belongs to the loop of that kernel.
-    ``tenant`` divides one storage among several. ``types`` chooses the classes that come back: penguiflow's if it is
-    installed, else ours. ``policy`` is ``strict`` or ``resilient``, ``spool`` a directory for what the storage could
-    not take (in memory, if None). ``write_behind=True``: events, updates, planner events and trajectories are
-    acknowledged before their commit and gathered; a process that is killed loses the last of them.
-    ``retention`` is what a sweep may remove; a store in use sweeps every ``sweep_every`` seconds (None: never).
+    ``url`` is a storage URL, or an open kernel; then the store belongs to the loop of that kernel. ``tenant`` divides
+    one storage among several tenants. ``types`` selects the classes of returned objects: penguiflow's if it is
+    installed, else Keelbolt's. ``policy`` is ``strict`` or ``resilient``, ``spool`` a directory for writes that fail
+    during an outage (in memory, if None). ``write_behind=True``: events, updates, planner events and trajectories are
+    acknowledged before their commit and batched; a process that is killed loses the last of them. ``retention`` is the
+    policy of sweeps; a store in use sweeps every ``sweep_every`` seconds (None: never).
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class StateStore:
         if isinstance(url, Kernel):
             host = SharedHost.of(None, lambda: LoopHost(engine))
         else:
-            open_storage(url, durability=durability)  # an invalid URL is raised here and not later
+            open_storage(url, durability=durability)  # raises for an invalid URL now, not later
             where = None if spool is None else os.fspath(spool)
-            here = str(Path.cwd()) if url.startswith("sqlite:") else ""  # a path of a URL may be relative
+            here = str(Path.cwd()) if url.startswith("sqlite:") else ""  # the path in a URL may be relative
             key = (url, here, durability, policy, where, timeout_seconds, exit_seconds)
-            alone = url.startswith("memory:")  # each memory is one of its own
+            alone = url.startswith("memory:")  # memory storage is never shared
             host = SharedHost.of(None if alone else key, lambda: ThreadHost(engine, exit_seconds=exit_seconds))
             if write_behind:
                 finish_on_sigterm()
@@ -124,12 +124,12 @@ class StateStore:
         )
 
     def for_tenant(self, tenant: str) -> StateStore:
-        """A store for the state of another tenant, with the same settings, thread and connections.
+        """Return a store for the state of another tenant, with the same settings, thread and connections.
 
-        It is closed by itself; the storage is let go when the last of them is closed.
+        Each store is closed separately; the storage is released when the last one is closed.
         """
         store = StateStore.__new__(StateStore)
-        store._set_up(self._desk.host.share(), **{**self._settings, "tenant": tenant})  # noqa: SLF001  (it is one of its own)
+        store._set_up(self._desk.host.share(), **{**self._settings, "tenant": tenant})  # noqa: SLF001  (same class)
         return store
 
     def _set_up(self, host: SharedHost, **settings: Any) -> None:
@@ -139,7 +139,7 @@ class StateStore:
         pause_seconds, artifact_retention = given.pop("pause_seconds"), given.pop("artifact_retention")
         sweeper = Sweeper(partition_of(self.tenant), given.pop("retention"), given.pop("sweep_every"))
         self._desk = desk = Desk(host, partition_of(self.tenant), given.pop("types"), sweeper=sweeper, **given)
-        weakref.finalize(desk, host.abandon).atexit = False  # neither the store nor its artifacts are in use any more
+        weakref.finalize(desk, host.abandon).atexit = False  # when neither store nor artifacts are in use
         self._events = Events(desk)
         self._bindings = Bindings(desk)
         self._pauses = Pauses(desk, pause_seconds)
@@ -156,17 +156,17 @@ class StateStore:
 
     @property
     def desk(self) -> Desk:
-        """What the store is made of, for those that build on it."""
+        """Shared parts of the store, for code that builds on it."""
         return self._desk
 
     @property
     def policy(self) -> PolicyName:
-        """What happens when the storage can't be used."""
+        """The policy for an unavailable storage."""
         return self._desk.policy
 
     @property
     def host(self) -> SharedHost:
-        """Where the kernel lives."""
+        """The host of the kernel."""
         return self._desk.host
 
     @property
@@ -176,13 +176,13 @@ class StateStore:
 
     @property
     def types(self) -> Types:
-        """The classes that come back."""
+        """The classes of returned objects."""
         return self._desk.types
 
     async def flush(self) -> None:
-        """Return when everything that was saved before is committed, the background saves of PenguiFlow included.
+        """Return when all earlier saves are committed, including PenguiFlow's background saves.
 
-        Under ``strict`` it raises the first lost save that no caller awaited and no other call has raised.
+        Under ``strict``, raise the first lost save that no caller awaited and no other call has raised.
         """
         await background_saves()
         await self._desk.host.flush()
@@ -190,11 +190,11 @@ class StateStore:
             raise loss
 
     async def sweep(self, retention: StateRetention) -> StateSwept:
-        """Remove what this policy lets go, and what has expired; answers what went."""
+        """Remove data that this policy no longer keeps, and expired data, and return the counts."""
         return await self._desk.host.ask(self._desk.scoped(lambda scope: sweep_state(scope, retention)))
 
     async def close(self) -> None:
-        """Finish everything, and let go of the storage."""
+        """Finish all saves and release the storage."""
         try:
             await self.flush()
         finally:
@@ -209,12 +209,12 @@ class StateStore:
         await self.close()
 
     async def health(self) -> StateHealth:
-        """How the store is; never raises."""
+        """Return the health of the store; never raises."""
         return await health_of(self._desk)
 
     @property
     def counters(self) -> Counters:
-        """What has happened since the store was made."""
+        """Counts since the store was created."""
         return counters_of(self._desk)
 
     @property
@@ -226,35 +226,35 @@ class StateStore:
 
     @handed_over
     def save_event(self, event: Any, planner_event: Any = None) -> Saved:
-        """Keep an event of a flow. ``save_event(trace_id, planner_event)`` is the older name of save_planner_event."""
+        """Save an event of a flow. ``save_event(trace_id, planner_event)`` is the older name of save_planner_event."""
         if planner_event is not None:
             return self._planner_events.save(event, planner_event)
         return self._events.save(event)
 
     @handed_over
     def save_events(self, events: Iterable[Any]) -> Saved:
-        """Keep several events of flows, of any traces."""
+        """Save several events of flows, of any traces."""
         return self._events.save_many(events)
 
     save_events_bulk = save_events
 
     async def load_history(self, trace_id: str) -> Sequence[Any]:
-        """The events of a trace, by time and then by arrival; ``__global__`` are those of no trace."""
+        """Return the events of a trace, by time and then by arrival; ``__global__`` is for events without a trace."""
         return await self._events.load(trace_id)
 
     async def load_history_page(self, trace_id: str, *, after: int = 0, limit: int = 1000) -> HistoryPage:
-        """Events of a long trace in order of arrival, a page at a time; ``after`` is `HistoryPage.next` of the last."""
+        """Return a page of a long trace in order of arrival; ``after`` is `HistoryPage.next` of the page before."""
         return await self._events.page(trace_id, after, limit)
 
     def iter_history(self, trace_id: str) -> AsyncIterator[Any]:
-        """The events of a trace in order of arrival, without holding all of them in memory."""
+        """Iterate over the events of a trace in order of arrival, without holding all of them in memory."""
         return self._events.iterate(trace_id)
 
     # --------------------------------------------------------------------------------------------------- bindings
 
     @handed_over
     def save_remote_binding(self, binding: Any) -> Saved:
-        """Keep which remote task works for a trace."""
+        """Save the binding of a trace to a remote task."""
         return self._bindings.save(binding)
 
     async def find_binding(
@@ -266,82 +266,83 @@ class StateStore:
         tenant_id: str | None = None,
         user_id: str | None = None,
     ) -> Any | None:
-        """The binding of this conversation that was saved last and is still open, or None."""
+        """Return the last saved open binding of this conversation, or None."""
         return await self._bindings.find(router_session_id, agent_url, remote_skill, tenant_id, user_id)
 
     async def list_bindings(self, *, router_session_id: str) -> Sequence[Any]:
-        """The bindings of a session."""
+        """Return the bindings of a session."""
         return await self._bindings.list(router_session_id)
 
     async def mark_binding_terminal(self, *, trace_id: str, context_id: str | None, task_id: str) -> None:
-        """No further turn goes to this remote task."""
+        """Mark the binding as terminal: no further turn goes to this remote task."""
         await self._bindings.end(trace_id, context_id, task_id)
 
     # ------------------------------------------------------------------------------------------- pauses and memory
 
     @handed_over
     def save_planner_state(self, token: str, payload: dict[str, Any]) -> Saved:
-        """Keep a pause under its token, for ``pause_seconds``."""
+        """Save a pause under its token, for ``pause_seconds``."""
         return self._pauses.save(token, payload)
 
     async def load_planner_state(self, token: str) -> dict[str, Any] | None:
-        """Take the pause: of all that ask for it, on all machines, one gets it."""
+        """Take the pause: only one of all callers, on all machines, gets it."""
         return await self._pauses.take(token)
 
     async def take_planner_state(self, token: str, *, lease_seconds: float) -> PauseLease | None:
-        """Take the pause with a lease: it comes back for others unless it is confirmed within so many seconds.
+        """Take the pause with a lease: unless it is confirmed within ``lease_seconds``, others can take it.
 
-        None: there is none, or another caller has it.
+        Return None if there is none or another caller has it.
         """
         return await self._pauses.lease(token, lease_seconds)
 
     async def list_pauses(self, limit: int = 50) -> list[WaitingPause]:
-        """The pauses that wait, the newest first; they stay."""
+        """Return the waiting pauses, the newest first, without taking them."""
         return await self._pauses.list(limit)
 
     async def get_pause(self, token: str) -> WaitingPause | None:
-        """The waiting pause, which stays; None: there is none."""
+        """Return the waiting pause without taking it, or None."""
         return await self._pauses.get(token)
 
     async def cancel_pause(self, token: str) -> bool:
-        """Remove the pause, so that it can't be resumed; whether there was one."""
+        """Remove the pause, so that it can't be resumed; return whether it existed."""
         return await self._pauses.cancel(token)
 
     @handed_over
     def save_memory_state(self, key: str, state: dict[str, Any], *, if_version: int | None = None) -> Saved:
-        """Keep a state under this key. ``if_version``: only if the stored one has this version (0: there is none);
-        else StateConflict.
+        """Save a state under this key.
+
+        With ``if_version``, raise StateConflict unless the stored state has this version (0: there is none).
         """
         return self._memory.save(key, state, if_version)
 
     async def load_memory_state(self, key: str) -> dict[str, Any] | None:
-        """The state, or None. Raises StateNotLoaded, and then saves of the key are refused until a load succeeds."""
+        """Return the state, or None. After StateNotLoaded, saves of the key are refused until a load succeeds."""
         return (await self._memory.load(key))[0]
 
     async def load_memory_version(self, key: str) -> tuple[dict[str, Any] | None, int]:
-        """The state and its version, for ``save_memory_state(…, if_version=)``; None and 0 where there is none."""
+        """Return the state and its version, for ``save_memory_state(…, if_version=)``; None and 0 if there is none."""
         return await self._memory.load(key)
 
     # ---------------------------------------------------------------------------------------------------- sessions
 
     @handed_over
     def save_task(self, state: Any, *, checks: tuple[Operation, ...] = ()) -> Saved:
-        """Keep a task as it is now. ``checks`` are of the kernel: if one does not hold, it is not saved."""
+        """Save the current state of a task. ``checks`` are kernel operations: if one fails, the task is not saved."""
         return self._tasks.save(state, checks=checks)
 
     async def list_tasks(self, session_id: str) -> Sequence[Any]:
-        """The tasks of a session, in the order in which they came."""
+        """Return the tasks of a session in order of arrival."""
         return await self._tasks.load(session_id)
 
     @handed_over
     def save_update(self, update: Any, *, checks: tuple[Operation, ...] = ()) -> Saved:
-        """Keep an update; a repeat of its id is the same update. ``checks`` as for `save_task`."""
+        """Save an update; a repeat of its id is the same update. ``checks`` as for `save_task`."""
         return self._updates.save(update, checks=checks)
 
     async def list_updates(
         self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
     ) -> Sequence[Any]:
-        """With a cursor the first ``limit`` updates after it; without one, or with one nobody knows, the last."""
+        """Return the first ``limit`` updates after the cursor; without a cursor, or with an unknown one, the last."""
         return await self._updates.list(session_id, task_id, since_id, limit)
 
     save_task_update = save_update
@@ -349,47 +350,47 @@ class StateStore:
 
     @handed_over
     def save_steering(self, event: Any) -> Saved:
-        """Keep a steering event, cut to size. One that is not valid for its type is kept with the reasons beside it."""
+        """Save a steering event, truncated. An event that is not valid for its type is stored with the reasons."""
         return self._steering.save(event)
 
     async def list_steering(
         self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
     ) -> Sequence[Any]:
-        """With a cursor the first ``limit`` events after it; without one, or with one nobody knows, the last."""
+        """Return the first ``limit`` events after the cursor; without a cursor, or with an unknown one, the last."""
         return await self._steering.list(session_id, task_id, since_id, limit)
 
     # ---------------------------------------------------------------------------------------------------- planners
 
     @handed_over
     def save_trajectory(self, trace_id: str, session_id: str, trajectory: Any) -> Saved:
-        """Keep a trajectory, over an older one of the same trace and session."""
+        """Save a trajectory; it replaces an older one of the same trace and session."""
         return self._trajectories.save(trace_id, session_id, trajectory)
 
     async def get_trajectory(self, trace_id: str, session_id: str) -> Any | None:
-        """The trajectory; None also where the session is another."""
+        """Return the trajectory; None also if it belongs to another session."""
         return await self._trajectories.load(trace_id, session_id)
 
     async def list_traces(self, session_id: str, limit: int = 50) -> list[str]:
-        """The traces of a session, the last saved first."""
+        """Return the traces of a session, the last saved first."""
         return await self._trajectories.traces(session_id, limit)
 
     @handed_over
     def save_planner_event(self, trace_id: str, event: Any) -> Saved:
-        """Keep an event of a planner; a repeat is the same event."""
+        """Save a planner event; a repeat is the same event."""
         return self._planner_events.save(trace_id, event)
 
     async def list_planner_events(self, trace_id: str) -> list[Any]:
-        """The events of a trace in the order in which they came."""
+        """Return the planner events of a trace in order of arrival."""
         return await self._planner_events.load(trace_id)
 
     get_events = list_planner_events
 
-    # ------------------------------------------------------------------------------------------------------ people
+    # ------------------------------------------------------------------------------------------------------- lists
 
     async def list_sessions(self, limit: int = 50) -> list[str]:
-        """The sessions of which something was saved, the newest first."""
+        """Return the sessions that have data, the newest first."""
         return await self._directory.sessions(limit)
 
     async def list_all_traces(self, limit: int = 50) -> list[str]:
-        """The traces of which something was saved, of all sessions and of none, the newest first."""
+        """Return the traces that have data, of all sessions and of none, the newest first."""
         return await self._directory.traces(limit)

@@ -1,4 +1,4 @@
-"""Reading logs: a whole stream, the last N of it, or the first N after an entry."""
+"""Reads logs: a whole stream, its last N entries, or the first N after an entry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Keep = Callable[[Entry], bool]
 
 
 async def read_all(scope: Scope, log: str, stream: str) -> list[Entry]:
-    """Every entry, in order."""
+    """Return all entries in order."""
     entries: list[Entry] = []
     after: int | None = None
     while True:
@@ -30,7 +30,7 @@ async def read_all(scope: Scope, log: str, stream: str) -> list[Entry]:
 
 
 async def read_items(scope: Scope, log: str, stream: str) -> list[Any]:
-    """Every item of a log whose entries hold one item or many, decoded, in order."""
+    """Return all items, decoded and in order, of a log whose entries hold one item or many."""
     items: list[Any] = []
     for entry in await read_all(scope, log, stream):
         items += items_of(entry)
@@ -38,15 +38,15 @@ async def read_items(scope: Scope, log: str, stream: str) -> list[Any]:
 
 
 def items_of(entry: Entry) -> list[Any]:
-    """The items of such an entry."""
+    """Return the items of such an entry."""
     found = decode(entry.data)
     return found if entry.kind == MANY else [found]
 
 
 def once(items: Iterable[dict[str, Any]], *fields: str, seen: set[bytes] | None = None) -> list[dict[str, Any]]:
-    """Without the items that are repeats of one before: equal in these fields, or in all if none is given.
+    """Return the items without repeats: items that are equal in these fields, or in all fields if none is given.
 
-    ``seen`` remembers those of an earlier call.
+    ``seen`` carries the known items from call to call.
     """
     seen = set() if seen is None else seen
     kept = []
@@ -61,14 +61,14 @@ def once(items: Iterable[dict[str, Any]], *fields: str, seen: set[bytes] | None 
 async def read_some(
     scope: Scope, log: str, stream: str, *, since: str | None, limit: int, keep: Keep | None = None
 ) -> list[Entry]:
-    """The first ``limit`` entries after the one with this dedupe key; without one, or with one that is not known, the
-    last ``limit``. Entries that are not to be kept do not count.
+    """Return the first ``limit`` entries after the one with this dedupe key; without a key, or with an unknown one, the
+    last ``limit``. Only entries that ``keep`` accepts count.
     """
     if limit <= 0:
         return []
     after = await scope.seq_of(log, stream, since) if since is not None else None
     if after is not None:
-        with contextlib.suppress(LogTrimmed):  # what comes after it was trimmed meanwhile: as if it were not known
+        with contextlib.suppress(LogTrimmed):  # the entries after it were trimmed meanwhile: treat the key as unknown
             return await _forward(scope, log, stream, after, limit, keep)
     return await _backward(scope, log, stream, limit, keep)
 

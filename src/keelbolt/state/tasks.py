@@ -1,7 +1,7 @@
 """Tasks of sessions.
 
-The context a task was started with is a record of its own, and is written when it changed: a task that reports progress
-rewrites a few hundred bytes, however large its context is. The order in which tasks came is a log of their ids.
+The context with which a task was started is a separate record, written only when it changes: a task that reports
+progress rewrites a few hundred bytes, regardless of the size of its context. The order of tasks is a log of their ids.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from keelbolt.state.saving import Saved
 from keelbolt.state.streams import read_all
 from keelbolt.storage import Append, Draft, FieldIn, Operation, Put, Query, Record, Scope
 
-KNOWN = 4096  # tasks whose context this process knows to be stored
+KNOWN = 4096  # tasks whose stored context this process remembers
 
 
 class Tasks:
@@ -28,10 +28,10 @@ class Tasks:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._known: OrderedDict[str, str] = OrderedDict()  # key → digest of the context that was written
+        self._known: OrderedDict[str, str] = OrderedDict()  # key → digest of the written context
 
     def save(self, state: Any, *, checks: tuple[Operation, ...] = ()) -> Saved:
-        """Keep the task as it is now, if these checks hold."""
+        """Save the current state of the task, if these checks hold."""
         wanted(state, "TaskState", "task_id", "session_id", "context_snapshot", "__dataclass_fields__")
         fields = dump_fields(state)
         snapshot = fields.pop("context_snapshot")
@@ -49,7 +49,7 @@ class Tasks:
         )
         operations, alternative = whole, None
         if self._known.get(key) == mark:
-            # Refused, and then written whole, when another process changed or removed the context.
+            # Refused if another process changed or removed the context; then the whole task is written.
             operations, alternative = (FieldIn(SNAPSHOTS, key, "hash", (mark,)), task, *notes), whole
         self._know(key, mark)
         return self._desk.save(
@@ -64,7 +64,7 @@ class Tasks:
         )
 
     async def load(self, session_id: str) -> list[Any]:
-        """The tasks of a session, in the order in which they came. A session that was erased begins anew."""
+        """Return the tasks of a session in order of arrival. After an erasure, the session starts empty."""
         session = name(session_id)
 
         async def read(scope: Scope) -> list[tuple[Any, Any]]:

@@ -1,16 +1,16 @@
-"""A kernel in a thread with a loop of its own.
+"""Runs a kernel in a thread with its own event loop.
 
-A kernel belongs to one event loop, and programs come and go with theirs: `asyncio.run` twice, a command that ends
-right after its last call. So a store gives its kernel a thread. A write is handed over by appending it to a list. The
-thread is a daemon; before the interpreter ends it gets ``exit_seconds`` to finish. Writes that it can't finish by then
-go to the spool or are reported as lost.
+A kernel belongs to one event loop, but programs may use several: they call `asyncio.run` twice, or end right after
+their last call. So a store runs its kernel in a thread. Posting a write appends it to a queue. The thread is a daemon;
+before the interpreter ends it gets ``exit_seconds`` to finish. Writes that it can't finish by then go to the spool or
+are reported as lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures.thread  # noqa: F401  (what it does at the end must be registered before ours)
+import concurrent.futures.thread  # noqa: F401  (its exit handler must be registered before ours)
 import contextlib
 import os
 import signal
@@ -35,26 +35,26 @@ from keelbolt.storage import Kernel
 uvloop: Any
 try:
     import uvloop
-except ImportError:  # there is none for Windows
+except ImportError:  # not available on Windows
     uvloop = None
 
 T = TypeVar("T")
 
-# Writes behind are gathered, and for longer under load: fewer commits disturb the caller's thread less.
+# Write-behind saves are batched, for longer under load: fewer commits disturb the caller's thread less.
 GATHER_SECONDS = 0.02
 GATHER_BUSY_SECONDS = 0.05
-BUSY = 100  # writes that came together
+BUSY = 100  # above this batch size the longer time applies
 
-ASLEEP, LATER, NOW = range(3)  # when the thread will look into its inbox
+ASLEEP, LATER, NOW = range(3)  # when the thread will drain its inbox
 
 
 class ThreadHost:
-    """In a thread with a loop of its own, from the first use until it is closed."""
+    """Runs the kernel in a thread with its own loop, from the first use until it is closed."""
 
     def __init__(self, engine: Engine, *, exit_seconds: float) -> None:
         self._engine = engine
         self._exit_seconds = exit_seconds
-        self._mutex = threading.RLock()  # reentrant: the handler of SIGTERM may interrupt its holder
+        self._mutex = threading.RLock()  # reentrant: the SIGTERM handler may interrupt its holder
         self._closed = False
         self._reset()
         _hosts.add(self)
@@ -83,7 +83,7 @@ class ThreadHost:
                     loop.call_soon_threadsafe(self._drain)
                 else:
                     loop.call_soon_threadsafe(loop.call_later, self._gather, self._drain)
-        if self._closed and self._withdrawn(write):  # closed since it was looked at: the last drain may be over
+        if self._closed and self._withdrawn(write):  # closed meanwhile: the last drain may be over
             raise StorageClosed(CLOSED)
 
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
@@ -97,7 +97,7 @@ class ThreadHost:
             await self._answer(self._submit(self._flush()))
 
     async def close(self) -> None:
-        """Finish, and end the thread. Whoever closes while another does waits with it."""
+        """Finish all work and end the thread. Concurrent calls wait together."""
         self.abandon()
         finished, thread = self._finished, self._thread
         if finished is not None and thread is not None:
@@ -107,14 +107,14 @@ class ThreadHost:
                 await asyncio.to_thread(thread.join)
 
     def stop(self, until: float) -> None:
-        """From any thread, without a loop: finish by this moment, or leave it."""
+        """Finish by this time (monotonic) or give up; callable from any thread, without a loop."""
         loop, thread = self._loop, self._thread
         self.abandon()
         if self._finished is None or loop is None or thread is None:
             return
         try:
             self._finished.result(max(0.0, until - time.monotonic()))
-        except Exception:  # noqa: BLE001  (too late, or whatever a driver raises: the program ends all the same)
+        except Exception:  # noqa: BLE001  (a timeout or any driver error: the program ends anyway)
             logger.warning("the program ends before the storage of its state was closed")
             self._give_up(loop, until)
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -122,25 +122,25 @@ class ThreadHost:
         thread.join(max(0.0, until - time.monotonic()) + 0.1)
 
     def abandon(self) -> None:
-        """Take nothing more and finish, without anybody waiting."""
+        """Accept no more work and finish in the background."""
         with self._mutex:
             if self._closed:
                 return
-            self._closed = True  # before the last drain, so that what is posted is drained or withdrawn
+            self._closed = True  # before the last drain, so that each posted write is drained or withdrawn
             loop = self._loop
             if loop is not None:
                 self._finished = asyncio.run_coroutine_threadsafe(self._finish(), loop)
                 self._finished.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
 
     def forked(self) -> None:
-        """In a child after fork(): the thread, and what was posted, are the parent's."""
+        """Reset the host in a child after fork(): the thread and posted writes belong to the parent."""
         _left_to_the_parent.append((self._loop, self._thread, self._link, self.writer))
         self._mutex = threading.RLock()
         self._reset()
 
     @property
     def exit_seconds(self) -> float:
-        """How long the end of the interpreter may take."""
+        """Time limit for finishing when the interpreter ends."""
         return self._exit_seconds
 
     # ------------------------------------------------------------------------------------------- in the caller's thread
@@ -167,7 +167,7 @@ class ThreadHost:
         self._asked.add(future)
         future.add_done_callback(self._asked.discard)
         if self._over:
-            future.cancel()  # nobody would do it
+            future.cancel()  # the thread that would run it has ended
         return future
 
     async def _answer(self, future: Future[T]) -> T:
@@ -177,16 +177,16 @@ class ThreadHost:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise StorageClosed(CLOSED) from None  # the thread ended before it answered
+            raise StorageClosed(CLOSED) from None  # the thread ended before it returned a result
 
     def _withdrawn(self, write: Write) -> bool:
-        """Whether the write was not taken by the thread, and never will be."""
+        """Remove the write from the inbox; return False if the thread has already taken it."""
         while True:
             try:
                 self._inbox.remove(write)
             except ValueError:
                 return False
-            except IndexError:  # something else was taken meanwhile
+            except IndexError:  # the inbox changed meanwhile
                 continue
             return True
 
@@ -211,7 +211,7 @@ class ThreadHost:
         return self._link, self.writer
 
     def _drain(self) -> None:
-        self._woken = ASLEEP  # first, so that a write from here on wakes the thread again
+        self._woken = ASLEEP  # first, so that later writes wake the thread again
         _, writer = self._engines()
         inbox = self._inbox
         writes = []
@@ -245,7 +245,7 @@ class ThreadHost:
             logger.warning("the storage could not be closed in time; it was left as it is")
 
     def _give_up(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
-        """What is left goes to the spool, in the thread to which it belongs."""
+        """Move the remaining writes to the spool, in the host's thread."""
         done = threading.Event()
 
         def give_up() -> None:
@@ -261,7 +261,7 @@ class ThreadHost:
 
 
 async def _cancel_all() -> None:
-    """What still waits for something waits in vain."""
+    """Cancel all remaining tasks."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -274,7 +274,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 _hosts: weakref.WeakSet[ThreadHost] = weakref.WeakSet()
-_left_to_the_parent: list[Any] = []  # destroying its connections in a child would disturb them
+_left_to_the_parent: list[Any] = []  # keeps the parent's connections: destroying them in a child would disturb them
 
 
 def _forked() -> None:
@@ -286,7 +286,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _finish_at_exit() -> None:
-    """Save what was called before the interpreter ends, also for stores that were never closed."""
+    """Finish pending saves before the interpreter ends, also for stores that were never closed."""
     hosts = list(_hosts)
     now = time.monotonic()
     for host in hosts:
@@ -300,8 +300,8 @@ def _finish_at_exit() -> None:
 def finish_on_sigterm() -> None:
     """Finish the stores of this process before SIGTERM ends it.
 
-    A handler that the program has installed is left alone: it is expected to end the interpreter in the usual way.
-    Only the main thread can install a handler.
+    If the program has installed a handler, it is kept: it is expected to end the interpreter normally. Only the main
+    thread can install a handler.
     """
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)
@@ -313,6 +313,6 @@ def _terminated(number: int, _frame: object) -> None:
     os.kill(os.getpid(), number)
 
 
-# Before the executors of the interpreter refuse new work, since opening and closing an engine needs them. Children of
-# multiprocessing call it too.
+# Runs before the interpreter's executors refuse new work, since opening and closing an engine needs them. Also runs in
+# children of multiprocessing.
 getattr(threading, "_register_atexit", atexit.register)(_finish_at_exit)

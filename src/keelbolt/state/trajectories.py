@@ -20,7 +20,7 @@ class Trajectories:
         self._desk = desk
 
     def save(self, trace_id: str, session_id: str, trajectory: Any) -> Saved:
-        """Keep a trajectory; its trace is now the session's newest."""
+        """Save a trajectory; its trace becomes the session's newest."""
         wanted(trajectory, "Trajectory", "serialise")
         body = self._desk.encode({"trace_id": trace_id, "session_id": session_id, "trajectory": trajectory.serialise()})
         fields: Fields = {"session": name(session_id), "trace": name(trace_id), "saved": self._desk.tick()}
@@ -30,7 +30,7 @@ class Trajectories:
         return self._desk.save("save_trajectory", operations, len(body), trace_id=trace_id, behind=True, lives=lives)
 
     async def load(self, trace_id: str, session_id: str) -> Any | None:
-        """The trajectory, or None."""
+        """Return the trajectory, or None."""
 
         async def read(scope: Scope) -> Any | None:
             record = await scope.get(TRAJECTORIES, joined(trace_id, session_id))
@@ -40,7 +40,7 @@ class Trajectories:
         return self._desk.types.Trajectory.from_serialised(stored) if stored is not None else None
 
     async def traces(self, session_id: str, limit: int) -> list[str]:
-        """The traces of a session, the last saved first."""
+        """Return the traces of a session, the last saved first."""
         query = Query(TRAJECTORIES, {"session": name(session_id)}, order="saved", newest_first=True)
 
         async def read(scope: Scope) -> list[str]:

@@ -1,4 +1,4 @@
-"""Updates of tasks and steering events: two logs of a session, in which a cursor is the id of the last one seen."""
+"""Updates of tasks and steering events: two logs of a session. A cursor is the id of the last item seen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keelbolt.storage import Append, Draft, Entry, Operation, Scope
 
 
 class SessionLog:
-    """One kind of entries, each with an id of its own in its session."""
+    """A log of items with an id that is unique in the session."""
 
     def __init__(self, desk: Desk, log: str, kind: str, id_field: str, *, save: str, load: str) -> None:
         self._desk = desk
@@ -26,7 +26,7 @@ class SessionLog:
         self._load = load
 
     def append(self, item: Any, *, behind: bool, checks: tuple[Operation, ...] = (), invalid: Any = None) -> Saved:
-        """Keep one, and what is ``invalid`` in it, if these checks hold; a repeat of its id is the same one."""
+        """Save an item, with its ``invalid`` reasons, if these checks hold; a repeat of its id is the same item."""
         wanted(item, self._kind, "session_id", "task_id", self._id)
         body = self._desk.encode({**dump_fields(item), **({"invalid": invalid} if invalid else {})})
         draft = Draft(name(item.task_id), body, name(getattr(item, self._id)))
@@ -44,7 +44,7 @@ class SessionLog:
         )
 
     async def list(self, session_id: str, task_id: str | None, since_id: str | None, limit: int) -> list[Any]:
-        """With a cursor the first ``limit`` after it, without one the last ``limit``."""
+        """Return the first ``limit`` items after the cursor; without a cursor, the last ``limit``."""
         task = name(task_id) if task_id is not None else None
 
         def of_task(entry: Entry) -> bool:
@@ -72,18 +72,18 @@ class Updates(SessionLog):
         super().__init__(desk, UPDATES, "StateUpdate", "update_id", save="save_update", load="list_updates")
 
     def save(self, update: Any, *, checks: tuple[Operation, ...] = ()) -> Saved:
-        """Keep an update, if these checks hold."""
+        """Save an update, if these checks hold."""
         return self.append(update, behind=True, checks=checks)
 
 
 class Steering(SessionLog):
-    """``save_steering`` and ``list_steering``. What is kept is cut to size."""
+    """``save_steering`` and ``list_steering``. Stored events are truncated."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk, STEERING, "SteeringEvent", "event_id", save="save_steering", load="list_steering")
 
     def save(self, event: Any) -> Saved:
-        """Keep a steering event; ``invalid`` beside its fields lists why it is not valid for its type."""
+        """Save a steering event; ``invalid`` beside its fields lists why it is not valid for its type."""
         wanted(event, "SteeringEvent", "event_type", "payload", "model_copy")
         sanitized, invalid = checked(event)
         return self.append(sanitized, behind=False, invalid=invalid)

@@ -1,10 +1,10 @@
-"""Brings writes to the storage in the order in which they were called.
+"""Commits writes to the storage in call order.
 
-It lives in the event loop of the kernel. Plain writes that arrive while a commit is under way wait for it and then
-share one commit. Other writes are submitted at once, after everything that was called before them.
+It runs in the event loop of the kernel. Plain writes that arrive during a commit wait for it and then share one commit.
+Other writes are submitted at once, after all earlier writes.
 
-Under the policy ``resilient`` a write that fails because the storage can't be used goes to the `Recovery`, and so does
-everything after it until that is over.
+Under the policy ``resilient``, a write that fails because the storage is unavailable goes to the `Recovery`, and so do
+all later writes until the recovery is over.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ from keelbolt.storage import Kernel, Operation, Put, Receipt
 from keelbolt.storage.requests import MAX_OPERATIONS
 
 REMEMBERED_LOSSES = 10_000
-CROWD = 8  # writes in one commit from which on their callers are expected to save again at once
+CROWD = 8  # minimum writes in a commit after which its callers are expected to save again at once
 LINGER_SECONDS = 0.002
 
 
 class Writer:
-    """One for each kernel."""
+    """Commits the writes of one kernel."""
 
     def __init__(self, link: Link, policy: PolicyName, *, timeout_seconds: float, spool: Spool | None = None) -> None:
         self._link = link
         self._policy = policy
         self._timeout = timeout_seconds
         self._queue: deque[Write] = deque()
-        self._urgent = 0  # writes in the queue, and callers of settle(), that must not wait for a commit under way
+        self._urgent = 0  # queued writes and callers of settle() that must not wait for the commit in progress
         self._under_way: dict[asyncio.Future[Receipt], Sequence[Write]] = {}
         self._numbers = 0
-        self._crowd = 0  # callers that are expected to save at once: those of the last commit and of the queue
+        self._crowd = 0  # writes expected soon: those of the last commit's callers and of the queue
         self._lingering: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
         self._repairs: set[asyncio.Task[None]] = set()
-        self._progress: asyncio.Future[None] | None = None  # somebody waits for what happens next
+        self._progress: asyncio.Future[None] | None = None  # set while a caller of settle() waits for progress
         self._ended = False
         self._losses: list[tuple[Write, StateNotSaved]] = []
         self.breaker = Breaker()
         self.counters = Counters()
         self.waiting = 0
-        """How many writes are not committed yet, those in the spool aside. Read from other threads too."""
+        """Number of uncommitted writes, without those in the spool. Also read from other threads."""
         self.recovery = Recovery(
             link,
             spool if spool is not None else MemorySpool(),
@@ -77,20 +77,20 @@ class Writer:
         self.recovery.start()
 
     def take(self, writes: Iterable[Write]) -> None:
-        """Writes, in the order of their calls."""
+        """Queue writes in call order."""
         for write in writes:
             self._numbers += 1
             write.number = self._numbers
             self._urgent += not write.plain
             self._queue.append(write)
             self.waiting += 1
-        if self._ended:  # they came beside the end
+        if self._ended:  # posted while the writer ended
             while self._queue:
                 self._failed(self._next(), StorageClosed(CLOSED))
         self._pump()
 
     async def settle(self) -> None:
-        """Return when all that was taken before is committed, spooled or lost."""
+        """Return when all writes taken before are committed, spooled or lost."""
         last = self._numbers
         if self._oldest() > last:
             return
@@ -105,14 +105,14 @@ class Writer:
             self._urgent -= 1
 
     def _oldest(self) -> float:
-        """The number of the write that waits longest."""
+        """Return the number of the oldest uncommitted write."""
         numbers = [group[0].number for group in self._under_way.values()]
         if self._queue:
             numbers.append(self._queue[0].number)
         return min(numbers, default=math.inf)
 
     def loss(self, partition: str) -> BaseException | None:
-        """The first lost write to this partition that no caller awaits, returned once; the others are in the log."""
+        """Return the first lost write to this partition that no caller awaits, once; the others are logged."""
         if not self._losses:
             return None
         unheard = [(write, error) for write, error in self._losses if _unheard(write)]
@@ -120,19 +120,19 @@ class Writer:
         return next((error for write, error in unheard if write.partition == partition), None)
 
     def unreported(self) -> str:
-        """A line about the losses that no call has raised; "" if there are none."""
+        """Return a line about losses that no call has raised; "" if there are none."""
         unheard, self._losses = [error for write, error in self._losses if _unheard(write)], []
         count = len(unheard)
         return f"{count} saved item{'s' if count > 1 else ''} of state lost; the first: {unheard[0]}" if unheard else ""
 
     async def close(self) -> None:
-        """Commit what was taken, or leave it in the spool."""
+        """Commit all writes, or leave them in the spool."""
         await self.settle()
         await self.recovery.stop()
         self.give_up()
 
     def give_up(self) -> None:
-        """The end: what is not committed goes to the spool or is reported as lost."""
+        """End the writer: uncommitted writes go to the spool or are reported as lost."""
         if self._ended:
             return
         self._ended = True
@@ -147,7 +147,7 @@ class Writer:
             logger.critical("%d writes that waited for the storage are lost with this process", len(spool))
         spool.close()
 
-    # ------------------------------------------------------------------------------------------------- the usual way
+    # ------------------------------------------------------------------------------------------------------- commits
 
     def _pump(self) -> None:
         if self.recovery.active:
@@ -156,7 +156,7 @@ class Writer:
                 self._to_spool(self._next(), StorageUnavailable("the storage is being waited for"))
         while self._queue:
             if self._under_way and not self._urgent and len(self._queue) < GROUP_ENTRIES:
-                break  # they share a commit when the one under way is done
+                break  # they share a commit when the one in progress is done
             if self._lingers():
                 break
             kernel = self._link.open
@@ -172,9 +172,9 @@ class Writer:
             progress.set_result(None)
 
     def _lingers(self) -> bool:
-        """Whether to wait a moment: the callers of the last commit just got their results and save again.
+        """Return whether to wait briefly: the callers of the last commit just got their results and save again.
 
-        Without this, the first of them would be a commit of its own, and all others would wait for two commits.
+        Without this, the first of them would get a commit of its own, and all others would wait for two commits.
         """
         if self._urgent or len(self._queue) >= self._crowd:
             if self._lingering is not None:
@@ -195,7 +195,7 @@ class Writer:
         return write
 
     def _group(self) -> list[Write]:
-        """The next writes that can be one commit: one that has checks of its own, or several that have none."""
+        """Return the next writes that can share a commit: one write with its own checks, or several without."""
         group = [self._next()]
         if not group[0].plain:
             return group
@@ -214,7 +214,7 @@ class Writer:
     def _submit(self, kernel: Kernel, group: Sequence[Write]) -> None:
         try:
             future = asyncio.ensure_future(kernel.commit(group[0].partition, *merged(group)))
-        except Exception as error:  # noqa: BLE001  (whatever it is: those who wait hear of it)
+        except Exception as error:  # noqa: BLE001  (every error is reported to the waiting callers)
             self._unwritten(group, error)
             return
         self._under_way[future] = group
@@ -231,7 +231,7 @@ class Writer:
             else:
                 self._unwritten(group, error)
         elif not future.cancelled() and future.exception() is None:
-            self.recovery.landed(group)  # too late to be told, but not to be replayed in vain
+            self.recovery.landed(group)  # too late for its callers, but it must not be replayed
         self._pump()
 
     def _written(self, group: Sequence[Write]) -> None:
@@ -252,17 +252,17 @@ class Writer:
             self._unwritten(group, StateTimeout(f"the storage did not answer within {self._timeout:g} seconds"))
             self._pump()
 
-    # --------------------------------------------------------------------------------------------------- the other way
+    # -------------------------------------------------------------------------------------------------------- failures
 
     async def _open(self) -> None:
-        """Open the storage; meanwhile the queue waits, or goes to the spool if it can't be opened in time."""
+        """Open the storage; meanwhile writes are queued, or go to the spool if it can't be opened in time."""
         error: BaseException | None = None
         try:
             async with asyncio.timeout(self._timeout):
                 await self._link.opened()
         except TimeoutError:
             error = StateTimeout(f"the storage could not be opened within {self._timeout:g} seconds")
-        except Exception as found:  # noqa: BLE001  (whatever a driver raises: nobody else would hear of it)
+        except Exception as found:  # noqa: BLE001  (drivers raise any type, and no caller awaits this task)
             error = found
         self._starting = None
         if error is not None:
@@ -272,7 +272,7 @@ class Writer:
     def _unwritten(self, group: Sequence[Write], error: BaseException) -> None:
         kernel = self._link.open
         if len(group) > 1 and isinstance(error, InvalidRequest | CommitRefused) and kernel is not None:
-            for write in group:  # one of them is wrong
+            for write in group:  # at least one of them is invalid
                 self._submit(kernel, [write])
             return
         for write in group:
@@ -283,7 +283,7 @@ class Writer:
             elif (final := refused_for_good(write.method, error)) is not None:
                 self._failed(write, final)
             elif write.alternative is not None:
-                write.operations, write.alternative = self._not_overtaken(write), None  # a second refusal is for good
+                write.operations, write.alternative = self._not_overtaken(write), None  # a second refusal is final
                 self._submit(kernel, [write])
             else:
                 self._failed(write, error)
@@ -293,7 +293,7 @@ class Writer:
             repair.add_done_callback(self._repairs.discard)
 
     def _not_overtaken(self, write: Write) -> tuple[Operation, ...]:
-        """What to write instead, but for the records that later writes have reached, or are on their way to."""
+        """Return the alternative operations, without records that later writes have written or are writing."""
         overtaken = self.recovery.overtaken(write)
         for later in (later for group in self._under_way.values() for later in group):
             if later.number > write.number:
@@ -320,7 +320,7 @@ class Writer:
     def _lose(self, write: Write, error: BaseException) -> None:
         self.counters.lost += 1
         told = error
-        if not isinstance(error, LeaseLost | StateErased):  # others go on with it, or it is gone on purpose
+        if not isinstance(error, LeaseLost | StateErased):  # these two are no data loss
             told = (StateConflict if isinstance(error, CommitRefused) else StateNotSaved)(write.method, error)
             told.__cause__ = error
             if _unheard(write) and len(self._losses) < REMEMBERED_LOSSES:

@@ -1,4 +1,4 @@
-"""A write on its way to the storage, and several of them as one commit."""
+"""Pending writes, and their combination into one commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keelbolt.storage import Append, Draft, Operation, Put
 GROUP_ENTRIES = 400
 GROUP_BYTES = 4 * 1024 * 1024
 
-# The logs whose items come in bursts, and the kinds of their entries: one item, or a JSON list of items that came
+# The logs whose items come in bursts, and the kinds of their entries: one item, or a JSON list of items that arrived
 # together. Ten items in one entry cost a tenth of ten entries.
 BURSTS = frozenset({EVENTS, PLANNER_EVENTS})
 ONE = "one"
@@ -22,12 +22,12 @@ MANY = "many"
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """What one ``save_*`` was given, as it is to be committed.
+    """The write of one ``save_*`` call.
 
-    ``outcome`` is None for a write behind. ``alternative`` is written instead when a check of ``operations`` is
-    refused. ``vital``: its loss is raised also under ``resilient``. ``plain``: its operations are Put and Append, and
-    can share one commit with others like it. ``checks`` are the fences of the work that makes this write; ``lives`` are
-    the sessions and traces that it belongs to: when one was erased, the write is refused.
+    ``outcome`` is None for a write-behind save. ``alternative`` is written instead if a check of ``operations`` is
+    refused. ``vital``: its loss is raised also under ``resilient``. ``plain``: its operations are Put and Append and
+    can share a commit with other plain writes. ``checks`` are the fences of the task that makes this write; ``lives``
+    are the sessions and traces that it belongs to: if one was erased, the write is refused.
     """
 
     partition: str
@@ -39,15 +39,15 @@ class Write:
     alternative: tuple[Operation, ...] | None = None
     vital: bool = False
     plain: bool = False
-    key: str | None = None  # named in the log where there is no trace
+    key: str | None = None  # logged if there is no trace
     checks: tuple[Operation, ...] = ()
     lives: tuple[Life, ...] = ()
-    number: int = 0  # in the order of the calls, given by the writer
-    spooled_at: float = 0.0  # Unix time, where it has to wait
+    number: int = 0  # position in call order, set by the writer
+    spooled_at: float = 0.0  # Unix time, if it was spooled
 
     @property
     def certain(self) -> tuple[Operation, ...]:
-        """What to write when it is not known what is stored."""
+        """The operations to write if the stored state is unknown."""
         return self.alternative or self.operations
 
     @property
@@ -57,17 +57,17 @@ class Write:
 
     @property
     def guards(self) -> tuple[Operation, ...]:
-        """The checks that every form of this write needs, as this process knows its sessions and traces now."""
+        """The checks that every form of this write needs, for the current state of its sessions and traces."""
         return (*self.checks, *(life.check for life in self.lives))
 
 
 def keys_of(operations: Iterable[Operation]) -> list[tuple[str, str]]:
-    """The records that these operations put."""
+    """Return the records that these operations put."""
     return [(operation.collection, operation.key) for operation in operations if isinstance(operation, Put)]
 
 
 def bundled(drafts: Sequence[Draft]) -> tuple[Draft, ...]:
-    """Entries of kinds ONE and MANY that come together as one entry of kind MANY. Only for the logs in BURSTS."""
+    """Combine entries of kinds ONE and MANY into entries of kind MANY. Only for the logs in BURSTS."""
     if len(drafts) == 1:
         return tuple(drafts)
     bundles: list[list[bytes]] = []
@@ -82,9 +82,9 @@ def bundled(drafts: Sequence[Draft]) -> tuple[Draft, ...]:
 
 
 def merged(writes: Sequence[Write]) -> tuple[Operation, ...]:
-    """One commit for all of them: entries of one stream side by side, of one record the last.
+    """Combine the writes into one commit: entries of one stream together, for each record the last Put.
 
-    Only for writes that are ``plain``.
+    Only for ``plain`` writes.
     """
     if len(writes) == 1:
         return (*writes[0].guards, *writes[0].operations)

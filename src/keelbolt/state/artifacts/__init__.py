@@ -1,4 +1,4 @@
-"""Artifacts: bytes and long texts beside the conversation, of which a model is shown references only."""
+"""Artifacts: bytes and long texts stored beside the conversation. A model sees only references to them."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from keelbolt.state.artifacts.protocol import SupportsArtifactStore
 
 
 def discover_artifact_store(state_store: Any) -> SupportsArtifactStore | None:
-    """Its ``artifact_store``, or itself where it has the methods of one, or None."""
+    """Return its ``artifact_store``, or the store itself if it has the methods of an artifact store, or None."""
     for candidate in (getattr(state_store, "artifact_store", None), state_store):
         if isinstance(candidate, SupportsArtifactStore):
             return candidate

@@ -1,4 +1,4 @@
-"""What the writers of one process share: the time, whose turn it is, and which use came last."""
+"""State that the artifact writers of one process share: the clock, the locks of sessions, and the order of use."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
-SWEEP_SECONDS = 60.0  # so often a process that puts something looks for what has expired
+SWEEP_SECONDS = 60.0  # minimum time between the sweeps that puts trigger in a process
 
 
 class Order:
-    """One for each artifact store. ``clock`` is Unix time in seconds."""
+    """Shared by all writers of one artifact store. ``clock`` is Unix time in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -22,25 +22,25 @@ class Order:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def now(self) -> int:
-        """Microseconds since 1970."""
+        """Return the time in microseconds since 1970."""
         return int(self._clock() * 1_000_000)
 
     def rank(self) -> int:
-        """The same, each larger than the one before."""
+        """Return the time in microseconds since 1970, strictly increasing."""
         self._rank = max(self.now(), self._rank + 1)
         return self._rank
 
     def sweeping(self) -> bool:
-        """Whether it is time to sweep; then the time begins anew."""
+        """Return whether a sweep is due; if so, start the next period."""
         due = self.now() - self._swept >= SWEEP_SECONDS * 1_000_000
         if due:
             self._swept = self.now()
         return due
 
     def lock(self, group: str) -> asyncio.Lock:
-        """Puts of one session take turns, so that they need not refuse each other."""
+        """Return the session's lock. It serializes puts, so that their commits do not refuse each other."""
         return self._locks.setdefault(group, asyncio.Lock())
 
     def waiting(self, group: str) -> deque[Any]:
-        """What waits for the lock of this session, to be put in one commit."""
+        """Return the queue of puts that wait for the lock of this session and will share one commit."""
         return self._waiting.setdefault(group, deque())

@@ -1,4 +1,4 @@
-"""What an artifact store can do: the seven methods by which penguiflow 3 recognises one."""
+"""The interface of an artifact store: the seven methods by which penguiflow 3 recognises one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class SupportsArtifactStore(Protocol):
-    """Keeps bytes and long texts, and gives references to them."""
+    """Stores bytes and long texts and returns references to them."""
 
     async def put_bytes(
         self,
@@ -19,7 +19,7 @@ class SupportsArtifactStore(Protocol):
         scope: Any | None = None,
         meta: dict[str, Any] | None = None,
     ) -> Any:
-        """Keep bytes; answers an ArtifactRef."""
+        """Store bytes and return an ArtifactRef."""
 
     async def put_text(
         self,
@@ -31,19 +31,19 @@ class SupportsArtifactStore(Protocol):
         scope: Any | None = None,
         meta: dict[str, Any] | None = None,
     ) -> Any:
-        """Keep a text as UTF-8; answers an ArtifactRef."""
+        """Store a text as UTF-8 and return an ArtifactRef."""
 
     async def get(self, artifact_id: str) -> bytes | None:
-        """The bytes, or None."""
+        """Return the bytes, or None."""
 
     async def get_ref(self, artifact_id: str) -> Any | None:
-        """The reference, or None."""
+        """Return the reference, or None."""
 
     async def delete(self, artifact_id: str) -> bool:
-        """Whether there was one to delete."""
+        """Delete the artifact and return whether it existed."""
 
     async def exists(self, artifact_id: str) -> bool:
-        """Whether there is one."""
+        """Return whether the artifact exists."""
 
     async def list(self, *, scope: Any | None = None) -> list[Any]:
-        """The references whose scope has these fields; a field that is None matches all."""
+        """Return the references whose scope has these fields; a field that is None matches all."""

@@ -1,4 +1,4 @@
-"""An artifact as it is kept."""
+"""The stored form of an artifact."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from keelbolt.state.names import name
 from keelbolt.storage.blobs import Attach, Detach
 from keelbolt.storage.records import Fields, Insert, Record
 
-KV_NAMESPACE = "session_kv"  # values of ctx.kv that are too long to stand in the memory's state
-NEVER = 2**62  # microseconds; also what lifts values of ctx.kv behind everything that may be removed
+KV_NAMESPACE = "session_kv"  # values of ctx.kv that are too long for the memory state
+NEVER = 2**62  # microseconds; added to the rank of ctx.kv values, so that they rank after all removable artifacts
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One artifact. ``version`` is that of its record, 0 when it is not stored yet."""
+    """One artifact. ``version`` is that of its record, 0 if it is not stored yet."""
 
     id: str
     sha256: str
@@ -38,12 +38,12 @@ class Kept:
 
     @property
     def pinned(self) -> bool:
-        """Whether it neither expires nor makes room for others."""
+        """Whether the artifact never expires and is never removed to make room for others."""
         return self.namespace == KV_NAMESPACE
 
     @property
     def groups(self) -> dict[Group, str]:
-        """The groups whose limits it counts to."""
+        """The groups whose limits include this artifact."""
         trace: dict[Group, str] = {} if self.owner.trace is None else {"trace": self.owner.trace}
         return {"session": self.owner.session, **trace}
 
@@ -52,7 +52,7 @@ class Kept:
         return Total(1, self.size)
 
     def same(self, other: Kept) -> bool:
-        """Whether both are the same bytes of the same owner, in the same namespace."""
+        """Return whether both have the same bytes, owner and namespace."""
         mine, its = self.owner, other.owner
         return (self.sha256, self.namespace) == (other.sha256, other.namespace) and (
             (mine.tenant_id, mine.user_id, mine.session_id) == (its.tenant_id, its.user_id, its.session_id)
@@ -61,13 +61,13 @@ class Kept:
     # ------------------------------------------------------------------------------------------------------ storing
 
     def insert(self) -> Iterator[Insert | Attach]:
-        """Writes it, and holds its blob."""
+        """Yield the operations that write the record and attach its blob."""
         body = codec.encode({**self.described(), "created": self.created})
         yield Insert(ARTIFACTS, key(self.id), body, self._fields())
         yield Attach(self.sha256, holder(self.id))
 
     def detach(self) -> Detach:
-        """Lets go of its blob."""
+        """Return the operation that detaches its blob."""
         return Detach(self.sha256, holder(self.id))
 
     def _fields(self) -> Fields:
@@ -82,7 +82,7 @@ class Kept:
 
     @classmethod
     def of(cls, record: Record) -> Self:
-        """What a record holds."""
+        """Return the artifact of a record."""
         body = codec.decode(record.body)
         scope = body["scope"]
         rank, expires = record.fields["rank"], record.fields["expires"]
@@ -105,7 +105,7 @@ class Kept:
         )
 
     def described(self) -> dict[str, Any]:
-        """The fields of its ArtifactRef."""
+        """Return the fields of its ArtifactRef."""
         return {
             "id": self.id,
             "mime_type": self.mime_type,
@@ -119,10 +119,10 @@ class Kept:
 
 
 def key(artifact_id: str) -> str:
-    """The key of its record."""
+    """Return the key of the artifact's record."""
     return name(artifact_id)
 
 
 def holder(artifact_id: str) -> str:
-    """The name under which it holds its blob."""
+    """Return the holder name under which the artifact attaches its blob."""
     return f"artifact/{name(artifact_id)}"

@@ -1,4 +1,4 @@
-"""The artifacts of one session: what a tool is given, so that it can't reach those of another."""
+"""Artifacts of one session. Tools get this view, so that they can't access the artifacts of other sessions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _GUARDED = ("tenant_id", "user_id", "session_id")
 
 
 class ScopedArtifacts:
-    """Writes with a fixed scope, and refuses what has another: then it answers as if there were nothing.
+    """Writes with a fixed scope. Artifacts of other scopes are treated as missing.
 
-    An artifact is reached when tenant, user and session are the same wherever both name one. Traces are not compared,
-    so that a session sees what its earlier traces made.
+    An artifact is accessible if tenant, user and session are equal wherever both scopes set them. Traces are not
+    compared, so that a session can read artifacts of its earlier traces.
     """
 
     __slots__ = ("_scope", "_store")
@@ -53,31 +53,31 @@ class ScopedArtifacts:
         namespace: str | None = None,
         meta: dict[str, Any] | None = None,
     ) -> Any:
-        """Keep bytes or a text; answers an ArtifactRef."""
+        """Store bytes or a text and return an ArtifactRef."""
         named: dict[str, Any] = {"filename": filename, "namespace": namespace, "scope": self.scope, "meta": meta}
         if isinstance(data, str):
             return await self._store.put_text(data, mime_type=mime_type or "text/plain", **named)
         return await self._store.put_bytes(data, mime_type=mime_type, **named)
 
     async def download(self, artifact_id: str) -> bytes | None:
-        """The bytes, or None."""
+        """Return the bytes, or None."""
         return None if await self.get_metadata(artifact_id) is None else await self._store.get(artifact_id)
 
     async def get_metadata(self, artifact_id: str) -> Any | None:
-        """The reference, or None."""
+        """Return the reference, or None."""
         ref = await self._store.get_ref(artifact_id)
         return ref if ref is not None and self._reaches(ref.scope) else None
 
     async def list(self) -> list[Any]:
-        """The references of this tenant, user and session."""
+        """Return the references of this tenant, user and session."""
         return await self._store.list(scope=self._scope.model_copy(update={"trace_id": None}))
 
     async def exists(self, artifact_id: str) -> bool:
-        """Whether there is one."""
+        """Return whether the artifact exists."""
         return await self.get_metadata(artifact_id) is not None
 
     async def delete(self, artifact_id: str) -> bool:
-        """Whether there was one to delete."""
+        """Delete the artifact and return whether it existed."""
         return await self.get_metadata(artifact_id) is not None and await self._store.delete(artifact_id)
 
     def _reaches(self, scope: Any | None) -> bool:

@@ -1,7 +1,7 @@
-"""Artifacts in a partition of the kernel: what is put there, found, and removed to make room.
+"""Artifacts in a partition of the kernel: put, find, and remove to make room.
 
-Every change is one commit of the artifact, its blob and the totals of its session and trace, so that no limit is ever
-passed, whoever else writes at the same time: then one of both is refused and looks again.
+Every change is one commit of the artifact, its blob and the totals of its session and trace, so that concurrent writers
+never exceed a limit: one of their commits is refused and retried.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCH = 100  # artifacts in one commit
 
 
 class Shelf:
-    """The artifacts of one partition. ``lives`` returns the session as this process uses it."""
+    """The artifacts of one partition. ``lives`` returns the `Life` of a session in this process."""
 
     def __init__(
         self, room: Scope, retention: Retention, order: Order, lives: Callable[[str], Life] | None = None
@@ -56,7 +56,7 @@ class Shelf:
         scope: Any | None,
         meta: dict[str, Any],
     ) -> Kept:
-        """Keep these bytes. Raises ArtifactTooLarge or ArtifactLimitExceeded."""
+        """Store these bytes. Raise ArtifactTooLarge or ArtifactLimitExceeded."""
         owner = Owner.of(scope)
         if isinstance(source, str):
             source = source.encode()
@@ -87,7 +87,7 @@ class Shelf:
         return kept
 
     async def restore(self, kept: Kept) -> bool:
-        """Put back what was kept somewhere else, as it was, and return whether it was not there. Its blob is staged."""
+        """Store an artifact from another store unchanged and return whether it was missing. Its blob must be staged."""
         for _ in range(ATTEMPTS):
             if await self._find(kept.id) is not None:
                 return False
@@ -99,8 +99,10 @@ class Shelf:
         raise StorageBusy
 
     async def _keep_with_others(self, wanted: Kept) -> Kept:
-        """Keep it, in one commit with others that were put into the same session meanwhile: the total of a session is
-        one record, and a commit for each artifact would make the last of many wait for all others.
+        """Store the artifact in one commit with others that were put into the same session meanwhile.
+
+        The total of a session is one record: with a commit for each artifact, the last of many would wait for all
+        others.
         """
         session = wanted.owner.session
         waiting = self._order.waiting(session)
@@ -111,21 +113,21 @@ class Shelf:
                 batch = [waiting.popleft() for _ in range(min(BATCH, len(waiting)))]
                 try:
                     await self._keep_batch([(item, future) for item, future in batch if not future.done()])
-                except asyncio.CancelledError:  # the next caller with the lock goes on with them
+                except asyncio.CancelledError:  # the next caller that gets the lock continues with them
                     waiting.extendleft(reversed([(item, future) for item, future in batch if not future.done()]))
                     raise
         return done.result()
 
     async def _keep_batch(self, batch: Sequence[tuple[Kept, asyncio.Future[Kept]]]) -> None:
-        """Keep all of them in one commit, or each alone where that is refused."""
+        """Store all of them in one commit; if that fails, store each separately."""
         kept: list[Kept] = []
         try:
             kept = await self._keep([item for item, _ in batch])
-        except Exception:  # noqa: BLE001  (what is wrong with one of them is found out below)
+        except Exception:  # noqa: BLE001  (the separate commits below find the artifact that failed)
             for item, future in batch:
                 try:
                     (alone,) = await self._keep([item])
-                except Exception as error:  # noqa: BLE001  (raised where the artifact was put)
+                except Exception as error:  # noqa: BLE001  (raised to the caller of put)
                     _settle(future, error)
                 else:
                     _settle(future, alone)
@@ -134,7 +136,7 @@ class Shelf:
                 _settle(future, one)
 
     async def _keep(self, wanted: Sequence[Kept]) -> list[Kept]:
-        """Keep these, all of one session."""
+        """Store these artifacts of one session."""
         session_id = wanted[0].owner.session_id
         life = self._lives(session_id) if self._lives is not None and session_id is not None else None
         for _ in range(ATTEMPTS):
@@ -152,14 +154,14 @@ class Shelf:
             except CommitRefused as refusal:
                 if is_tombstone(refusal) and (life is None or not life.goes_on(refusal)):
                     raise StateErased("put_artifact", refusal) from refusal
-                continue  # another writer was faster; look again
+                continue  # another writer committed first; retry
             if life is not None:
                 life.written()
             return [by_id[kept.id] for kept in found]
         raise StorageBusy
 
     async def _place(self, wanted: Kept) -> Kept:
-        """It with its id; with the version of its record, where the same artifact is there already."""
+        """Return the artifact with its id, and with its record's version if the same artifact is already stored."""
         for artifact_id in artifact_ids(wanted.sha256, wanted.namespace, wanted.owner):
             there = await self._find(artifact_id)
             if there is None or there.same(wanted):
@@ -171,7 +173,7 @@ class Shelf:
                 lasting = kept.pinned or ttl <= 0
                 rank = self._order.rank() + (NEVER if kept.pinned else 0)
                 return replace(kept, rank=rank, expires=NEVER if lasting else self._now() + ttl * 1_000_000)
-        raise StorageBusy  # three different hashes, all taken: never
+        raise StorageBusy  # can't happen: three different hashes are all taken
 
     def _check(self, size: int, owner: Owner) -> None:
         groups: tuple[Group, ...] = ("session",) if owner.trace is None else ("session", "trace")
@@ -187,9 +189,9 @@ class Shelf:
     # --------------------------------------------------------------------------------------------------- make room
 
     async def _victims(self, added: Sequence[Kept], spared: Collection[str]) -> list[Kept]:
-        """What must go so that they fit. Raises ArtifactLimitExceeded."""
+        """Return the artifacts to remove so that the new ones fit. Raise ArtifactLimitExceeded if none suffice."""
         needed = await self._excess(added)
-        if any(needed.values()) and await self.sweep():  # what has expired goes first
+        if any(needed.values()) and await self.sweep():  # remove expired artifacts first
             needed = await self._excess(added)
         victims: dict[str, Kept] = {}
         for (group, name_), need in needed.items():
@@ -201,7 +203,7 @@ class Shelf:
         return list(victims.values())
 
     async def _excess(self, added: Sequence[Kept]) -> dict[tuple[Group, str], Total]:
-        """How much too much each session and trace would hold with them."""
+        """Return by how much each session and trace would exceed its limits with these artifacts."""
         sums: dict[tuple[Group, str], Total] = {}
         for kept in added:
             for place in kept.groups.items():
@@ -228,7 +230,7 @@ class Shelf:
         raise ArtifactLimitExceeded(f"this {group} holds all it may: {allowed.count} artifacts, {allowed.size} bytes")
 
     async def sweep(self, *, max_artifacts: int = 1000) -> int:
-        """Remove what has expired, the longest expired first; answers how many."""
+        """Remove expired artifacts, the longest expired first, and return their number."""
         gone = 0
         while gone < max_artifacts:
             page = await self._room.find(Query(ARTIFACTS, order="expires", until=self._now() + 1), limit=20)
@@ -244,21 +246,21 @@ class Shelf:
     # --------------------------------------------------------------------------------------------------------- read
 
     async def find(self, artifact_id: str) -> Kept | None:
-        """The artifact, unless it has expired."""
+        """Return the artifact, unless it has expired."""
         kept = await self._find(artifact_id)
         return kept if kept is not None and kept.expires > self._now() else None
 
     async def open(self, kept: Kept) -> BlobReader | None:
-        """A reader of its bytes; being read is being used."""
+        """Return a reader of its bytes. Reading counts as use."""
         if self._retention.cleanup_strategy == "lru" and not kept.pinned:
             self._touch(kept)
         try:
             return await self._room.open_blob(kept.sha256)
         except BlobNotFound:
-            return None  # it was deleted meanwhile
+            return None  # deleted meanwhile
 
     async def list(self, wanted: Owner) -> list[Kept]:
-        """The artifacts of this owner, as they came."""
+        """Return the artifacts of this owner in order of creation."""
         query = Query(ARTIFACTS, order="expires")
         if wanted.session_id is not None:
             query = Query(ARTIFACTS, {"session": name(wanted.session_id)}, order="rank")
@@ -267,7 +269,7 @@ class Shelf:
         return sorted((kept for kept in found if kept.expires > now), key=lambda kept: (kept.created, kept.id))
 
     async def delete(self, artifact_id: str) -> bool:
-        """Whether there was one to delete."""
+        """Delete the artifact and return whether it existed."""
         for _ in range(ATTEMPTS):
             kept = await self._find(artifact_id)
             if kept is None:
@@ -280,7 +282,7 @@ class Shelf:
         raise StorageBusy
 
     def _touch(self, kept: Kept) -> None:
-        """Note the use, without making the reader wait for it."""
+        """Record the use in the background, without delaying the reader."""
         touched = asyncio.ensure_future(self._room.commit(Patch(ARTIFACTS, key(kept.id), {"rank": self._order.rank()})))
         touched.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -289,7 +291,7 @@ class Shelf:
     async def _change(
         self, *, added: Sequence[Kept] = (), removed: Sequence[Kept] = (), used: Sequence[Operation] = ()
     ) -> None:
-        """One commit. Raises CommitRefused when something of it was changed meanwhile."""
+        """Apply the change in one commit. Raise CommitRefused if an affected record changed meanwhile."""
         changes: dict[str, Total] = {}
         for sign, kept in itertools.chain(((1, kept) for kept in added), ((-1, kept) for kept in removed)):
             for group in kept.groups.values():
@@ -320,7 +322,7 @@ class Shelf:
 
 
 async def sweep_artifacts(room: Scope) -> int:
-    """Remove all artifacts that have expired, and return their number."""
+    """Remove all expired artifacts and return their number."""
     shelf, gone = Shelf(room, ArtifactRetentionConfig(), Order(time.time)), 0
     while swept := await shelf.sweep():
         gone += swept
@@ -328,12 +330,12 @@ async def sweep_artifacts(room: Scope) -> int:
 
 
 async def remove_artifact(room: Scope, record: Record) -> None:
-    """Remove the artifact of this record with its blob, and correct the totals of its session and trace."""
+    """Remove the artifact of this record with its blob and update the totals of its session and trace."""
     await Shelf(room, ArtifactRetentionConfig(), Order(time.time)).delete(Kept.of(record).id)
 
 
 async def restore_artifact(room: Scope, record: Record) -> None:
-    """Put back the artifact of this record, whose blob is staged, and correct the totals of its session and trace."""
+    """Store the artifact of this record, whose blob is staged, and update the totals of its session and trace."""
     await Shelf(room, ArtifactRetentionConfig(), Order(time.time)).restore(Kept.of(record))
 
 
@@ -346,7 +348,7 @@ def _total(group: str, version: int, total: Total) -> Insert | Replace | Delete:
 
 
 def _settle(future: asyncio.Future[Kept], result: Kept | BaseException) -> None:
-    if future.done():  # the caller has gone
+    if future.done():  # the caller was cancelled
         return
     if isinstance(result, BaseException):
         future.set_exception(result)

@@ -1,4 +1,4 @@
-"""The artifact store of a StateStore: the seven methods that penguiflow asks for, and streams for what is large."""
+"""The artifact store of a StateStore: the seven methods that penguiflow requires, and streams for large artifacts."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SLOWEST = 1_000_000  # bytes in a second: an artifact may take as long as this, and as any other save
+SLOWEST = 1_000_000  # bytes per second; the timeout of a put is extended by its size at this rate
 
 Stream = AsyncIterable[bytes] | BinaryIO | PathLike[str]
 
 
-PUTS = 64  # at once, of one event loop
+PUTS = 64  # concurrent puts per event loop
 
 
 class ArtifactReader(BlobReader):
-    """Reads one artifact, chunk by chunk, whatever its size."""
+    """Reads one artifact of any size in chunks."""
 
     def __init__(self, ref: Any, inner: BlobReader, desk: Desk) -> None:
         super().__init__(inner.blob)
@@ -53,16 +53,16 @@ class ArtifactReader(BlobReader):
         self._desk = desk
 
     async def chunk(self, number: int) -> bytes:
-        """The chunk with this number, from 0, checked. Raises StateTimeout when that takes too long."""
+        """Return the chunk with this number, from 0, verified. Raise StateTimeout if the read takes too long."""
         async with _limited(self._desk.timeout_seconds):
             return await self._desk.host.ask(lambda _kernel: self._inner.chunk(number))
 
 
 class ArtifactStore:
-    """The artifacts of a state store. Every limit of ``retention`` holds, whoever else writes.
+    """The artifacts of a state store. Every limit of ``retention`` holds, also with concurrent writers.
 
-    What can't be kept raises, under every policy: ArtifactTooLarge, ArtifactLimitExceeded, or StateNotSaved when the
-    storage fails. ``clock`` is Unix time in seconds.
+    If an artifact can't be stored, a put raises under every policy: ArtifactTooLarge, ArtifactLimitExceeded, or
+    StateNotSaved if the storage fails. ``clock`` is Unix time in seconds.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ArtifactStore:
         scope: Any | None = None,
         meta: dict[str, Any] | None = None,
     ) -> Any:
-        """Keep bytes; answers an ArtifactRef. The same bytes of the same session are kept once, from now on."""
+        """Store bytes and return an ArtifactRef. Equal bytes of a session are stored once; their expiry restarts."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise InvalidState(f"put_bytes takes bytes, not a {type(data).__name__}")
         return await self._put(bytes(data), mime_type, filename, namespace, scope, meta)
@@ -100,7 +100,7 @@ class ArtifactStore:
         scope: Any | None = None,
         meta: dict[str, Any] | None = None,
     ) -> Any:
-        """Keep a text as UTF-8; answers an ArtifactRef."""
+        """Store a text as UTF-8 and return an ArtifactRef."""
         if not isinstance(text, str):
             raise InvalidState(f"put_text takes a string, not a {type(text).__name__}")
         try:
@@ -119,9 +119,9 @@ class ArtifactStore:
         scope: Any | None = None,
         meta: dict[str, Any] | None = None,
     ) -> Any:
-        """Keep what a stream, an open file or the file of this path holds, without holding it in memory."""
+        """Store the content of a stream, an open file or the file at this path, without loading it into memory."""
         if isinstance(source, PathLike):
-            size = os.stat(source).st_size  # noqa: PTH116  (a look, so that nothing is copied in vain)
+            size = os.stat(source).st_size  # noqa: PTH116  (checks the size before anything is copied)
             if size > self.retention.max_artifact_bytes:
                 raise ArtifactTooLarge(f"a file of {size} bytes; one may have {self.retention.max_artifact_bytes}")
         elif not isinstance(source, AsyncIterable) and not hasattr(source, "read"):
@@ -146,7 +146,7 @@ class ArtifactStore:
 
         seconds = self._desk.timeout_seconds + len(source) / SLOWEST if isinstance(source, bytes) else None
         try:
-            # The time-out of a put begins when it is admitted: many at once wait for each other.
+            # The timeout of a put starts when the put is admitted, since concurrent puts wait for each other.
             async with self._admitted() if seconds is not None else nullcontext(), _limited(seconds):
                 return self._ref(await self._desk.host.ask(self._desk.scoped(put)))
         except (StorageError, StateTimeout) as error:
@@ -156,20 +156,20 @@ class ArtifactStore:
     # --------------------------------------------------------------------------------------------------------- read
 
     async def get(self, artifact_id: str) -> bytes | None:
-        """The bytes, or None."""
+        """Return the bytes, or None."""
         reader = await self.open(artifact_id)
         if reader is None:
             return None
         try:
             return await reader.read()
         except BlobNotFound:
-            return None  # it was deleted meanwhile
+            return None  # deleted meanwhile
         except (StorageError, StateTimeout) as error:
             tell_load_failed("get_artifact", None, error, key=artifact_id)
             raise StateNotLoaded("get_artifact", error) from error
 
     async def open(self, artifact_id: str) -> ArtifactReader | None:
-        """A reader of its bytes, or None. They can be read as long as the artifact is not deleted."""
+        """Return a reader of its bytes, or None. The bytes can be read until the artifact is deleted."""
 
         async def opened(shelf: Shelf) -> tuple[Kept, BlobReader] | None:
             kept = await shelf.find(artifact_id)
@@ -180,38 +180,41 @@ class ArtifactStore:
         return None if found is None else ArtifactReader(self._ref(found[0]), found[1], self._desk)
 
     async def get_ref(self, artifact_id: str) -> Any | None:
-        """The reference, or None."""
+        """Return the reference, or None."""
         kept = await self._find(artifact_id)
         return None if kept is None else self._ref(kept)
 
     async def get_with_session_check(self, artifact_id: str, session_id: str) -> bytes | None:
-        """The bytes, or None: also where they belong to another session. Those of no session belong to ``default``."""
+        """Return the bytes, or None if they are missing or belong to another session.
+
+        Artifacts without a session belong to ``default``.
+        """
         kept = await self._find(artifact_id)
         owner = None if kept is None else kept.owner.session_id or "default"
         return await self.get(artifact_id) if owner == session_id else None
 
     async def exists(self, artifact_id: str) -> bool:
-        """Whether there is one."""
+        """Return whether the artifact exists."""
         return await self._find(artifact_id) is not None
 
     async def list(self, *, scope: Any | None = None) -> list[Any]:
-        """The references whose scope has these fields, as they came; a field that is None matches all."""
+        """Return the references whose scope has these fields, in order of creation; a None field matches all."""
         wanted = Owner.of(scope)
         found = await self._load("list_artifacts", lambda shelf: shelf.list(wanted))
         return [self._ref(kept) for kept in found]
 
     async def delete(self, artifact_id: str) -> bool:
-        """Whether there was one to delete."""
+        """Delete the artifact and return whether it existed."""
         return await self._load("delete_artifact", lambda shelf: shelf.delete(artifact_id))
 
     async def sweep(self) -> int:
-        """Remove what has expired; answers how many. Nobody sees them any more before that either."""
+        """Remove expired artifacts and return their number. Reads ignore expired artifacts even before a sweep."""
         return await self._load("sweep_artifacts", lambda shelf: shelf.sweep())
 
-    # ------------------------------------------------------------------------------------------------------ plumbing
+    # ------------------------------------------------------------------------------------------------------ internal
 
     def _admitted(self) -> asyncio.Semaphore:
-        """Admits so many puts of this event loop at once."""
+        """Return the semaphore that limits the concurrent puts of this event loop."""
         return self._puts.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(PUTS))
 
     async def _find(self, artifact_id: str) -> Kept | None:
@@ -237,7 +240,7 @@ async def _limited(seconds: float | None) -> AsyncIterator[None]:
 
 
 def _brought(source: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """The stream, which belongs to the caller's loop, for the loop of the kernel: each chunk is fetched over there."""
+    """Wrap a stream of the caller's loop for the kernel's loop: each chunk is fetched in the caller's loop."""
     home, iterator = asyncio.get_running_loop(), aiter(source)
 
     async def following() -> bytes | None:

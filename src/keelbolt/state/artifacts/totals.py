@@ -1,4 +1,4 @@
-"""How much a session or a trace holds, and how much of it must go for something new. Pure."""
+"""Totals of sessions and traces, and how much must be removed for a new artifact. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Group = Literal["session", "trace"]
 
 
 class Retention(Protocol):
-    """The limits, penguiflow's or ours. A ``ttl_seconds`` of 0 or less is no limit; the others are what they say."""
+    """Artifact limits, penguiflow's or Keelbolt's. Only a ``ttl_seconds`` of 0 or less means no limit."""
 
     @property
     def ttl_seconds(self) -> int: ...
@@ -32,7 +32,7 @@ class Retention(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """So many artifacts, so many bytes."""
+    """A number of artifacts and bytes."""
 
     count: int = 0
     size: int = 0
@@ -55,14 +55,14 @@ class Total:
 
 
 def limit(retention: Retention, group: Group) -> Total:
-    """What such a group may hold."""
+    """Return the limit of such a group."""
     if group == "session":
         return Total(retention.max_artifacts_per_session, retention.max_session_bytes)
     return Total(retention.max_artifacts_per_trace, retention.max_trace_bytes)
 
 
 def check_size(retention: Retention, size: int, groups: tuple[Group, ...]) -> None:
-    """Raise ArtifactTooLarge for what could never be kept, whatever were removed for it."""
+    """Raise ArtifactTooLarge if an artifact of this size can't fit even into an empty group."""
     if size > retention.max_artifact_bytes:
         raise ArtifactTooLarge(f"an artifact of {size} bytes; one may have {retention.max_artifact_bytes}")
     for group in groups:
@@ -74,5 +74,5 @@ def check_size(retention: Retention, size: int, groups: tuple[Group, ...]) -> No
 
 
 def excess(held: Total, allowed: Total) -> Total:
-    """How many artifacts and bytes are too many."""
+    """Return by how many artifacts and bytes the limit is exceeded."""
     return Total(max(0, held.count - allowed.count), max(0, held.size - allowed.size))

@@ -1,7 +1,7 @@
-"""What a store keeps, for people who look at it: lists with cursors, one thing with what belongs to it, in brief.
+"""Inspection of a store: paged lists, and single items with a summary of the data that belongs to them.
 
-It reads a kernel that is open, and writes nothing. Values are shown as JSON shows them best, and cut where they are
-long; what has to come back as it was is exported (`keelbolt.data`).
+It reads an open kernel and writes nothing. Values are shown as readable JSON and truncated if they are long. To get
+values that can be restored, export them (`keelbolt.data`).
 """
 
 from __future__ import annotations

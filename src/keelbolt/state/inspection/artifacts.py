@@ -1,4 +1,4 @@
-"""Artifacts: what is known of each, how it begins, and its bytes. Looking at one is no use of it."""
+"""Artifacts: their metadata, a preview, and their bytes. Inspecting an artifact does not count as use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ArtifactInspection:
         self._clock = clock
 
     async def list(self, *, session: str | None = None, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
-        """A session's artifacts, the last used first; or those of all, what stays longest first."""
+        """List a session's artifacts, the last used first; without a session, all, the latest expiry first."""
         query = Query(ARTIFACTS, order="expires", since=self._now() + 1, newest_first=True)
         if session is not None:
             query = Query(ARTIFACTS, {"session": reference(session)}, order="rank", newest_first=True)
@@ -33,7 +33,7 @@ class ArtifactInspection:
         return {"artifacts": found, "nextPageToken": page.cursor or ""}
 
     async def show(self, artifact_id: str) -> dict[str, Any] | None:
-        """What is known of an artifact, and how it begins where that is text; or None."""
+        """Return the metadata of an artifact, with a preview if it is text; or None."""
         found = await self.open(artifact_id)
         if found is None:
             return None
@@ -41,13 +41,13 @@ class ArtifactInspection:
         return {**described(record), "preview": _preview(await reader.range(0, PREVIEW_BYTES), reader.size)}
 
     async def open(self, artifact_id: str) -> tuple[Record, BlobReader] | None:
-        """Its record, and a reader of its bytes; or None."""
+        """Return its record and a reader of its bytes; or None."""
         record = await self._scope.get(ARTIFACTS, reference(artifact_id))
         if record is None or not self._lasts(record):
             return None
         try:
             return record, await self._scope.open_blob(Kept.of(record).sha256)
-        except BlobNotFound:  # it was deleted meanwhile
+        except BlobNotFound:  # deleted meanwhile
             return None
 
     def _lasts(self, record: Record) -> bool:
@@ -58,7 +58,7 @@ class ArtifactInspection:
 
 
 def described(record: Record) -> dict[str, Any]:
-    """What is known of an artifact."""
+    """Return the metadata of an artifact."""
     kept = Kept.of(record)
     known = kept.described()
     return {
@@ -77,11 +77,11 @@ def described(record: Record) -> dict[str, Any]:
 
 
 def _preview(start: bytes, size: int) -> dict[str, Any] | None:
-    """How a text begins; None: it is none."""
+    """Return the beginning of a text, or None if the bytes are not text."""
     text = start.decode(errors="replace")
     whole = len(start) == size
     if not whole:
-        text = text.rstrip("\ufffd")  # half a character
+        text = text.rstrip("\ufffd")  # an incomplete character
     if "\0" in text or "\ufffd" in text:
         return None
     return {"text": text, "whole": whole}

@@ -1,4 +1,4 @@
-"""Pages of logs, for people: each item with its place in the log and the time at which it was committed."""
+"""Pages of logs for display: each item with its seq and commit time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ Items = dict[str, Any]
 async def page_of(
     scope: Scope, log: str, stream: str, *, after: int | None = None, limit: int = 100, last: bool = False
 ) -> Items:
-    """Entries after this seq; without one the first, or the ``last``. ``gap``: what was asked for was trimmed.
+    """Return entries after this seq; without one, the first entries, or the ``last``.
 
-    ``more``: there are others behind these (before them, if the last were asked for); ``next`` is the ``after`` of the
-    next page. An entry that holds several items is shown whole, so a page may have more items than ``limit``.
+    ``gap``: requested entries were trimmed; ``more``: there are further entries after these (before them, if the last
+    were requested); ``next`` is the ``after`` of the next page. An entry that holds several items is returned whole, so
+    a page may have more items than ``limit``.
     """
     gap = False
     backward = last and after is None

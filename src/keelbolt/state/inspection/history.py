@@ -1,4 +1,4 @@
-"""The events of a trace as PenguiFlow's own command prints them: a line of JSON each, by time, repeats left out."""
+"""The events of a trace in the format of PenguiFlow's command: one line of JSON each, by time, without repeats."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Event = dict[str, Any]
 async def history(
     scope: Scope, trace: str, *, last: int | None = None, whole: bool = False, follow: bool = False
 ) -> AsyncGenerator[str, None]:
-    """The lines of all events until now, or of the ``last``; with ``follow`` then those of new ones, as they come.
+    """Yield the lines of all events so far, or of the ``last``; with ``follow``, then those of new events.
 
-    A line has the event's payload, and its fields where the payload has none of the same name; a ``whole`` one has the
-    payload apart from the fields.
+    A line has the event's payload, and its fields unless the payload has the same name; a ``whole`` line has the
+    payload as a separate member.
     """
     stream, seen = reference(trace), set[bytes]()
     entries = await read_all(scope, EVENTS, stream)

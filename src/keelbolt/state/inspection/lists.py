@@ -1,4 +1,4 @@
-"""Sessions, traces and memory states, page by page."""
+"""Lists sessions, traces and memory states in pages."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ STATE = "~state/"
 
 
 async def tenants(kernel: Kernel, *, after: str = "", limit: int = 1000) -> list[str]:
-    """The tenants whose state is kept here, in the order of their names; of one with a long name, its digest."""
+    """Return the tenants that have state here, sorted by name; for a long name, its digest."""
     found = await kernel.partitions(after=STATE + after, limit=limit)
     return [original(partition.removeprefix(STATE)) for partition in found if partition.startswith(STATE)]
 
 
 class Lists:
-    """What there is. Each answers a dict with its list and ``nextPageToken``, which is empty after the last page."""
+    """Lists of one tenant. Each is a dict with the list and ``nextPageToken``, which is empty on the last page."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
     async def sessions(self, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
-        """Sessions, the last noted first, with how much each has."""
+        """List sessions, the latest note first, with the size of each."""
         page = await self._page(SESSIONS, "seen", limit, cursor)
         return _listed("sessions", await asyncio.gather(*map(self._session, page.records)), page)
 
     async def traces(self, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
-        """Traces, the last noted first."""
+        """List traces, the latest note first."""
         page = await self._page(TRACES, "seen", limit, cursor)
         return _listed("traces", [noted(record) for record in page.records], page)
 
     async def memories(self, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
-        """The keys of memory states, the last saved first."""
+        """List the keys of memory states, the last saved first."""
         page = await self._page(MEMORY, "saved", limit, cursor)
         return _listed("memory", [_memory(record) for record in page.records], page)
 
     async def memory(self, key: str) -> dict[str, Any] | None:
-        """The memory state of this key, or None."""
+        """Return the memory state of this key, or None."""
         record = await self._scope.get(MEMORY, reference(key))
         return None if record is None else {**_memory(record), "state": shown(record.body)["state"]}
 
@@ -61,7 +61,7 @@ class Lists:
 
 
 def noted(record: Record) -> dict[str, Any]:
-    """A session or trace: its id, the name that stands in paths, and when it was in use, within an hour."""
+    """Return a session or trace: its id, its name in paths, and the time of its last use, accurate to an hour."""
     return {"id": decode(record.body), "ref": record.key, "seen": when(record.fields.get("seen"))}
 
 

@@ -1,4 +1,4 @@
-"""One session with everything that belongs to it, in brief."""
+"""Shows one session with a summary of the data that belongs to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from keelbolt.state.inspection.entries import page_of
 from keelbolt.state.inspection.shown import original, reference, shown
 from keelbolt.storage import Query, Record, Scope
 
-SOME = 50  # of each list
+SOME = 50  # items of each list
 
 
 class SessionInspection:
@@ -37,7 +37,7 @@ class SessionInspection:
         self._scope = scope
 
     async def show(self, session: str) -> dict[str, Any] | None:
-        """The session, or None. ``more`` names the lists that hold only the last of what there is."""
+        """Return the session, or None. ``more`` names the lists that are limited to their last items."""
         ref = reference(session)
         noted, context, tasks, updates, steering = await asyncio.gather(
             self._scope.get(SESSIONS, ref),
@@ -75,7 +75,7 @@ class SessionInspection:
         }
 
     async def task(self, session: str, task: str) -> dict[str, Any] | None:
-        """One task with the context that it was started with, or None."""
+        """Return one task with the context with which it was started, or None."""
         key = f"{reference(session)}/{reference(task)}"
         found, context = await asyncio.gather(self._scope.get(TASKS, key), self._scope.get(SNAPSHOTS, key))
         if found is None:
@@ -83,15 +83,15 @@ class SessionInspection:
         return {**shown(found.body), "context_snapshot": shown(context.body) if context is not None else None}
 
     async def updates(self, session: str, *, after: int | None = None, limit: int = 100) -> dict[str, Any]:
-        """The updates after this seq; without one, the last."""
+        """Return the updates after this seq; without one, the last updates."""
         return await page_of(self._scope, UPDATES, reference(session), after=after, limit=limit, last=True)
 
     async def steering(self, session: str, *, after: int | None = None, limit: int = 100) -> dict[str, Any]:
-        """The steering events after this seq; without one, the last."""
+        """Return the steering events after this seq; without one, the last events."""
         return await page_of(self._scope, STEERING, reference(session), after=after, limit=limit, last=True)
 
     async def _tasks(self, ref: str) -> tuple[list[dict[str, Any]], bool]:
-        """The tasks that came last, the oldest of them first, each with the process that runs it."""
+        """Return the last tasks, the oldest of them first, each with the process that runs it."""
         came = await self._scope.read_log(TASK_ORDER, ref, limit=SOME, backward=True)
         keys = [f"{ref}/{entry.data.decode()}" for entry in reversed(came.entries)]
         tasks, runs = await asyncio.gather(self._scope.get_many(TASKS, keys), self._scope.get_many(RUNS, keys))

@@ -1,4 +1,4 @@
-"""Stored values of the state store as plain JSON, and the ids behind stored names."""
+"""Converts stored values of the state store to plain JSON, and stored names to ids."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from keelbolt.state.names import name, unnamed
 
 
 def shown(data: bytes, *, large_bytes: int = LARGE_BYTES) -> Any:
-    """What the store's codec wrote, as JSON that says as much as JSON can; cut where it is large."""
+    """Decode a value of the store's codec to readable JSON; truncate it if it is large."""
     return plain(decode(data), large=len(data) > large_bytes)
 
 
 def reference(text: str) -> str:
-    """The name under which something is stored, from that name or from the id itself."""
+    """Return the stored name for a stored name or an id."""
     known = unnamed(text)
     return text if known is None or name(known) == text else name(text)
 
 
 def original(short: str) -> str:
-    """The id of a name; of one that is too long for a name, the name."""
+    """Return the id of a stored name; if the id is too long to be stored, the name."""
     known = unnamed(short)
     return short if known is None else known

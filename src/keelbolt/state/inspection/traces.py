@@ -1,4 +1,4 @@
-"""One trace: its events, its planner's, its trajectories and its bindings."""
+"""Shows one trace: its events, planner events, trajectories and bindings."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class TraceInspection:
         self._scope = scope
 
     async def show(self, trace: str, *, session: str | None = None) -> dict[str, Any] | None:
-        """The trace, or None; with a session, its trajectory of that session alone.
+        """Return the trace, or None; with a session, only its trajectory of that session.
 
-        ``more`` names the lists that hold only the first of what there is, of trajectories and bindings the last.
+        ``more`` names the lists that are limited: to their first items, or to the last ones for trajectories and
+        bindings.
         """
         ref = reference(trace)
         noted, events, planner, trajectories, bindings = await asyncio.gather(
@@ -53,11 +54,11 @@ class TraceInspection:
         }
 
     async def events(self, trace: str, *, after: int | None = None, limit: int = 100) -> dict[str, Any]:
-        """The events of the flow after this seq, as they came."""
+        """Return the flow's events after this seq in order of arrival."""
         return await page_of(self._scope, EVENTS, reference(trace), after=after, limit=limit)
 
     async def planner_events(self, trace: str, *, after: int | None = None, limit: int = 100) -> dict[str, Any]:
-        """The events of the planner after this seq, as they came."""
+        """Return the planner's events after this seq in order of arrival."""
         return await page_of(self._scope, PLANNER_EVENTS, reference(trace), after=after, limit=limit)
 
     async def _trajectories(self, ref: str, session: str | None) -> tuple[list[Any], bool]:

@@ -1,4 +1,4 @@
-"""Short-term memory of conversations: recent turns in full, older ones as a summary that, once made, is kept."""
+"""Short-term memory of conversations: recent turns in full, older turns as a stored summary."""
 
 from __future__ import annotations
 

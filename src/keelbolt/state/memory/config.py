@@ -1,4 +1,4 @@
-"""How a memory works: its strategy, its budgets, whose it is, and what happens when the summariser fails."""
+"""Configuration of a memory: its strategy, budgets, key, and the handling of summariser failures."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ OverflowPolicy = Literal["truncate_summary", "truncate_oldest", "error"]
 
 @dataclass(slots=True)
 class MemoryBudget:
-    """How much is kept. A ``total_max_tokens`` of 0 is no limit, a ``summary_max_tokens`` of 0 is no summary.
+    """Size limits. A ``total_max_tokens`` of 0 means no limit, a ``summary_max_tokens`` of 0 means no summary.
 
-    What does not fit goes by ``overflow_policy``: the beginning of the summary first, the oldest turn first, or the
-    turn is refused with MemoryBudgetExceeded and the memory stays as it was.
+    ``overflow_policy`` handles excess: truncate the summary from its beginning, drop the oldest turn, or reject the new
+    turn with MemoryBudgetExceeded and leave the memory unchanged.
     """
 
     full_zone_turns: int = 5
@@ -36,9 +36,9 @@ class MemoryBudget:
 
 @dataclass(slots=True)
 class MemoryIsolation:
-    """Where the parts of a memory's key lie in a tool context, as paths with dots.
+    """Dotted paths to the parts of a memory's key in a tool context.
 
-    With ``require_explicit_key`` a tool context without a session has no memory; otherwise it gets one of its own.
+    With ``require_explicit_key``, a tool context without a session has no memory; otherwise it gets a new one.
     """
 
     tenant_key: str = "tenant_id"
@@ -55,7 +55,7 @@ class MemoryIsolation:
 
 @dataclass(slots=True)
 class ShortTermMemoryConfig:
-    """Everything that can be chosen about a memory. The three callbacks are told afterwards and can break nothing."""
+    """All settings of a memory. The three callbacks run after the change; their errors have no effect."""
 
     strategy: Strategy = "none"
     budget: MemoryBudget = field(default_factory=MemoryBudget)
@@ -82,7 +82,7 @@ class ShortTermMemoryConfig:
         )
 
     def snapshot(self) -> dict[str, Any]:
-        """What is stored of it beside a memory, for people."""
+        """Return the settings that are stored with a memory for inspection."""
         budget, isolation = self.budget, self.isolation
         return {
             "strategy": self.strategy,
@@ -106,7 +106,7 @@ class ShortTermMemoryConfig:
 
 
 def default_token_estimator(text: str) -> int:
-    """Four characters are a token, roughly."""
+    """Estimate tokens as four characters each."""
     return len(text) // 4 + 1
 
 

@@ -1,4 +1,4 @@
-"""What a memory holds, and how it is kept within its budget. Pure: no I/O, no clock.
+"""The contents of a memory, kept within its budget. Pure: no I/O, no clock.
 
 turns (the latest, in full)  ──▶  pending (to be summarised)  ──▶  summary
                                   backlog (to be summarised when the summariser works again)
@@ -32,13 +32,13 @@ class Contents:
         self.backlog: list[ConversationTurn] = []
 
     def everything(self) -> list[ConversationTurn]:
-        """Every turn, the oldest first."""
+        """Return all turns, the oldest first."""
         return [*self.backlog, *self.pending, *self.turns]
 
     # ------------------------------------------------------------------------------------------------------ changes
 
     def add(self, turn: ConversationTurn, health: MemoryHealth) -> None:
-        """Take a turn in. Raises MemoryBudgetExceeded, and is then as it was, when the policy is "error"."""
+        """Add a turn. If the policy is "error" and it does not fit, raise MemoryBudgetExceeded and change nothing."""
         before = copy(self.turns), copy(self.pending), copy(self.backlog)
         self.turns.append(turn)
         fallen = self._beyond_the_full_zone()
@@ -54,7 +54,7 @@ class Contents:
             raise
 
     def summarised(self, summary: str, turns: Iterable[ConversationTurn]) -> None:
-        """These turns are in the summary now. Raises MemoryBudgetExceeded when the policy is "error"."""
+        """Set the summary and remove the turns it covers. Raise MemoryBudgetExceeded if the policy is "error"."""
         self.summary, before = self._short_enough(summary), self.summary
         zones = self.pending, self.backlog
         self.pending, self.backlog = copy(self.pending), copy(self.backlog)
@@ -69,12 +69,12 @@ class Contents:
             raise
 
     def give_up(self) -> None:
-        """The summariser does not work: what is pending waits in the backlog."""
+        """Move pending turns to the backlog because the summariser fails."""
         fallen, self.pending = self.pending, []
         self._later(fallen)
 
     def resume(self) -> None:
-        """The summariser works again: what is left in the backlog is pending."""
+        """Move the backlog to the pending turns because the summariser works again."""
         self.pending, self.backlog = [*self.backlog, *self.pending], []
 
     def _beyond_the_full_zone(self) -> list[ConversationTurn]:
@@ -89,7 +89,7 @@ class Contents:
     # ------------------------------------------------------------------------------------------------------- budget
 
     def context(self, health: MemoryHealth) -> dict[str, Any]:
-        """What the model is shown."""
+        """Return the memory's part of the model context."""
         digest = self.config.include_trajectory_digest
         payload: dict[str, Any] = {"recent_turns": [shown(turn, digest=digest) for turn in self.turns]}
         if self.config.strategy == "rolling_summary" and health is not MemoryHealth.DEGRADED:
@@ -100,7 +100,7 @@ class Contents:
         return payload
 
     def tokens(self, health: MemoryHealth) -> int:
-        """How many tokens that is, as estimated."""
+        """Return the estimated tokens of the context."""
         shown_now = {} if self.config.strategy == "none" else self.context(health)
         return self._estimate(json.dumps(shown_now, ensure_ascii=False, sort_keys=True))
 
@@ -108,7 +108,7 @@ class Contents:
         return (self.config.token_estimator or default_token_estimator)(text)
 
     def _fit(self, health: MemoryHealth) -> None:
-        """Drop what does not fit, in the order of the policy, and only what is shown: the rest costs nothing."""
+        """Drop what does not fit, in the order of the policy. Only data in the context counts."""
         budget = self.config.budget
         whole = self.config.strategy == "rolling_summary" and health is not MemoryHealth.DEGRADED
         while budget.total_max_tokens and (tokens := self.tokens(health)) > budget.total_max_tokens:
@@ -137,10 +137,10 @@ class Contents:
             summary = summary[len(summary) - kept :]
         return summary
 
-    # ------------------------------------------------------------------------------------------------------- stored
+    # -------------------------------------------------------------------------------------------------- stored form
 
     def dump(self, health: MemoryHealth) -> dict[str, Any]:
-        """As it is stored."""
+        """Return the stored form."""
         return {
             "version": STATE_VERSION,
             "health": health.value,
@@ -153,7 +153,7 @@ class Contents:
 
     @classmethod
     def load(cls, config: ShortTermMemoryConfig, state: Mapping[str, Any]) -> tuple[Self, MemoryHealth]:
-        """What was stored. Raises InvalidMemoryState."""
+        """Restore the contents and health from the stored form. Raise InvalidMemoryState."""
         if state.get("version") != STATE_VERSION:
             raise InvalidMemoryState(f"its version is {state.get('version')!r}, known is {STATE_VERSION}")
         try:

@@ -1,6 +1,6 @@
-"""The memory of one conversation: it summarises in the background, retries, recovers, and stores what it made.
+"""The memory of one conversation: summarises in the background, retries, recovers, and stores the results.
 
-Everything but the summariser and the store is done at once, without an ``await``, so nothing comes between.
+All operations except calls of the summariser and the store run without an ``await``, so they are atomic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("keelbolt.state.memory")
 
 
 class Conversation:
-    """One conversation. ``clock`` is in seconds and only compared with itself."""
+    """One conversation. ``clock`` is in seconds, with any starting point."""
 
     def __init__(
         self,
@@ -52,23 +52,23 @@ class Conversation:
 
     @property
     def health(self) -> MemoryHealth:
-        """How summarising goes."""
+        """Health of summarising."""
         return self._health
 
     @property
     def summary(self) -> str:
-        """The summary of what is no longer kept in full."""
+        """The summary of the turns that are no longer kept in full."""
         return self._contents.summary
 
     @property
     def idle(self) -> bool:
-        """Whether everything it did is stored, so that it can be forgotten here."""
+        """Whether everything is stored, so that this process can evict the conversation."""
         return self._home is not None and not _runs(self._work) and not _runs(self._recovery)
 
     # -------------------------------------------------------------------------------------------------------- turns
 
     async def add_turn(self, turn: ConversationTurn) -> None:
-        """Take a turn in. Raises MemoryBudgetExceeded, and forgets the turn, when the policy is "error"."""
+        """Add a turn. If the policy is "error" and it does not fit, raise MemoryBudgetExceeded and drop it."""
         if self._config.strategy == "none":
             return
         self._contents.add(own(turn), self._health)
@@ -77,35 +77,35 @@ class Conversation:
         self._start()
 
     async def get_llm_context(self) -> Mapping[str, Any]:
-        """What is laid into the context of the model: ``conversation_memory``, or nothing."""
+        """Return the memory's part of the model context: ``conversation_memory``, or nothing."""
         if self._config.strategy == "none":
             return {}
         return {"conversation_memory": self._contents.context(self._health)}
 
     def estimate_tokens(self) -> int:
-        """How many tokens that is, roughly."""
+        """Return the estimated tokens of the context."""
         return self._contents.tokens(self._health)
 
     # -------------------------------------------------------------------------------------------------- summarising
 
     async def flush(self) -> None:
-        """Return when all that is pending is summarised and stored, or when summarising has been given up for now."""
+        """Return when all pending turns are summarised and stored, or when summarising is degraded."""
         while self._contents.pending and self._health in (MemoryHealth.HEALTHY, MemoryHealth.RETRY):
             self._start()
             await _ended(self._work)
-        await _ended(self._work)  # it may be storing the last summary
-        if self._absorbed:  # the loop in which it was to be stored has ended
+        await _ended(self._work)  # it may still be storing the last summary
+        if self._absorbed:  # the loop that should have stored it has ended
             await self._store_again()
 
     async def close(self) -> None:
-        """Stop what runs in the background. What is pending stays so, in the store as well."""
+        """Stop the background tasks. Pending turns stay pending, in the store as well."""
         for task in (self._work, self._recovery):
             if task is not None and _runs(task):
                 task.cancel()
                 await _ended(task)
 
     def _start(self) -> None:
-        """See to it that what is pending is summarised, once at a time."""
+        """Start summarising pending turns, unless it is running."""
         if self._config.strategy != "rolling_summary":
             return
         if self._health is MemoryHealth.RECOVERING:
@@ -123,7 +123,7 @@ class Conversation:
             await self._attempt(list(self._contents.pending))
             if self._health is MemoryHealth.RETRY:
                 await self._sleep(self._config.retry_backoff_base_s * 2 ** (self._failures - 1))
-        self._start()  # the recovery, when it was given up
+        self._start()  # starts the recovery if summarising is degraded
 
     async def _recover(self) -> None:
         while self._health is MemoryHealth.DEGRADED:
@@ -133,8 +133,8 @@ class Conversation:
                 self._become(MemoryHealth.RECOVERING)
                 await self._attempt(list(self._contents.backlog))
             else:
-                self._become(MemoryHealth.HEALTHY)  # nothing waits: the next turns will show whether it works again
-        self._start()  # for what came in meanwhile
+                self._become(MemoryHealth.HEALTHY)  # no backlog: the next turns test the summariser
+        self._start()  # for turns added meanwhile
 
     async def _attempt(self, turns: Sequence[ConversationTurn]) -> None:
         previous = self._contents.summary
@@ -143,10 +143,10 @@ class Conversation:
         try:
             summary = _summary_of(await self._ask(request))
             if self._contents.summary != previous:
-                return  # another process was faster, and what it stored has been read meanwhile
+                return  # another process stored its summary first, and it has been read
             self._contents.summarised(summary, turns)
             self._absorbed += turns
-        except Exception as error:  # noqa: BLE001  (whatever a summariser raises, the conversation goes on)
+        except Exception as error:  # noqa: BLE001  (a failing summariser must not stop the conversation)
             log.warning("memory_summarize_failed", extra={"exception": repr(error), "turns": len(turns)})
             self._failed()
         else:
@@ -184,7 +184,7 @@ class Conversation:
     # ------------------------------------------------------------------------------------------------------ storing
 
     async def persist(self, store: Any, key: str) -> None:
-        """Store it, and from now on each summary as soon as it is made. Raises what the store raises."""
+        """Store the conversation, and from now on each new summary at once. Errors of the store are raised."""
         self._home = (store, key)
         if not hasattr(store, "save_memory_state"):
             return
@@ -193,7 +193,7 @@ class Conversation:
                 pass
 
     async def _stored(self, store: Any, key: str) -> bool:
-        """Save over the version that was read. False: another process has saved meanwhile, so read and merge again."""
+        """Save over the version that was read. Return False if another process saved first: read and merge again."""
         version = await self._read(store, key)
         state = self._contents.dump(self._health)
         known, absorbed = Known.of(state, self._contents), len(self._absorbed)
@@ -209,14 +209,14 @@ class Conversation:
         return True
 
     async def hydrate(self, store: Any, key: str) -> None:
-        """Take in what is stored, unless it is what this memory stored itself: then it knows as much, or more."""
+        """Load the stored state, unless this process stored it: then the memory is already up to date."""
         self._home = (store, key)
         async with self._turnstile():
             await self._read(store, key)
         self._start()
 
     async def _read(self, store: Any, key: str) -> int | None:
-        """Take in what is stored. Returns its version, or None where the store has no versions."""
+        """Load and merge the stored state. Return its version, or None if the store has no versions."""
         version: int | None = None
         if hasattr(store, "load_memory_version"):
             state, version = await store.load_memory_version(key)
@@ -225,7 +225,7 @@ class Conversation:
         else:
             return None
         if state is None:
-            if self._known is not NOTHING:  # somebody has erased it
+            if self._known is not NOTHING:  # the memory was erased
                 self._contents, self._health = Contents(self._config), MemoryHealth.HEALTHY
                 self._known, self._absorbed = NOTHING, []
         elif mark(state) != self._known.mark:
@@ -245,18 +245,18 @@ class Conversation:
             log.warning("memory_persist_failed", extra={"exception": repr(error), "key": self._home[1]})
 
     def _turnstile(self) -> asyncio.Lock:
-        """One at a time. A lock belongs to a loop; a memory may outlive some."""
+        """Return the lock of the running loop. A lock belongs to one loop, and a memory may be used in several."""
         loop = asyncio.get_running_loop()
         if self._lock is None or self._lock[0] is not loop:
             self._lock = (loop, asyncio.Lock())
         return self._lock[1]
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is stored."""
+        """Return the stored form."""
         return self._contents.dump(self._health)
 
     def from_dict(self, state: Mapping[str, Any]) -> None:
-        """Be what was stored. Raises InvalidMemoryState, and is then as it was."""
+        """Restore the stored conversation. On InvalidMemoryState the object is unchanged."""
         self._contents, health = Contents.load(self._config, state)
         self._health = when_loaded(health)
         self._failures, self._next_recovery, self._known, self._absorbed = 0, 0.0, NOTHING, []
@@ -281,5 +281,5 @@ async def _ended(task: asyncio.Task[None] | None) -> None:
 async def _told(call: Awaitable[None]) -> None:
     try:
         await call
-    except Exception as error:  # noqa: BLE001  (a callback breaks nothing)
+    except Exception as error:  # noqa: BLE001  (errors of callbacks have no effect)
         log.warning("memory_callback_failed", extra={"exception": repr(error)})

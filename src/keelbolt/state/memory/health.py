@@ -1,9 +1,9 @@
-"""The health of summarising, and how it changes.
+"""The health of summarising, and its transitions.
 
     healthy ──failure──▶ retry ──too many──▶ degraded ──interval over──▶ recovering ──success──▶ healthy
                            └──success──▶ healthy   ▲────────failure──────────┘
 
-While it is degraded a memory only keeps its recent turns; what falls out of them waits in a backlog.
+A degraded memory keeps only its recent turns; older turns wait in a backlog.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from enum import Enum
 
 
-class MemoryHealth(str, Enum):  # noqa: UP042  (str() of a member must be that of the specification's enums)
-    """How summarising goes."""
+class MemoryHealth(str, Enum):  # noqa: UP042  (str() of a member must equal that of the specification's enums)
+    """Health of summarising."""
 
     HEALTHY = "healthy"
     RETRY = "retry"
@@ -21,12 +21,12 @@ class MemoryHealth(str, Enum):  # noqa: UP042  (str() of a member must be that o
 
 
 def after_failure(health: MemoryHealth, *, failures: int, attempts: int) -> MemoryHealth:
-    """What it is after the ``failures``-th failure in a row, when ``attempts`` retries are allowed."""
+    """Return the health after this number of consecutive ``failures``, if ``attempts`` retries are allowed."""
     if health is MemoryHealth.RECOVERING or failures > attempts:
         return MemoryHealth.DEGRADED
     return MemoryHealth.RETRY
 
 
 def when_loaded(health: MemoryHealth) -> MemoryHealth:
-    """What it is in a process that found it stored: a recovery that another process had begun is nobody's now."""
+    """Return the health in a process that loads it: a recovery that another process began does not continue."""
     return MemoryHealth.DEGRADED if health is MemoryHealth.RECOVERING else health

@@ -1,4 +1,4 @@
-"""Whose memory it is: the key (tenant, user, session), found in a tool context."""
+"""The key of a memory (tenant, user, session), resolved from a tool context."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from keelbolt.state.memory.config import MemoryIsolation
 
 @dataclass(frozen=True, slots=True)
 class MemoryKey:
-    """The three parts of a key."""
+    """A memory key."""
 
     tenant_id: str
     user_id: str
     session_id: str
 
     def composite(self) -> str:
-        """``tenant:user:session``, where no two keys become the same text.
+        """``tenant:user:session``, unique for each key.
 
         A colon in tenant or user is written %3A, a percent sign %25.
         """
@@ -29,7 +29,7 @@ class MemoryKey:
 def resolve_key(
     tool_context: Mapping[str, Any] | None, isolation: MemoryIsolation, *, explicit: MemoryKey | None = None
 ) -> MemoryKey | None:
-    """The key that is meant; None when there is no session and one is required."""
+    """Return the key, or None if there is no session and one is required."""
     if explicit is not None:
         return explicit
     found = tool_context or {}

@@ -1,7 +1,7 @@
-"""A memory for a planner: one object, a conversation for each key.
+"""A memory for a planner: one object with a conversation for each key.
 
-A planner says whose conversation it means when it calls `hydrate` at the start of a run; what it calls afterwards in
-the same task is about that one. So runs of several sessions at once never see each other's turns.
+A planner selects a conversation by calling `hydrate` at the start of a run; later calls in the same task use that
+conversation. So concurrent runs of several sessions never see each other's turns.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MEANT: ContextVar[Mapping[int, str]] = ContextVar("keelbolt_memory_meant", defa
 
 
 class ShortTermMemory:
-    """What ``ReactPlanner(short_term_memory=…)`` takes; alone it is the memory of one conversation.
+    """The argument of ``ReactPlanner(short_term_memory=…)``; without keys it is the memory of one conversation.
 
-    ``max_conversations`` are held here at once; of those that are stored the longest unused is forgotten here first.
+    At most ``max_conversations`` are kept in this object; the least recently used stored conversation is evicted first.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ShortTermMemory:
         self._number = next(_NUMBERS)
 
     def of(self, key: str | MemoryKey) -> Conversation:
-        """The conversation with this key."""
+        """Return the conversation with this key."""
         name = key.composite() if isinstance(key, MemoryKey) else key
         conversation = self._conversations.get(name)
         if conversation is None:
@@ -66,24 +66,24 @@ class ShortTermMemory:
 
     @property
     def current(self) -> Conversation:
-        """The conversation that was last hydrated or persisted in this task; without any, one of its own."""
+        """The conversation last hydrated or persisted in this task; without one, the default conversation."""
         return self.of(_MEANT.get().get(self._number, ""))
 
     @property
     def health(self) -> MemoryHealth:
-        """How summarising goes."""
+        """Health of summarising."""
         return self.current.health
 
     async def add_turn(self, turn: ConversationTurn) -> None:
-        """Take a turn in."""
+        """Add a turn to the current conversation."""
         await self.current.add_turn(turn)
 
     async def get_llm_context(self) -> Mapping[str, Any]:
-        """What is laid into the context of the model."""
+        """Return the memory's part of the model context."""
         return await self.current.get_llm_context()
 
     def estimate_tokens(self) -> int:
-        """How many tokens that is, roughly."""
+        """Return the estimated tokens of the context."""
         return self.current.estimate_tokens()
 
     async def persist(self, store: Any, key: str) -> None:
@@ -91,23 +91,23 @@ class ShortTermMemory:
         await self._meaning(key).persist(store, key)
 
     async def hydrate(self, store: Any, key: str) -> None:
-        """Mean the conversation with this key, and read what ``store.load_memory_state`` has of it."""
+        """Select the conversation with this key and load it by ``store.load_memory_state``."""
         await self._meaning(key).hydrate(store, key)
 
     def to_dict(self) -> dict[str, Any]:
-        """The conversation as it is stored."""
+        """Return the stored form of the conversation."""
         return self.current.to_dict()
 
     def from_dict(self, state: Mapping[str, Any]) -> None:
-        """Be what was stored. Raises InvalidMemoryState."""
+        """Restore the stored conversation. Raise InvalidMemoryState."""
         self.current.from_dict(state)
 
     async def flush(self) -> None:
-        """Return when everything pending is summarised and stored, in every conversation."""
+        """Return when all pending turns of every conversation are summarised and stored."""
         await asyncio.gather(*(conversation.flush() for conversation in self._conversations.values()))
 
     async def close(self) -> None:
-        """Stop what runs in the background."""
+        """Stop the background tasks."""
         await asyncio.gather(*(conversation.close() for conversation in self._conversations.values()))
 
     def _meaning(self, key: str) -> Conversation:

@@ -1,6 +1,6 @@
-"""Two processes may remember the same conversation: what one of them did is laid upon what the other has stored.
+"""Merges the memory of this process with the state that another process stored for the same conversation.
 
-Pure. A turn is known by all it says; so the turns and the summary of both are kept, and nothing is kept twice.
+Pure. Turns are compared by their full content, so the turns and summaries of both are kept, without duplicates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from keelbolt.state.memory.turns import ConversationTurn, dump
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is surely stored: a mark by which the stored state is recognised, and what it held."""
+    """The last known stored state: its mark (a digest), its turns and its summary."""
 
     mark: str
     turns: frozenset[str]
@@ -33,7 +33,7 @@ class Known:
 
 @dataclass(slots=True)
 class Mine:
-    """What this process has. ``absorbed`` are the turns that went into the summary since it was last stored."""
+    """The state of this process. ``absorbed`` are the turns summarised since the last store."""
 
     contents: Contents
     health: MemoryHealth
@@ -41,24 +41,24 @@ class Mine:
 
 
 def mark(state: Mapping[str, Any]) -> str:
-    """The same for equal states, another one for different ones."""
+    """Return a digest of the state."""
     return hashlib.sha256(json.dumps(state, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def name(turn: ConversationTurn) -> str:
-    """By which a turn is recognised after it was stored and read."""
+    """Return the identity of a turn, which survives storing and loading."""
     return json.dumps(dump(turn), sort_keys=True, default=str)
 
 
 NOTHING = Known("", frozenset(), "")
-"""What is known of a state that was never read or written."""
+"""For a state that was never read or written."""
 
 
 def rebased(mine: Mine, theirs: Contents, their_health: MemoryHealth, known: Known) -> Mine:
-    """Theirs, with what is new in mine since the state that was known.
+    """Return the other state with the changes of this process since the known state.
 
-    My summary is taken where theirs is still the one that mine was made from. Otherwise theirs holds, and what I had
-    summarised and nobody else has seen is to be summarised again.
+    The summary of this process is used if the stored summary is still the one that it was made from. Otherwise the
+    stored summary is used, and turns that only this process has summarised become pending again.
     """
     before = set(known.turns)
     held = {name(turn) for turn in theirs.everything()}

@@ -1,4 +1,4 @@
-"""A summariser made of a language model's client."""
+"""A summariser that uses a language model client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RESPONSE_FORMAT: Mapping[str, Any] = {
 
 
 class Client(Protocol):
-    """A planner's LLM client: it answers text, or a pair of text and cost."""
+    """A planner's LLM client. It returns text, or a pair of text and cost."""
 
     async def complete(
         self, *, messages: Sequence[Mapping[str, str]], response_format: Mapping[str, Any] | None = None
@@ -37,7 +37,7 @@ class Client(Protocol):
 
 
 def summarizer_of(client: Client) -> Summarizer:
-    """Summarises with this client."""
+    """Return a summariser that uses this client."""
 
     async def summarize(request: Mapping[str, Any]) -> Mapping[str, Any]:
         answer = await client.complete(

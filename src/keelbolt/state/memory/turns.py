@@ -1,4 +1,4 @@
-"""What is remembered: one exchange of user and assistant, with a digest of what was done for it."""
+"""Conversation turns: one exchange of user and assistant, with a digest of the planner's steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keelbolt.errors import InvalidMemoryState
 
 @dataclass(slots=True)
 class TrajectoryDigest:
-    """What was done for an answer, in few words."""
+    """A short digest of the steps behind an answer."""
 
     tools_invoked: list[str]
     observations_summary: str
@@ -32,12 +32,12 @@ class ConversationTurn:
 
 
 def own(turn: ConversationTurn) -> ConversationTurn:
-    """A copy, which nobody else can change; penguiflow's turns become ours."""
+    """Return a copy that callers can't change; penguiflow's turns are converted."""
     return load(dump(turn))
 
 
 def shown(turn: ConversationTurn, *, digest: bool) -> dict[str, Any]:
-    """The turn as the model sees it."""
+    """Return the turn in the form shown to the model."""
     payload: dict[str, Any] = {"user": turn.user_message, "assistant": turn.assistant_response}
     if digest and turn.trajectory_digest is not None:
         payload["trajectory_digest"] = _dump_digest(turn.trajectory_digest)
@@ -45,7 +45,7 @@ def shown(turn: ConversationTurn, *, digest: bool) -> dict[str, Any]:
 
 
 def dump(turn: ConversationTurn) -> dict[str, Any]:
-    """The turn as it is stored."""
+    """Return the stored form of the turn."""
     return {
         "user_message": turn.user_message,
         "assistant_response": turn.assistant_response,
@@ -57,7 +57,7 @@ def dump(turn: ConversationTurn) -> dict[str, Any]:
 
 
 def load(stored: object) -> ConversationTurn:
-    """The turn that was stored. Raises InvalidMemoryState."""
+    """Return the turn of a stored form. Raise InvalidMemoryState."""
     if not isinstance(stored, Mapping):
         raise InvalidMemoryState("a turn is not an object")
     digest = stored.get("trajectory_digest")

@@ -1,4 +1,4 @@
-"""How long a store keeps what it keeps. Nothing is removed unless it is asked for, except what has expired.
+"""Retention of a store's data. Without a policy, only expired data is removed.
 
 await store.sweep(StateRetention(events=days(30), max_updates=10_000))
 """

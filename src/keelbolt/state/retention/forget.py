@@ -1,4 +1,4 @@
-"""Whole sessions, and traces of which nothing is left: removed in one commit with the checks that they may go."""
+"""Removes whole sessions and empty traces. Each commit checks that the session or trace was not used meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE = 100
 
 
 async def forget_trace(scope: Scope, noted: Record) -> bool:
-    """Remove the note and the empty logs of a trace of which nothing is left; whether that was so."""
+    """Remove the note and the empty logs of a trace that has no data; return whether it was removed."""
     logs = (EVENTS, PLANNER_EVENTS)
     states = await asyncio.gather(*(scope.log_state(log, noted.key) for log in logs))
     if any(state.head > state.floor for state in states):
@@ -43,7 +43,7 @@ async def forget_trace(scope: Scope, noted: Record) -> bool:
 
 
 async def forget_session(scope: Scope, noted: Record) -> bool:
-    """Remove everything of a session but its artifacts, and then its note; whether nobody used it meanwhile."""
+    """Remove all data of a session except its artifacts, then its note. Return False if it was used meanwhile."""
     ref = noted.key
     unused = Version(SESSIONS, ref, noted.version)
     for collection, order in (
@@ -71,6 +71,6 @@ async def forget_session(scope: Scope, noted: Record) -> bool:
 async def _done(scope: Scope, *operations: Operation) -> bool:
     try:
         await scope.commit(*operations)
-    except CommitRefused:  # somebody uses it
+    except CommitRefused:  # used meanwhile
         return False
     return True

@@ -1,4 +1,4 @@
-"""Up to where a log may be forgotten: by a search that reads a few entries, however long the log is."""
+"""Trims logs by age and number. The search reads few entries, regardless of the log's length."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PAGE = 500
 async def trim(
     scope: Scope, log: str, stream: str, *, before: int | None, keep: int | None, bundles: bool, dry: bool
 ) -> int:
-    """Forget the entries from before this moment (microseconds since 1970), and all but the last ``keep`` items.
+    """Trim entries from before this time (microseconds since 1970), and all but the last ``keep`` items.
 
-    ``bundles``: an entry may hold several items. Returns how many entries went; ``dry``: how many would.
+    ``bundles``: an entry may hold several items. Return the number of trimmed entries; ``dry`` only counts.
     """
     state = await scope.log_state(log, stream)
     through = state.floor
@@ -30,7 +30,7 @@ async def trim(
 
 
 async def _last_before(scope: Scope, log: str, stream: str, moment: int, floor: int, head: int) -> int:
-    """The last entry from before this moment; the floor if there is none."""
+    """Return the seq of the last entry before this time, or the floor."""
     oldest, newest = floor, head
     while oldest < newest:
         middle = (oldest + newest + 1) // 2
@@ -43,7 +43,7 @@ async def _last_before(scope: Scope, log: str, stream: str, moment: int, floor: 
 
 
 async def _before_last(scope: Scope, log: str, stream: str, keep: int) -> int:
-    """The entry before the one that holds the first of the last ``keep`` items."""
+    """Return the seq before the entry that holds the first of the last ``keep`` items."""
     found, before = 0, None
     while True:
         page = await scope.read_log(log, stream, before=before, limit=PAGE, backward=True)

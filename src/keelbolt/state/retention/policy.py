@@ -1,4 +1,4 @@
-"""What may go, by age and by number."""
+"""Retention of state by age and number."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from keelbolt.data.retention import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRetention(Policy):
-    """Ages are in seconds since something was saved, numbers are of the newest that stay; None: all of it stays.
+    """Ages are seconds since the save, numbers are of the newest to keep; None means no limit.
 
     ``events`` and ``planner_events`` are counted for each trace, ``updates``, ``steering``, ``trajectories`` and
-    ``artifacts`` for each session. Events that came together go together, so that some more than the number may stay.
-    Of ``tasks`` those go that are over, of ``bindings`` all, of ``memory`` all but the values that tools keep
-    (``ctx.kv``), of ``artifacts`` those that were not used for so long. ``sessions`` removes whole sessions
-    that were not in use for so long and two more hours, with everything that is theirs but memory, whose keys are the
-    callers'.
+    ``artifacts`` for each session. Events that arrived together are removed together, so slightly more than the number
+    may stay. ``tasks`` removes finished tasks, ``bindings`` all bindings, ``memory`` all states except the values that
+    tools keep (``ctx.kv``), ``artifacts`` artifacts that were not used for this time. ``sessions`` removes whole
+    sessions that were not used for this time plus two hours, with all their data except memory, whose keys belong to
+    the callers.
     """
 
     face: ClassVar[str] = "state"

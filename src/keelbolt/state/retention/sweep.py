@@ -1,6 +1,6 @@
-"""Removes what a policy lets go, page by page: memory stays flat, and a sweep that was interrupted goes on.
+"""Removes the data that a policy no longer keeps, page by page, in constant memory. An interrupted sweep can continue.
 
-Others may use the store meanwhile. What somebody saves while it would be removed stays.
+The store can be used meanwhile: a record that is saved during its removal stays.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from keelbolt.state.types import ArtifactRetentionConfig
 from keelbolt.storage import Delete, Put, Query, Record, Scope, Trim
 
 PAGE = 100
-NOTED_SECONDS = 2 * 3600.0  # a process notes what it uses every hour; its commits may be late
+NOTED_SECONDS = 2 * 3600.0  # processes write a note every hour, and its commit may be delayed
 
 _OVER = ("COMPLETE", "FAILED", "CANCELLED")
-_KV = "kv:v1:"  # values that tools keep have no time
+_KV = "kv:v1:"  # values of tools have no time
 
 Tell = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class StateSwept:
-    """What a sweep removed; of logs, how many entries (events that came together are one)."""
+    """Counts of removed items; for logs, of entries (events that arrived together are one entry)."""
 
     events: int = 0
     planner_events: int = 0
@@ -76,9 +76,9 @@ async def sweep_state(
     tell: Tell | None = None,
     dry: bool = False,
 ) -> StateSwept:
-    """Remove what the policy lets go, and what has expired, and return what went. ``clock`` is Unix time in seconds.
+    """Remove data that the policy no longer keeps, and expired data, and return the counts.
 
-    ``dry`` only counts what the policy lets go.
+    ``clock`` is Unix time in seconds. ``dry`` only counts the data that the policy no longer keeps.
     """
     sweep = _Sweep(scope, policy, clock, tell or (lambda _text: None), dry=dry)
     await sweep.traces()
@@ -102,7 +102,7 @@ class _Sweep:
     # ------------------------------------------------------------------------------------------------------- traces
 
     async def traces(self) -> None:
-        """The logs of every trace; a trace of which nothing is left is forgotten."""
+        """Trim the logs of every trace, and remove traces that have no data left."""
         policy = self._policy
         limits = (policy.events, policy.planner_events, policy.max_events, policy.max_planner_events)
         if any(limit is not None for limit in limits):
@@ -117,7 +117,7 @@ class _Sweep:
     # ----------------------------------------------------------------------------------------------------- sessions
 
     async def sessions(self) -> None:
-        """What every session has."""
+        """Sweep every session."""
         await self._each(SESSIONS, self._session)
 
     async def _session(self, noted: Record) -> None:
@@ -145,9 +145,9 @@ class _Sweep:
             )
 
     async def _tasks(self, ref: str, before: int) -> None:
-        """Tasks that were over before this moment, with their contexts; then the order of those that are left."""
+        """Remove tasks that ended before this time, with their contexts; then trim the order of tasks."""
         left: set[str] = set()
-        came = await self._scope.log_state(TASK_ORDER, ref)  # before they are looked at: later ones keep their place
+        came = await self._scope.log_state(TASK_ORDER, ref)  # read first, so that later tasks keep their place
         async for record in self._scope.scan(Query(TASKS, {"session": ref})):
             task = decode(record.body)
             if task["status"] in _OVER and _moment(task.get("updated_at")) < before:
@@ -171,7 +171,7 @@ class _Sweep:
     # ------------------------------------------------------------------------------------------------------ records
 
     async def records(self) -> None:
-        """What is found by its age alone."""
+        """Remove records that are found by age alone."""
         policy = self._policy
         for name, collection in (("trajectories", TRAJECTORIES), ("bindings", BINDINGS), ("memory", MEMORY)):
             age: float | None = getattr(policy, name)
@@ -184,7 +184,7 @@ class _Sweep:
                 if await self._commit(Delete(collection, record.key, version=record.version)):
                     setattr(self.swept, name, getattr(self.swept, name) + 1)
         self._tell("artifacts")
-        if policy.artifacts is not None:  # of no session
+        if policy.artifacts is not None:  # artifacts without a session
             before = self._before(policy.artifacts)
             await self._remove_artifacts(
                 Query(ARTIFACTS, {"session_group": Owner().session}, order="rank", until=before)
@@ -193,7 +193,7 @@ class _Sweep:
             self.swept.artifacts += gone
 
     async def _remove_artifacts(self, query: Query, *, keep: int = 0) -> None:
-        """The first of these, in their order, but the last ``keep``."""
+        """Remove the first artifacts of the query, except the last ``keep``."""
         extra = (await self._scope.count(query, cap=1_000_000)).value - keep if keep else None
         async for record in self._scope.scan(query):
             if extra is not None:
@@ -204,7 +204,7 @@ class _Sweep:
                 self.swept.artifacts += 1
 
     async def _oldest(self, query: Query, keep: int) -> int:
-        """Remove the first of these, but the last ``keep``; answers how many."""
+        """Remove the first records of the query, except the last ``keep``, and return their number."""
         extra, gone = (await self._scope.count(query, cap=1_000_000)).value - keep, 0
         if extra <= 0:
             return 0
@@ -215,7 +215,7 @@ class _Sweep:
             gone += await self._commit(Delete(query.collection, record.key, version=record.version))
         return gone
 
-    # ------------------------------------------------------------------------------------------------------ plumbing
+    # ------------------------------------------------------------------------------------------------------ internal
 
     async def _trim(self, name: str, log: str, stream: str, *, bundles: bool) -> None:
         age: float | None = getattr(self._policy, name)
@@ -225,12 +225,12 @@ class _Sweep:
         before = None if age is None else self._before(age)
         try:
             gone = await trim(self._scope, log, stream, before=before, keep=keep, bundles=bundles, dry=self._dry)
-        except LogTrimmed:  # somebody else did it just now
+        except LogTrimmed:  # another process trimmed it meanwhile
             return
         setattr(self.swept, name, getattr(self.swept, name) + gone)
 
     async def _each(self, collection: str, visit: Callable[[Record], Awaitable[None]]) -> None:
-        """Visit each, the longest unused first, from where an interrupted sweep stopped."""
+        """Visit each record, the longest unused first, starting where an interrupted sweep stopped."""
         kept = await self._scope.get(SWEEPS, collection)
         since = decode(kept.body) if kept is not None and not self._dry else None
         query = Query(collection, order="seen", since=since)
@@ -254,7 +254,7 @@ class _Sweep:
         try:
             if not self._dry:
                 await self._scope.commit(*operations)
-        except CommitRefused:  # somebody saved it meanwhile: it stays
+        except CommitRefused:  # saved meanwhile: it stays
             return False
         return True
 
@@ -262,7 +262,7 @@ class _Sweep:
         return self._now - int(age * 1_000_000)
 
     def _unused(self, noted: Record, seconds: float = 0.0) -> bool:
-        """Whether no process has used it for so long."""
+        """Return whether no process has used it for this time."""
         return _seen(noted) < self._before(seconds + NOTED_SECONDS)
 
 
@@ -272,7 +272,7 @@ def _seen(noted: Record) -> int:
 
 
 def _moment(value: Any) -> int:
-    """Microseconds since 1970; a time without zone is UTC."""
+    """Return microseconds since 1970; a time without zone is UTC."""
     if not isinstance(value, datetime):
         return 0
     aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)

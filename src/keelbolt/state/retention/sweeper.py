@@ -1,4 +1,4 @@
-"""Sweeps by itself: a store in use looks, from time to time, for what has expired and what its policy lets go."""
+"""Periodic sweeps by a store in use: expired data, and data that its policy no longer keeps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from keelbolt.state.retention.sweep import sweep_state
 from keelbolt.storage import Kernel
 
 SWEEP_SECONDS = 3600.0
-FIRST_SECONDS = 60.0  # after the store was made: programs that end soon do not sweep
+FIRST_SECONDS = 60.0  # after the creation of the store, so that short programs do not sweep
 
 
 class Sweeper:
-    """Says when a sweep is due, and does it. Of all processes one sweeps a tenant in each period."""
+    """Decides when a sweep is due, and runs it. One process sweeps a tenant in each period."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class Sweeper:
         self._due = None if every is None else clock() + min(every, FIRST_SECONDS)
 
     def due(self) -> bool:
-        """Whether it is time; then the next period begins."""
+        """Return whether a sweep is due; if so, start the next period."""
         if self._due is None or self._every is None or self._clock() < self._due:
             return False
         self._due = self._clock() + self._every
         return True
 
     async def sweep(self, kernel: Kernel) -> Removed | None:
-        """Sweep, unless another process has done so in this period. An error is logged: the next period tries again."""
+        """Sweep, unless another process has done so in this period. Errors are logged; the next period retries."""
         assert self._every is not None
 
         async def sweep_tenant(kernel: Kernel) -> Removed:
@@ -54,6 +54,6 @@ class Sweeper:
         try:
             await sweep_in_turn(kernel, "expired", sweep_expired, every=self._every / 2)
             return await sweep_in_turn(kernel, self._partition, sweep_tenant, every=self._every / 2)
-        except Exception as error:  # noqa: BLE001  (no caller waits for it)
+        except Exception as error:  # noqa: BLE001  (no caller awaits it)
             logger.warning("statestore_sweep_failed: %r", error)
             return None

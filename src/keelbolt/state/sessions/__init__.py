@@ -1,12 +1,12 @@
-"""Sessions: conversations with a context, tasks in front and in the background, and what steers them.
+"""Sessions: conversations with a context, foreground and background tasks, and steering.
 
     store = StateStore("sqlite:///state.db")
     async with SessionManager(state_store=store) as sessions:
         session = await sessions.get_or_create("user-1")
         await session.run_task(pipeline, query="...")
 
-They need no penguiflow, and feel like its own. Everything is in the store: another process opens the same session and
-goes on, and tasks of a process that died are found and failed, or run again.
+Sessions have the interface of penguiflow's sessions and do not need penguiflow. All state is in the store: another
+process can open the same session and continue, and tasks of a dead process are failed or run again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The context of a session: what the model and the tools are given, with a version and a hash.
+"""The context of a session: the data for the model and the tools, with a version and a hash.
 
-Everything here is pure: a change answers a new context and leaves the old one alone.
+All functions are pure: a change returns a new context and leaves the old one unchanged.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ RESULTS_KEY = "background_results"
 
 @dataclass(slots=True)
 class SessionContext:
-    """What a session knows.
+    """The context of a session.
 
-    ``version`` counts the updates, ``context_hash`` is that of ``llm_context``. Results of background tasks lie beside
-    it: ``background_results`` holds those that were appended, by task, and ``background_result`` the last one that was
+    ``version`` counts the updates, ``context_hash`` is the hash of ``llm_context``. Results of background tasks are
+    stored separately: ``background_results`` holds appended results by task, and ``background_result`` the last result
     merged by REPLACE. Merging changes neither version nor hash.
     """
 
@@ -37,7 +37,7 @@ class SessionContext:
 
 
 def hash_context(llm_context: Mapping[str, Any]) -> str | None:
-    """The SHA-256 of the context as JSON with sorted keys; None of what is no JSON."""
+    """Return the SHA-256 of the context as JSON with sorted keys; None if it is not JSON."""
     try:
         return hashlib.sha256(json.dumps(llm_context, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
     except (TypeError, ValueError, RecursionError):
@@ -52,10 +52,10 @@ def updated(
     memory: Mapping[str, Any] | None = None,
     artifacts: Iterable[Mapping[str, Any]] | None = None,
 ) -> SessionContext:
-    """The context with these parts replaced: one version on, hashed anew.
+    """Return the context with these parts replaced, the next version and a new hash.
 
-    Results of background tasks that the caller left in ``llm_context`` (where older programs kept them) are put beside
-    it, so that they have no part in the hash.
+    Results of background tasks in ``llm_context`` (where older programs kept them) are moved out of it, so that they do
+    not affect the hash.
     """
     new = replace(context, version=context.version + 1)
     if llm_context is not None:
@@ -72,7 +72,7 @@ def updated(
 
 
 def split_results(llm_context: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, BackgroundTaskResult]]:
-    """The context without the results of background tasks, and these."""
+    """Return the context without the results of background tasks, and the results."""
     results: dict[str, BackgroundTaskResult] = {}
     for key in (RESULT_KEY, RESULTS_KEY):
         results.update({result.task_id: result for result in read_results(llm_context.get(key))})
@@ -80,7 +80,7 @@ def split_results(llm_context: Mapping[str, Any]) -> tuple[dict[str, Any], dict[
 
 
 def consumed(context: SessionContext, task_ids: Iterable[str]) -> tuple[SessionContext, int]:
-    """The context without the results of these tasks, and how many they were."""
+    """Return the context without the results of these tasks, and the number of removed results."""
     wanted = set(task_ids)
     kept = {task: result for task, result in context.background_results.items() if task not in wanted}
     last = context.background_result
@@ -91,7 +91,7 @@ def consumed(context: SessionContext, task_ids: Iterable[str]) -> tuple[SessionC
 
 
 def visible_results(context: SessionContext) -> dict[str, Any]:
-    """What a snapshot shows of the results, under the keys that the model is given them by."""
+    """Return the results for a snapshot, under the keys that the model sees."""
     shown: dict[str, Any] = {}
     if context.background_results:
         shown[RESULTS_KEY] = [result.to_payload() for result in context.background_results.values()]

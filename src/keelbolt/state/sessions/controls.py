@@ -1,7 +1,7 @@
-"""Demands on tasks: checked, stored, put before a person where the policy says so, and then acted upon.
+"""Controls of tasks: validated, stored, sent for approval if the policy requires it, and then executed.
 
-Every demand is stored before anything else happens. A repeat of it is known by the store's log, so also in another
-process and after a restart. The process that runs the task acts; another one passes the demand on to it.
+Every control is stored first. Repeats are recognised by the store's log, also in another process and after a restart.
+The process that runs the task executes the control; other processes pass it on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from keelbolt.state.sessions.merging import PatchDesk
 
 Look = Callable[[str], Awaitable[TaskState | None]]
-"""Takes the task as it is stored now into the registry."""
+"""Loads the stored task into the registry."""
 
 DECISIONS = (SteeringEventType.APPROVE, SteeringEventType.REJECT)
 APPROVED = ":approved"
@@ -50,7 +50,7 @@ class Controls:
         self.pending: dict[str, SteeringEvent] = {}
 
     async def steer(self, event: SteeringEvent) -> bool:
-        """Take a demand; whether it was accepted."""
+        """Validate, store and execute a control; return whether it was accepted."""
         if event.session_id != self._core.session_id:
             return False
         event = sanitize_steering_event(event, max_payload_bytes=self._core.limits.max_steering_payload_bytes)
@@ -71,12 +71,12 @@ class Controls:
         return await self.act(event)
 
     async def act(self, event: SteeringEvent) -> bool:
-        """Do what is asked, here or where the task runs."""
+        """Execute the control here, or pass it to the process that runs the task."""
         core = self._core
         if not core.runs_here(event.task_id):
             if await core.process.pass_on(core.ground, event):
                 return True
-            await self._look(event.task_id)  # whoever ran it has stored how it ended
+            await self._look(event.task_id)  # the process that ran the task has stored its end
         task = core.registry.get(event.task_id)
         if task is None:
             return False
@@ -95,10 +95,10 @@ class Controls:
         return self._deliver(event) or handled
 
     def receive(self, event: SteeringEvent) -> bool:
-        """Whether a demand that another process passed on is new here, and not a repeat of one that was passed on."""
+        """Return whether a control from another process is new here."""
         return not self._note(event)
 
-    # -------------------------------------------------------------------------------------------------------- the steps
+    # -------------------------------------------------------------------------------------------- repeats and approvals
 
     async def _is_repeat(self, event: SteeringEvent) -> bool:
         if self._note(event):
@@ -116,7 +116,7 @@ class Controls:
         return False
 
     async def _decide(self, event: SteeringEvent) -> bool | None:
-        """Approve or reject what waits; None: nothing that the session knows of, so it is the task's matter."""
+        """Approve or reject a waiting patch or control; return None if none is known: then the task gets the event."""
         rejected = event.event_type == SteeringEventType.REJECT
         patch_id = event.payload.get("patch_id")
         if isinstance(patch_id, str):
@@ -134,7 +134,7 @@ class Controls:
             body = f"Rejected {control.event_type.value.lower()} request."
             self._core.notify(control.task_id, "warning", "Action rejected", body, trace_id=control.trace_id)
             return False
-        # Under an id of its own: the demand itself is in the log already, and would count as a repeat.
+        # The confirmed control needs its own id: the original one is in the log, so it would count as a repeat.
         confirmed = control.model_copy(
             update={
                 "event_id": f"{control.event_id}{APPROVED}",
@@ -145,7 +145,7 @@ class Controls:
         return await self.steer(confirmed)
 
     async def _ask(self, event: SteeringEvent) -> None:
-        """Put a demand before a person; it waits in the store."""
+        """Store a control and request an approval for it."""
         core = self._core
         fields = {"session": name(core.session_id), "arrived": new_id()}
         write = Put(CONTROLS, joined(core.session_id, event.event_id), encode(event.model_dump()), fields)
@@ -160,7 +160,7 @@ class Controls:
         core.report(event.task_id, UpdateType.CHECKPOINT, content, trace_id=event.trace_id)
 
     async def _take(self, token: str) -> SteeringEvent | None:
-        """The demand that waits under this token: of all who decide one gets it."""
+        """Remove and return the control that waits under this token. Only one of several callers gets it."""
         key = joined(self._core.session_id, token)
 
         async def take(scope: Scope) -> Record | None:
@@ -174,16 +174,16 @@ class Controls:
         return None if record is None else self._core.types.make("SteeringEvent", decode(record.body))
 
     async def load(self, scope: Scope) -> Sequence[SteeringEvent]:
-        """The demands that wait; on the kernel's loop."""
+        """Return the waiting controls; runs on the kernel's loop."""
         query = Query(CONTROLS, {"session": name(self._core.session_id)}, order="arrived")
         page = await scope.find(query, limit=MAX_CONTROLS)
         return [self._core.types.make("SteeringEvent", decode(record.body)) for record in page.records]
 
     def loaded(self, waiting: Sequence[SteeringEvent]) -> None:
-        """Go on from what `load` read."""
+        """Use the waiting controls that `load` returned."""
         self.pending = {event.event_id: event for event in waiting}
 
-    # ----------------------------------------------------------------------------------------------------------- acting
+    # -------------------------------------------------------------------------------------------------------- execution
 
     async def _prioritise(self, event: SteeringEvent) -> bool:
         task = await self._core.change(event.task_id, priority=event.payload.get("priority"))
@@ -192,7 +192,7 @@ class Controls:
         return task is not None
 
     def _stop(self, event: SteeringEvent) -> None:
-        """Stop a spawned task at once. One that somebody awaits is told by its inbox, unless ``hard`` is asked for."""
+        """Cancel a spawned task at once. An awaited task only gets it in its inbox, unless ``hard`` is set."""
         handle = self._core.handles.get(event.task_id)
         if handle is not None and (event.task_id not in self._core.awaited or event.payload.get("hard")):
             handle.cancel()

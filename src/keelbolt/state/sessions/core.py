@@ -1,4 +1,4 @@
-"""What the parts of a session share: its tasks, which of them run here, and how they and their updates are stored."""
+"""Shared by the parts of a session: its tasks, the runs in this process, and the storing of tasks and updates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SessionCore:
-    """The inside of a session."""
+    """Internal state of a session."""
 
     def __init__(
         self, member: Member, session_id: str, store: StateStore, limits: SessionLimits, telemetry: Telemetry
@@ -38,17 +38,17 @@ class SessionCore:
         self.feed = UpdateFeed(session_id, store, self.ground)
         self.inboxes: dict[str, SteeringInbox] = {}
         self.handles: dict[str, asyncio.Task[Any]] = {}
-        self.awaited: set[str] = set()  # those whose caller waits for them
-        self.runs: dict[str, Run] = {}  # those that this process holds
-        self._progressed: set[str] = set()  # those whose progress is about to be stored
-        self.unowned: set[str] = set()  # those that were not over when the session was opened, and that nobody runs
+        self.awaited: set[str] = set()  # tasks whose caller waits for them
+        self.runs: dict[str, Run] = {}  # tasks that this process holds
+        self._progressed: set[str] = set()  # tasks whose progress is about to be stored
+        self.unowned: set[str] = set()  # tasks that were unfinished when the session was opened and have no holder
 
     def runs_here(self, task_id: str) -> bool:
-        """Whether this process runs the task."""
+        """Return whether this process runs the task."""
         return task_id in self.inboxes
 
     async def change(self, task_id: str, *, status: TaskStatus | None = None, **fields: Any) -> TaskState | None:
-        """Change a task and store it; None when there is none, or it is over already."""
+        """Change a task and store it; return None if it is unknown or already finished."""
         bound = None if status is None else self.types.TaskStatus(status.value)
         task = self.registry.change(task_id, status=bound, **fields)
         if task is not None:
@@ -56,7 +56,7 @@ class SessionCore:
         return task
 
     async def save(self, task: TaskState) -> None:
-        """Store a task. Raises LeaseLost when another process has taken it over."""
+        """Store a task. Raise LeaseLost if another process has taken it over."""
         run = self.runs.get(task.task_id)
         try:
             await self.store.save_task(task, checks=self.checks(task.task_id))
@@ -66,18 +66,18 @@ class SessionCore:
             raise
 
     def checks(self, task_id: str) -> tuple[Operation, ...]:
-        """What each write of the task carries: the fence under which this process holds it."""
+        """Return the checks for each write of the task: the fence under which this process holds it."""
         run = self.runs.get(task_id)
         return run.checks if run is not None else ()
 
     def lose(self, run: Run) -> None:
-        """Forget a task that another process may have taken over: what is stored counts now."""
+        """Remove a task that another process may have taken over: the stored state is now authoritative."""
         if self.runs.get(run.task_id) is run:
             del self.runs[run.task_id]
             self.registry.remove(run.task_id)
 
     def report_progress(self, task: TaskState, progress: dict[str, Any]) -> None:
-        """Store how far a task is; nobody waits for it, and of several reports in a row the last is stored."""
+        """Store a task's progress in the background; of several reports in a row, the last is stored."""
         self.registry.change(task.task_id, progress=dict(progress))
         if task.task_id not in self._progressed:
             self._progressed.add(task.task_id)
@@ -89,7 +89,7 @@ class SessionCore:
             self.store.save_task(task, checks=self.checks(task.task_id))
 
     def end_run(self, run: Run | None) -> None:
-        """This process no longer runs the task."""
+        """Record that this process no longer runs the task."""
         if run is not None and self.runs.get(run.task_id) is run:
             del self.runs[run.task_id]
             self.process.end(self.ground, run)
@@ -97,7 +97,7 @@ class SessionCore:
     # -------------------------------------------------------------------------------------------------------- reporting
 
     def report_status(self, task: TaskState, reason: str | None) -> None:
-        """Tell where a task stands, and why."""
+        """Publish the status of a task, with the reason."""
         content = {
             "status": task.status.value,
             "reason": reason,
@@ -108,7 +108,7 @@ class SessionCore:
         self.report(task.task_id, UpdateType.STATUS_CHANGE, content, trace_id=task.trace_id)
 
     def notify(self, task_id: str, severity: str, title: str, body: str, *, trace_id: str | None = None) -> None:
-        """Tell the user something."""
+        """Publish a notification for the user."""
         content = {"severity": severity, "title": title, "body": body}
         self.report(task_id, UpdateType.NOTIFICATION, content, trace_id=trace_id)
 

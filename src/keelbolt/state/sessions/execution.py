@@ -1,4 +1,4 @@
-"""One run of a task, from its turn to its end."""
+"""Runs a task from waiting for its turn to its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger("keelbolt.state.sessions")
 
 
 class Execution:
-    """A task that this process runs."""
+    """One run of a task in this process."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Execution:
         return self._runtime.state
 
     async def run(self, turns: asyncio.Semaphore | None) -> TaskResult:
-        """Wait for a turn, run the pipeline, and write down what became of it. Raises what the pipeline raised."""
+        """Wait for a turn, run the pipeline and store the outcome. Errors of the pipeline are raised."""
         try:
             await self._runtime.steering.wait_if_paused()
             if turns is not None and turns.locked():
@@ -72,7 +72,7 @@ class Execution:
 
     @property
     def _lost(self) -> bool:
-        """Whether another process may have taken the task over."""
+        """Whether another process may have taken over the task."""
         return self._run is not None and self._core.runs.get(self._task.task_id) is not self._run
 
     async def _work(self) -> TaskResult:
@@ -88,7 +88,7 @@ class Execution:
         return result
 
     def _stop_if_over(self) -> None:
-        """A task that was cancelled stays so, whatever its pipeline returns."""
+        """Raise if the task is lost or finished: a cancelled task stays cancelled, whatever its pipeline returns."""
         if self._lost:
             raise LeaseLost
         if is_over(self._task):
@@ -123,7 +123,7 @@ class Execution:
         self._tell("completed")
 
     async def _failed(self, error: Exception) -> None:
-        if type(error).__name__ == SteeringCancelled.__name__:  # penguiflow's planner raises its own
+        if type(error).__name__ == SteeringCancelled.__name__:  # penguiflow's planner raises its own class
             reason = str(getattr(error, "reason", None) or error)
             await self._end(TaskStatus.CANCELLED, "cancelled", error=reason, extra={"reason": reason})
             if self._in_background:
@@ -139,7 +139,7 @@ class Execution:
                 self._notify("error", "Background task failed", str(error))
 
     async def _end(self, status: TaskStatus, reason: str, *, error: str, extra: dict[str, Any]) -> None:
-        """End the task, unless somebody did before; then it keeps that end, and its reason."""
+        """End the task. If it has already ended, it keeps that end and its reason."""
         task = self._task
         known = task.error if is_over(task) else None
         changed = await self._core.change(task.task_id, status=status, error=known or error)

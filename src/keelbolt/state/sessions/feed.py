@@ -1,4 +1,4 @@
-"""Updates of a session: how they get into the store's log, and how they are followed from any process."""
+"""Publishes the updates of a session to the store's log, and follows them from any process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Reader = Callable[[Entry], Any]
 
 
 class Subscription(AsyncIterator[Any]):
-    """Updates as they are committed. It may be left waiting, cancelled and taken up again: nothing is lost.
+    """Iterates over updates as they are committed. Waiting can be cancelled and resumed without losing updates.
 
     It ends when it or its session is closed.
     """
@@ -54,11 +54,11 @@ class Subscription(AsyncIterator[Any]):
         self._ready.extend(update for update in updates if update is not None)
 
     async def aclose(self) -> None:
-        """End it."""
+        """Close the subscription."""
         self.close()
 
     def close(self) -> None:
-        """End it, also while somebody waits for the next update."""
+        """Close the subscription, also while a caller waits for the next update."""
         self.closed = True
         self._ready.clear()
         if self._looking is not None:
@@ -68,8 +68,8 @@ class Subscription(AsyncIterator[Any]):
 class UpdateFeed:
     """The updates of one session.
 
-    A subscription follows the log, which is the same for every process: there is no moment between what was stored and
-    what is live, so nothing is missed and nothing comes twice.
+    A subscription follows the log, which is the same for every process: stored and live updates come from one source,
+    so none is missed or repeated.
     """
 
     def __init__(self, session_id: str, store: StateStore, ground: Ground) -> None:
@@ -79,18 +79,18 @@ class UpdateFeed:
         self._open: list[Subscription] = []
 
     def publish(self, update: Any, checks: tuple[Operation, ...]) -> None:
-        """Hand an update to the store; subscribers get it when it is committed, if these checks hold."""
+        """Save an update. Subscribers receive it when it is committed, if these checks hold."""
         self._store.save_update(update, checks=checks)
 
     async def subscribe(
         self, task_ids: Iterable[str] | None, update_types: Iterable[Any] | None, since_id: str | None
     ) -> Subscription:
-        """Follow the updates from now on, or from the one after ``since_id``."""
+        """Follow the updates from now on, or those after ``since_id``."""
         tasks = None if task_ids is None else {name(task_id) for task_id in task_ids}
         kinds = None if update_types is None else set(update_types)
 
         def read(entry: Entry) -> Any:
-            if tasks is not None and entry.kind not in tasks:  # an entry is kept under the name of its task
+            if tasks is not None and entry.kind not in tasks:  # the kind of an entry is the name of its task
                 return None
             update = self._store.types.make("StateUpdate", decode(entry.data))
             return update if kinds is None or update.update_type in kinds else None
@@ -102,7 +102,7 @@ class UpdateFeed:
         return subscription
 
     def close(self) -> None:
-        """End all subscriptions."""
+        """Close all subscriptions."""
         for subscription in self._open:
             subscription.close()
 
@@ -112,4 +112,4 @@ class UpdateFeed:
         if since_id is None:
             return state.head
         seq = await scope.seq_of(UPDATES, stream, name(since_id))
-        return state.floor if seq is None else max(seq, state.floor)  # unknown: everything that is kept
+        return state.floor if seq is None else max(seq, state.floor)  # unknown id: all kept updates

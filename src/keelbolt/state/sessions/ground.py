@@ -1,6 +1,6 @@
-"""The storage under a StateStore, for what sessions keep beside it.
+"""Access to the storage of a StateStore for session data.
 
-A store may have its kernel in a thread of its own; sessions reach it from their own event loops.
+A store may run its kernel in its own thread; sessions access it from their event loops.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from keelbolt.storage import Entry, Operation, Scope
 T = TypeVar("T")
 Work = Callable[[Scope], Awaitable[T]]
 
-POLL_SECONDS = 5.0  # a second net below the engine's own safety poll
+POLL_SECONDS = 5.0  # in addition to the engine's safety poll
 AGAIN_SECONDS = 1.0
 
 
 def underlying(store: Any) -> StateStore:
-    """The StateStore that keeps the sessions of this one: itself, or the durable part of a hybrid."""
+    """Return the StateStore that keeps the sessions: the store itself, or the durable part of a hybrid."""
     for found in (store, getattr(store, "durable", None)):
         if isinstance(found, StateStore):
             return found
@@ -34,7 +34,7 @@ def underlying(store: Any) -> StateStore:
 
 
 class Begun(Generic[T]):
-    """Work that goes on, whether anybody waits for it or not. If it is ``strict``, who waits is told of its failure."""
+    """Detached work. Awaiting it raises its error only if it is ``strict``."""
 
     def __init__(self, future: Future[T], *, strict: bool) -> None:
         self._future = future
@@ -49,12 +49,12 @@ class Begun(Generic[T]):
             return None
 
     def then(self, call: Callable[[KeelboltError | None], None]) -> None:
-        """Call this when it is done, in some thread, with the error if there was one."""
+        """Call this when the work is done, in any thread, with the error or None."""
         self._future.add_done_callback(lambda done: call(_error(done)))
 
 
 class Ground:
-    """What sessions of one store stand on."""
+    """Storage access of the sessions of one store."""
 
     def __init__(self, store: StateStore) -> None:
         self._desk = store.desk
@@ -63,15 +63,15 @@ class Ground:
         self.resilient = store.policy == "resilient"
 
     def save(self, method: str, *operations: Operation, lives: tuple[Life, ...] = ()) -> Saved:
-        """Hand a write over, in one order with what the store saves. It need not be awaited."""
+        """Save in order with the store's other saves. The result need not be awaited."""
         return self._desk.save(method, operations, 0, lives=lives)
 
     def session(self, session_id: str) -> Life:
-        """The session as this process uses it."""
+        """Return the `Life` of the session in this process."""
         return self._desk.session(session_id)
 
     async def call(self, work: Work[T]) -> T:
-        """Do this on the kernel's loop, after everything that was saved before."""
+        """Run the work on the kernel's loop, after all earlier saves."""
         seconds = self._desk.timeout_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -80,13 +80,13 @@ class Ground:
             raise StateTimeout(f"the storage did not answer within {seconds:g} seconds") from None
 
     def begin(self, work: Work[T], method: str) -> Begun[T]:
-        """Start this now; it is finished before the store is closed. ``method`` names it where it fails."""
+        """Start the work; it is finished before the store is closed. ``method`` names it in logged errors."""
         begun = Begun(self._desk.host.begin(self._desk.scoped(work)), strict=not self.resilient)
         begun.then(lambda error: None if error is None else tell_save_failed(method, None, error))
         return begun
 
     async def attempt(self, work: Work[T], otherwise: T, method: str) -> T:
-        """`call`, but on a resilient store a failure is only logged, and this is the answer."""
+        """Like `call`, but on a resilient store log an error and return ``otherwise``."""
         try:
             return await self.call(work)
         except KeelboltError as error:
@@ -96,7 +96,7 @@ class Ground:
             return otherwise
 
     async def next_entries(self, log: str, stream: str, after: int) -> tuple[Entry, ...]:
-        """The entries after this one, as soon as there are some; an outage is waited out."""
+        """Wait for entries after this seq and return them. Outages are retried."""
 
         async def look(scope: Scope) -> tuple[Entry, ...]:
             with scope.watch(log, stream) as watch:
@@ -124,5 +124,5 @@ def _error(done: Future[T]) -> KeelboltError | None:
 
 
 def may_come_back(error: KeelboltError) -> bool:
-    """Whether the same work may succeed when the storage can be used again."""
+    """Return whether the same work may succeed when the storage is available again."""
     return error.retryable or not isinstance(error, InvalidRequest | CommitRefused | StateStoreError)

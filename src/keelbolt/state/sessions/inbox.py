@@ -1,4 +1,4 @@
-"""The inbox of a running task: what it was told and has not looked at yet."""
+"""The inbox of a running task: controls that the task has not processed yet."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MAX_USER_MESSAGES = 2
 
 
 class SteeringInbox:
-    """Demands for one task, in order. CANCEL, PAUSE and RESUME work at once, also when the inbox is full.
+    """Controls for one task, in order. CANCEL, PAUSE and RESUME take effect at once, also if the inbox is full.
 
-    A pipeline looks at `cancelled`, waits in `wait_if_paused`, and takes the rest with `drain` or `next`.
+    A pipeline checks `cancelled`, waits in `wait_if_paused`, and reads the rest with `drain` or `next`.
     """
 
     def __init__(self, *, maxsize: int = 200, max_pending_user_messages: int = MAX_USER_MESSAGES) -> None:
@@ -26,29 +26,29 @@ class SteeringInbox:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the task was told to stop."""
+        """Whether the task was cancelled."""
         return self._cancelled.is_set()
 
     @property
     def cancel_reason(self) -> str | None:
-        """Why it was told to stop."""
+        """The reason of the cancel."""
         return self._reason
 
     @property
     def cancel_event(self) -> asyncio.Event:
-        """Set when the task is told to stop."""
+        """Set when the task is cancelled."""
         return self._cancelled
 
     async def push(self, event: SteeringEvent) -> bool:
-        """Put a demand in; False when there is no room for it."""
+        """Add a control; return False if the inbox has no room for it."""
         return self.put(event)
 
     def put(self, event: SteeringEvent) -> bool:
-        """`push` for those who can't wait."""
+        """`push` for synchronous callers."""
         if event.event_type == SteeringEventType.CANCEL:
             self._reason = str(event.payload.get("reason") or "cancelled")
             self._cancelled.set()
-            self._running.set()  # who waits to go on shall hear that it does not
+            self._running.set()  # wakes a paused task, so that it sees the cancel
         elif event.event_type == SteeringEventType.PAUSE:
             self._running.clear()
         elif event.event_type == SteeringEventType.RESUME:
@@ -61,22 +61,22 @@ class SteeringInbox:
         return True
 
     def has_event(self) -> bool:
-        """Whether something is there."""
+        """Return whether the inbox has controls."""
         return not self._queue.empty()
 
     def drain(self) -> list[SteeringEvent]:
-        """Everything that is there, without waiting."""
+        """Return all controls in the inbox, without waiting."""
         events = []
         while not self._queue.empty():
             events.append(self._taken(self._queue.get_nowait()))
         return events
 
     async def next(self) -> SteeringEvent:
-        """The next demand, as soon as there is one."""
+        """Wait for the next control and return it."""
         return self._taken(await self._queue.get())
 
     async def wait_if_paused(self) -> None:
-        """Return at once, or when a paused task may go on or is told to stop."""
+        """Return at once if the task is not paused; otherwise wait until it is resumed or cancelled."""
         await self._running.wait()
 
     def _taken(self, event: SteeringEvent) -> SteeringEvent:

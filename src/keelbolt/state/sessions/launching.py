@@ -1,4 +1,4 @@
-"""How tasks of a session are started: is there room, what do they know, who runs them."""
+"""Starts the tasks of a session: checks limits, takes the context snapshot, and runs the pipeline."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ NOBODY = "foreground"
 
 
 class TaskOptions(TypedDict, total=False):
-    """How a task is started; everything may be left out.
+    """Options for starting a task; all are optional.
 
-    ``task_type`` is FOREGROUND unless given; ``merge_strategy`` says how its result gets into the context (APPEND);
-    ``propagate_on_cancel`` is "cascade" or "isolate"; without ``context_snapshot`` one is taken of the session's
-    context.
+    ``task_type`` defaults to FOREGROUND; ``merge_strategy`` determines how its result is merged into the context
+    (default: APPEND); ``propagate_on_cancel`` is "cascade" or "isolate"; without ``context_snapshot``, a snapshot of
+    the session's context is taken.
     """
 
     task_type: TaskType
@@ -50,7 +50,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 class Launcher:
-    """Starts the tasks of one session. ``runtime`` makes what a pipeline is given."""
+    """Starts the tasks of one session. ``runtime`` creates the argument of a pipeline."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Launcher:
         self.foreground: str | None = None
 
     async def create(self, options: TaskOptions, recover: Callable[[], Any]) -> TaskState:
-        """A task that waits for its turn, stored, and this process's. ``recover`` is tried when there is no room."""
+        """Create and store a pending task that this process holds. ``recover`` is called if a limit is reached."""
         core = self._core
         kind = options.get("task_type", TaskType.FOREGROUND)
         async with self._creating:
@@ -102,18 +102,18 @@ class Launcher:
         return task
 
     def start(self, task: TaskState, pipeline: TaskPipeline, strategy: MergeStrategy) -> asyncio.Task[Any]:
-        """Run the pipeline beside everything else."""
+        """Run the pipeline in the background."""
         inbox = self._core.inboxes.setdefault(
             task.task_id, SteeringInbox(maxsize=self._core.limits.steering_queue_size)
         )
         execution = Execution(self._core, self._patches, self._runtime(task, inbox), pipeline, strategy)
         handle = asyncio.get_running_loop().create_task(self._run(task, execution), name=f"task:{task.task_id}")
         self._core.handles[task.task_id] = handle
-        handle.add_done_callback(_heard)  # what it raised is stored with the task
+        handle.add_done_callback(_heard)  # its error is stored with the task
         return handle
 
     async def run(self, task: TaskState, pipeline: TaskPipeline, strategy: MergeStrategy) -> TaskResult:
-        """Run the pipeline and wait for it. A cancel is told to its inbox, so that it can end in its own way."""
+        """Run the pipeline and wait for it. A cancel goes to its inbox, so that the pipeline can end cleanly."""
         handle = self.start(task, pipeline, strategy)
         self._core.awaited.add(task.task_id)
         try:
@@ -133,14 +133,14 @@ class Launcher:
         try:
             return await execution.run(self._turns)
         finally:
-            if self._core.handles.get(task.task_id) is asyncio.current_task():  # else it runs here again
+            if self._core.handles.get(task.task_id) is asyncio.current_task():  # otherwise it runs here again
                 self._core.inboxes.pop(task.task_id, None)
                 self._core.handles.pop(task.task_id, None)
 
     # ----------------------------------------------------------------------------------------------------------- limits
 
     async def ensure_capacity(self, task_type: TaskType) -> None:
-        """Raise SessionLimitReached when the session has no room for another task of this type, in any process."""
+        """Raise SessionLimitReached if the session can't have another task of this type, counting all processes."""
         core, limits = self._core, self._core.limits
         none: Sequence[Run] = ()
         runs = await core.ground.attempt(lambda scope: list_runs(scope, core.session_id), none, "list_runs")

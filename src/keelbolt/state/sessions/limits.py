@@ -1,4 +1,4 @@
-"""How much a session may hold."""
+"""Limits of a session."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LEASE_SECONDS = 15.0
 class SessionLimits:
     """Limits of one session. 0 or None means no limit.
 
-    ``max_tasks_per_session`` and ``max_background_tasks`` count the tasks that are not over, ``max_concurrent_tasks``
-    those that really run in this process; the others wait their turn. After ``lease_seconds`` of silence a process
-    counts as dead, and its tasks are recovered (the first session of a store decides).
+    ``max_tasks_per_session`` and ``max_background_tasks`` count unfinished tasks, ``max_concurrent_tasks`` the tasks
+    that run in this process at the same time; the others wait for a turn. A process that does not renew its lease for
+    ``lease_seconds`` counts as dead, and its tasks are recovered (the first session of a store sets this value).
     """
 
     max_tasks_per_session: int = 8

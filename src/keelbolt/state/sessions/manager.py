@@ -1,4 +1,4 @@
-"""The sessions that this process has open."""
+"""The open sessions of this process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from keelbolt.state.store import StateStore
 
 
 class SessionManager:
-    """Opens each session once. All of them share one store, and the settings given here.
+    """Opens each session once. All sessions share one store and the settings given here.
 
-    From ``async with`` or the first session on, until it is closed, this process takes over the tasks of dead
-    processes, of all sessions in the storage.
+    From ``async with`` or the first session until `close`, this process takes over the tasks of dead processes, of all
+    sessions in the storage.
     """
 
     session_id = None
@@ -57,7 +57,7 @@ class SessionManager:
         await self.close()
 
     async def get_or_create(self, session_id: str) -> StreamingSession:
-        """The session, hydrated."""
+        """Return the session, hydrated."""
         self._process.enter(self)
         async with self._lock:
             session = self._sessions.get(session_id)
@@ -77,12 +77,12 @@ class SessionManager:
         )
 
     async def get(self, session_id: str) -> StreamingSession | None:
-        """The session if it is open here."""
+        """Return the session if it is open here, otherwise None."""
         async with self._lock:
             return self._sessions.get(session_id)
 
     async def drop(self, session_id: str) -> None:
-        """Close the session, if it is open here. What is stored stays."""
+        """Close the session if it is open here. Stored data stays."""
         async with self._lock:
             session = self._sessions.pop(session_id, None)
         if session is not None:
@@ -93,10 +93,10 @@ class SessionManager:
         await self._others.take(run)
 
     def told(self, event: Any) -> None:
-        """Nothing: the session that runs a task gets its demands."""
+        """Do nothing: the session that runs a task receives its controls."""
 
     def lost(self, run: Run) -> None:
-        """Nothing: the session that runs a task stops it."""
+        """Do nothing: the session that runs a task stops it."""
 
     async def close(self) -> None:
         """Close all sessions."""

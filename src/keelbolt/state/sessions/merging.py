@@ -1,4 +1,4 @@
-"""The session's context in this process, what is merged into it, and the patches that wait for an approval."""
+"""The session's context in this process, the patches merged into it, and the patches that wait for approval."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ T = TypeVar("T")
 
 
 class PatchDesk:
-    """Keeps `context`, which may hold living objects, in step with the stored one, which can't."""
+    """Keeps `context`, which may hold live objects, in sync with the stored context, which can't hold them."""
 
     def __init__(self, core: SessionCore) -> None:
         self._core = core
         self._stored = StoredContext(core.session_id, core.ground.session(core.session_id))
         self._unsaved = 0
-        self._counting = threading.Lock()  # a change is done in the kernel's thread
+        self._counting = threading.Lock()  # changes complete in the kernel's thread
         self.context = SessionContext()
         self.pending: dict[str, PendingContextPatch] = {}
 
     # ------------------------------------------------------------------------------------------------------ the context
 
     def update(self, **parts: Any) -> Awaitable[Any]:
-        """Replace these parts, now. The change is on its way to the store; awaiting the answer waits for it."""
+        """Replace these parts at once and start saving the change; awaiting the result waits for the save."""
         given = {part: value for part, value in parts.items() if value is not None}
         self.context = updated(self.context, **given)
         kept, digest = {part: storable(value) for part, value in given.items()}, self.context.context_hash
@@ -62,12 +62,12 @@ class PatchDesk:
         return self._begin(step)
 
     async def refresh(self) -> SessionContext:
-        """What other processes made of it meanwhile."""
+        """Load the changes of other processes and return the context."""
         stored = await self._core.ground.attempt(self._stored.read, None, "refresh_context")
         return self.context if stored is None else self._adopt(stored)
 
     async def consume(self, task_ids: Iterable[str]) -> int:
-        """Remove the results of these tasks; answers how many they were."""
+        """Remove the results of these tasks and return their number."""
         wanted = {task_id for task_id in task_ids if task_id}
 
         def step(context: SessionContext, _: int) -> Step[int]:
@@ -87,8 +87,8 @@ class PatchDesk:
         group_id: str | None = None,
         checks: tuple[Operation, ...] = (),
     ) -> str | None:
-        """Merge a patch, or let it wait, if these checks hold. Returns the id to approve it by, if it waits."""
-        patch = ContextPatch.model_validate(patch.model_dump())  # penguiflow's is taken too
+        """Merge a patch or let it wait for approval, if these checks hold. Return its approval id if it waits."""
+        patch = ContextPatch.model_validate(patch.model_dump())  # also accepts penguiflow's class
         if strategy == MergeStrategy.HUMAN_GATED:
             return await self._let_wait(patch, payload, group_id, checks)
 
@@ -103,7 +103,7 @@ class PatchDesk:
         return None
 
     async def approve(self, patch_id: str, strategy: MergeStrategy | None = None) -> bool:
-        """Merge a patch that waits; False when it does not (any more)."""
+        """Merge a waiting patch; return False if it does not wait (any more)."""
         record = await self._find(patch_id)
         if record is None:
             return False
@@ -117,7 +117,7 @@ class PatchDesk:
 
         try:
             diverged = await self._change(step)
-        except CommitRefused:  # somebody else decided first
+        except CommitRefused:  # another caller decided first
             return False
         finally:
             self.pending.pop(patch_id, None)
@@ -127,7 +127,7 @@ class PatchDesk:
         return True
 
     async def reject(self, patch_id: str, *, trace_id: str | None = None) -> bool:
-        """Throw a patch that waits away; False when it does not (any more)."""
+        """Discard a waiting patch; return False if it does not wait (any more)."""
         record = await self._find(patch_id)
         if record is None:
             return False
@@ -144,14 +144,14 @@ class PatchDesk:
         return True
 
     async def load(self, scope: Scope) -> Sequence[PendingContextPatch]:
-        """Read the context and the patches that wait; on the kernel's loop."""
+        """Read the context and return the waiting patches; runs on the kernel's loop."""
         await self._stored.read(scope)
         query = Query(PATCHES, {"session": name(self._core.session_id)}, order="arrived")
         page = await scope.find(query, limit=max(self._stored.pending, 1))
         return [load_patch(record) for record in page.records]
 
     def loaded(self, waiting: Sequence[PendingContextPatch]) -> None:
-        """Go on from what `load` read."""
+        """Use the context and patches that `load` read."""
         self._adopt(self._stored.context)
         self.pending = {patch.patch_id: patch for patch in waiting}
 
@@ -192,7 +192,7 @@ class PatchDesk:
         body = "Background results were produced from an older context."
         self._core.notify(task_id, "warning", "Context changed", body)
 
-    # --------------------------------------------------------------------------------------------------- into the store
+    # ----------------------------------------------------------------------------------------------------------- saving
 
     def _begin(self, change: Change[Any]) -> Awaitable[Any]:
         with self._counting:
@@ -208,13 +208,13 @@ class PatchDesk:
             self._unsaved -= 1
 
     async def _change(self, change: Change[T]) -> T:
-        """Change the stored context, and with it this one."""
+        """Change the stored context and update this one."""
         context, answer = await self._core.ground.call(lambda scope: self._stored.change(scope, change))
         self._adopt(context)
         return answer
 
     async def _change_or_owe(self, change: Change[T]) -> T:
-        """`_change`; where a resilient store can't be used it is done here, and there before the next change."""
+        """Call `_change`. If a resilient store is unavailable, change the local context and store the change later."""
         try:
             return await self._change(change)
         except KeelboltError as error:
@@ -227,7 +227,7 @@ class PatchDesk:
             return step.answer
 
     def _adopt(self, stored: SessionContext) -> SessionContext:
-        """Take over what is stored, but keep the living objects of parts that are the same."""
+        """Use the stored context, but keep the live objects of parts that are equal."""
         if not self._unsaved and not self._stored.owing:
             mine = self.context
             parts = {part: _living(getattr(mine, part), getattr(stored, part)) for part in _LIVING}
@@ -247,7 +247,7 @@ def _hash_before(context: SessionContext) -> str | None:
 
 
 def dump_patch(waiting: PendingContextPatch) -> bytes:
-    """A patch as it is stored."""
+    """Return the stored form of a patch."""
     parts: Mapping[str, Any] = {
         "patch_id": waiting.patch_id,
         "task_id": waiting.task_id,
@@ -261,7 +261,7 @@ def dump_patch(waiting: PendingContextPatch) -> bytes:
 
 
 def load_patch(record: Record) -> PendingContextPatch:
-    """What `dump_patch` was given."""
+    """Return the patch of a stored form."""
     parts = decode(record.body)
     patch, strategy = ContextPatch.model_validate(parts.pop("patch")), MergeStrategy(parts.pop("strategy"))
     return PendingContextPatch(patch=patch, strategy=strategy, **parts)

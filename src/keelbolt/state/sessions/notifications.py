@@ -1,4 +1,4 @@
-"""What a session tells people beside the work itself."""
+"""Notifications of a session for its users."""
 
 from __future__ import annotations
 

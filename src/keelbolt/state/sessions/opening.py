@@ -1,4 +1,4 @@
-"""Opening a session: everything that is stored of it, read at once."""
+"""Opens a session: reads all its stored data at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is stored of a session beside its tasks."""
+    """The stored data of a session, except its tasks."""
 
     patches: Sequence[PendingContextPatch] = ()
     controls: Sequence[SteeringEvent] = ()
@@ -30,14 +30,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The last task in the foreground, and the tasks that a process runs or has left behind."""
+    """The last foreground task, and the tasks that a process runs or that lost their process."""
 
     foreground: str | None
     runs: Sequence[Run]
 
 
 async def restore(core: SessionCore, patches: PatchDesk, controls: Controls) -> Opened:
-    """Put what is stored into the parts of a session."""
+    """Load the stored data into the parts of a session."""
 
     async def load(scope: Scope) -> Found:
         waiting, demands, runs = await asyncio.gather(

@@ -1,7 +1,8 @@
-"""Recovery for sessions that have no leases, such as penguiflow's own.
+"""Recovery for sessions without leases, such as penguiflow's own.
 
-Their tasks stay RUNNING for ever when their process dies, and count against the limits of their session. Behind this
-store each running task is held under a lease. When the lease ends, another process that uses this store fails the task.
+Without leases, tasks stay RUNNING for ever if their process dies, and count against the limits of their session. With
+this store, each running task is held under a lease. When the lease ends, another process that uses this store fails the
+task.
 
     manager = penguiflow.sessions.SessionManager(state_store=OwnedTasks(StateStore("sqlite:///state.db")))
 """
@@ -26,7 +27,7 @@ from keelbolt.state.types.tasks import TaskState, TaskStatus, UpdateType
 
 
 class OwnedTasks:
-    """A StateStore whose tasks have leases; in everything else it is the store that it is given."""
+    """A StateStore whose tasks have leases; it forwards everything else to the given store."""
 
     session_id = None
 
@@ -36,8 +37,8 @@ class OwnedTasks:
         self.tenant = self._store.tenant
         self._ground = Ground(self._store)
         self._process = Process.of(self._store, lease_seconds=lease_seconds)
-        self._runs: dict[tuple[str, str], Run | None] = {}  # None: its lease was lost
-        with contextlib.suppress(RuntimeError):  # without a running loop it begins with the first call
+        self._runs: dict[tuple[str, str], Run | None] = {}  # None: the lease was lost
+        with contextlib.suppress(RuntimeError):  # without a running loop, the first call does this
             asyncio.get_running_loop()
             self._process.enter(self)
 
@@ -45,8 +46,8 @@ class OwnedTasks:
         return getattr(self._all, name)
 
     async def save_task(self, state: TaskState) -> None:
-        """Keep a task as it is now; this process holds it until it is over. Raises LeaseLost when another one does."""
-        key, over = (state.session_id, state.task_id), is_over(state)  # now: it may change while this waits
+        """Save the task; this process holds it until it ends. Raise LeaseLost if another process holds it."""
+        key, over = (state.session_id, state.task_id), is_over(state)  # read now: the state may change during an await
         run = self._runs.get(key)
         if run is None and key in self._runs:
             raise LeaseLost
@@ -60,14 +61,14 @@ class OwnedTasks:
             self._process.end(self._ground, run)
 
     async def list_tasks(self, session_id: str) -> Sequence[TaskState]:
-        """The tasks of a session. Those that a dead process left behind have failed."""
+        """Return the tasks of a session. Tasks of dead processes are failed first."""
         self._process.enter(self)
         await self._process.settle(self._ground, session_id)
         tasks: Sequence[TaskState] = await self._store.list_tasks(session_id)
         return tasks
 
     def told(self, event: Any) -> None:
-        """Nothing: sessions of other kinds get their demands in their own way."""
+        """Do nothing: sessions of other kinds receive their controls in their own way."""
 
     def lost(self, run: Run) -> None:
         """Refuse further saves of the task."""
@@ -76,7 +77,7 @@ class OwnedTasks:
             self._runs[key] = None
 
     async def take(self, run: Run) -> None:
-        """Fail a task that a dead process left behind."""
+        """Fail a task of a dead process."""
         store = self._store if run.tenant == self.tenant else self._store.for_tenant(run.tenant)
         try:
             for task in await store.list_tasks(run.session_id):

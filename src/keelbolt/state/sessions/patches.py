@@ -1,4 +1,4 @@
-"""What a background task brings back, and how it gets into the session's context."""
+"""Results of background tasks, and how they are merged into the session's context."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keelbolt.state.types.planner import BackgroundTaskResult
 from keelbolt.state.types.tasks import utc_now
 
 
-class MergeStrategy(str, Enum):  # noqa: UP042  (str() of a member must be that of the specification's enums)
+class MergeStrategy(str, Enum):  # noqa: UP042  (str() of a member must equal that of the specification's enums)
     """APPEND adds to the results, REPLACE overwrites the one result, HUMAN_GATED asks first."""
 
     APPEND = "append"
@@ -42,7 +42,7 @@ class ContextPatch(BaseModel):
 
 @dataclass(slots=True)
 class PendingContextPatch:
-    """A patch that waits for somebody to approve it, with everything that is needed to merge it then."""
+    """A patch that waits for approval, with everything that is needed to merge it."""
 
     patch_id: str
     task_id: str
@@ -54,20 +54,20 @@ class PendingContextPatch:
 
 
 def has_diverged(patch: ContextPatch, context: SessionContext) -> bool:
-    """Whether the session has moved on since the task of this patch was spawned."""
+    """Return whether the session's context changed since the task of this patch was spawned."""
     version, digest = patch.source_context_version, patch.source_context_hash
     return (version is not None and version != context.version) or (bool(digest) and digest != context.context_hash)
 
 
 def judged(patch: ContextPatch, context: SessionContext) -> ContextPatch:
-    """The patch, marked when the session has moved on."""
+    """Return the patch, marked if the session's context has changed."""
     if not has_diverged(patch, context) or patch.context_diverged:
         return patch
     return patch.model_copy(update={"context_diverged": True})
 
 
 def result_of(patch: ContextPatch, *, payload: Any | None = None, group_id: str | None = None) -> BackgroundTaskResult:
-    """What the conversation is shown of a patch."""
+    """Return the result for the conversation."""
     return BackgroundTaskResult(
         task_id=patch.task_id,
         group_id=group_id,
@@ -81,7 +81,7 @@ def result_of(patch: ContextPatch, *, payload: Any | None = None, group_id: str 
 
 
 def merged(context: SessionContext, result: BackgroundTaskResult, strategy: MergeStrategy) -> SessionContext:
-    """The context with this result in it: added to the others, or in the place of the last one."""
+    """Return the context with this result: appended to the others, or replacing the last one."""
     if strategy == MergeStrategy.REPLACE:
         return replace(context, background_result=result)
     return replace(context, background_results={**context.background_results, result.task_id: result})

@@ -1,4 +1,4 @@
-"""Who may do what at once, and what somebody has to confirm first."""
+"""Determines which controls need a confirmation."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ DESTRUCTIVE = frozenset({SteeringEventType.CANCEL, SteeringEventType.REDIRECT})
 
 @dataclass(slots=True)
 class ControlPolicy:
-    """Agents propose, people confirm: a destructive demand that no user made waits for an approval."""
+    """A destructive control that does not come from a user waits for approval."""
 
     require_confirmation: bool = True
     destructive_events: frozenset[SteeringEventType] | set[SteeringEventType] = DESTRUCTIVE
 
     def requires_confirmation(self, event: SteeringEvent) -> bool:
-        """Whether this demand has to wait."""
+        """Return whether this control needs a confirmation."""
         if not self.require_confirmation or event.event_type not in self.destructive_events:
             return False
         return event.source != "user" and not event.payload.get("confirmed")

@@ -1,10 +1,10 @@
-"""The session tasks that this process runs, and those that it takes over from processes that died.
+"""Runs session tasks in this process, and takes over tasks from dead processes.
 
 Each running task is a work item that the process holds under its `Lease`, and every write of the task carries the fence
 of the item. A process that can't renew its lease stops its tasks before the lease ends. Then another process that has a
-session open claims the items, and fails the tasks or runs them again, whether a caller asks for them or not.
+session open claims the items, and fails the tasks or runs them again, also without a request from a caller.
 
-A demand for a task that another process runs is appended to the inbox of the task, which its holder follows.
+A control for a task that another process runs is appended to the inbox of the task, which its holder follows.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 MAX_ATTEMPTS = 5
 BEATS_PER_LEASE = 3
-POLL_SECONDS = 1.0  # at most, between two looks for tasks of dead processes
+POLL_SECONDS = 1.0  # maximum interval between polls for tasks of dead processes
 CLAIMS = 20
-LISTEN_AFTER_SECONDS = 0.05  # most tasks that end sooner get no demand from another process
+LISTEN_AFTER_SECONDS = 0.05  # most tasks that end sooner get no control from another process
 
 T = TypeVar("T")
 Loop = asyncio.AbstractEventLoop
@@ -62,7 +62,7 @@ logger = logging.getLogger("keelbolt.state.sessions")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A task that a process runs. ``claim`` is known to the process that holds it."""
+    """A task that a process runs. ``claim`` is set only in the process that holds it."""
 
     tenant: str
     session_id: str
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def checks(self) -> tuple[Operation, ...]:
-        """The check that no other process has taken the task over."""
+        """The check that no other process has taken over the task."""
         return (self.claim.fenced(),) if self.claim is not None else ()
 
 
@@ -95,13 +95,13 @@ def _load(record: Record, claim: Claim | None = None) -> Run:
 
 
 async def list_runs(scope: Scope, session_id: str) -> Sequence[Run]:
-    """The tasks of a session that a process runs, or has left behind."""
+    """Return the tasks of a session that a process runs, or that lost their process."""
     query = Query(RUNS, {"session": name(session_id)}, order="arrived")
     return [_load(record) async for record in scope.scan(query)]
 
 
 class Member(Protocol):
-    """Part of this process that runs session tasks, in its own event loop. ``session_id`` is None: of no session."""
+    """Runs session tasks in one event loop of this process. ``session_id`` is None if it belongs to no session."""
 
     @property
     def tenant(self) -> str: ...
@@ -110,13 +110,13 @@ class Member(Protocol):
     def session_id(self) -> str | None: ...
 
     def told(self, event: Any) -> None:
-        """Act on a demand that another process passed on."""
+        """Execute a control that another process passed on."""
 
     def lost(self, run: Run) -> None:
-        """Stop this task: its lease is over, and another process may take it over."""
+        """Stop this task: its lease has ended, and another process may take it over."""
 
     async def take(self, run: Run) -> None:
-        """Fail or run again a task that a dead process left behind; this process holds it now."""
+        """Fail a task of a dead process or run it again; this process holds it now."""
 
 
 @dataclass(slots=True)
@@ -129,20 +129,20 @@ class _Held:
     follower: asyncio.Task[None] | None = None
 
     def call(self, function: Callable[[Member], None]) -> None:
-        """Call this in the loop of the task."""
+        """Call the function in the loop of the task."""
         if (member := self.member()) is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(function, member)
 
     def ignore_inbox(self) -> None:
-        """From any thread."""
+        """Stop following the inbox; callable from any thread."""
         if (follower := self.follower) is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 follower.get_loop().call_soon_threadsafe(follower.cancel)
 
 
 class Process:
-    """One for each storage that this process has open. It has a lease while a member is in a loop that still runs."""
+    """The lease and tasks of this process in one storage. It has a lease while a member's loop runs."""
 
     def __init__(self, host: Host, *, lease_seconds: float) -> None:
         self._host = weakref.ref(host)
@@ -150,7 +150,7 @@ class Process:
         self._members: list[tuple[Loop, weakref.ref[Member]]] = []
         self._held: dict[tuple[str, str], _Held] = {}
         self._taking: dict[Future[None], Run] = {}
-        self._unwanted: list[Claim] = []  # to be given back
+        self._unwanted: list[Claim] = []  # claims to release
         self._forked(0)
 
     def _forked(self, pid: int) -> None:
@@ -161,7 +161,7 @@ class Process:
 
     @classmethod
     def of(cls, store: StateStore, *, lease_seconds: float) -> Process:
-        """The one of this store's storage."""
+        """Return the instance for this store's storage."""
         host = store.host.host
         process = _processes.get(host)
         if process is None:
@@ -169,7 +169,7 @@ class Process:
         return process
 
     def enter(self, member: Member) -> None:
-        """This member is open, in this loop. From now on this process also takes over the tasks of dead processes."""
+        """Register an open member in this loop. From now on this process also takes over tasks of dead processes."""
         here = asyncio.get_running_loop()
         if not any(loop is here and each is member for loop, each in self._present()):
             self._members.append((here, weakref.ref(member)))
@@ -178,7 +178,7 @@ class Process:
                 host.begin(self._start).add_done_callback(_failed_start)
 
     async def leave(self, member: Member) -> None:
-        """This member is closed. With the last one the lease ends."""
+        """Unregister a closed member. The lease ends with the last member."""
         self._members = [(loop, weakref.ref(each)) for loop, each in self._present() if each is not member]
         if not self._members:
             with contextlib.suppress(KeelboltError):
@@ -187,9 +187,9 @@ class Process:
     # ------------------------------------------------------------------------------------------------------------- runs
 
     async def begin(self, ground: Ground, member: Member, task: TaskState, strategy: str) -> Run | None:
-        """Hold this task from now on. Raises LeaseLost when another process holds it.
+        """Claim this task. Raise LeaseLost if another process holds it.
 
-        None: a resilient store can't be reached. Then the task runs without a lease.
+        Return None if a resilient store is unavailable. Then the task runs without a lease.
         """
         run = Run(ground.tenant, task.session_id, task.task_id, task.task_type.value, strategy)
         loop = asyncio.get_running_loop()
@@ -221,7 +221,7 @@ class Process:
         await ground.call(listen)
 
     def end(self, ground: Ground, run: Run) -> None:
-        """This process no longer runs the task; what was saved before is saved."""
+        """Complete the task's work item, after all earlier saves."""
         if run.claim is None:
             return
         held = self._held.get((run.claim.partition, run.key))
@@ -230,15 +230,15 @@ class Process:
         ground.save("end_run", run.claim.complete(), Delete(RUNS, run.key), Drop(INBOXES, run.key))
 
     def give_back(self, run: Run) -> None:
-        """Leave the task to another process."""
+        """Release the task for another process."""
         if run.claim is not None and (held := self._held.get((run.claim.partition, run.key))) is not None:
             self._forget(held)
             self._unwanted.append(run.claim)
 
     async def settle(self, ground: Ground, session_id: str, runs: Sequence[Run] | None = None) -> None:
-        """Take over the tasks of this session that dead processes left behind, and wait until that is done.
+        """Take over the tasks of this session from dead processes, and wait until they are recovered.
 
-        ``runs`` are those of `list_runs`, where the caller has read them.
+        ``runs`` is the result of `list_runs`, if the caller has read it.
         """
         if runs is None:
             none: Sequence[Run] = ()
@@ -257,7 +257,7 @@ class Process:
         await asyncio.gather(*map(asyncio.wrap_future, taking), return_exceptions=True)
 
     def _hold(self, ground: Ground, held: _Held) -> None:
-        """On the kernel's loop."""
+        """Register the task and follow its inbox; runs on the kernel's loop."""
         assert held.run.claim is not None
         self._held[held.run.claim.partition, held.run.key] = held
         held.follower = asyncio.get_running_loop().create_task(self._follow(ground, held), name="session-inbox")
@@ -267,10 +267,10 @@ class Process:
         self._held.pop((held.run.claim.partition, held.run.key), None)
         held.ignore_inbox()
 
-    # ---------------------------------------------------------------------------------------------------------- demands
+    # --------------------------------------------------------------------------------------------------------- controls
 
     async def pass_on(self, ground: Ground, event: Any) -> bool:
-        """Send a demand to the process that runs the task; False when there is none."""
+        """Send a control to the process that runs the task; return False if there is none."""
         key = joined(event.session_id, event.task_id)
         demand = Append(INBOXES, key, (Draft("steering", encode(event.model_dump()), name(event.event_id)),))
 
@@ -284,7 +284,7 @@ class Process:
         return await ground.attempt(write, otherwise=False, method="pass_on")
 
     async def _follow(self, ground: Ground, held: _Held) -> None:
-        after = 0  # a task that runs again gets all demands again
+        after = 0  # a task that runs again gets all controls again
         await asyncio.sleep(LISTEN_AFTER_SECONDS)
         while True:
             try:
@@ -298,7 +298,7 @@ class Process:
     # --------------------------------------------------------------------------------------------- on the kernel's loop
 
     async def _start(self, _kernel: Kernel | None = None) -> Lease:
-        """Take the lease and serve, unless this process does so already."""
+        """Take the lease and start polling, unless this process has done so."""
         if self._pid != os.getpid():
             self._forked(os.getpid())
         async with self._starting:
@@ -335,7 +335,7 @@ class Process:
             await lease.stop()
 
     async def _claim(self) -> int:
-        """Claim tasks of dead processes, and hand each to a member. Returns their number."""
+        """Claim tasks of dead processes, pass each to a member, and return their number."""
         async with self._claiming:
             await self._give_back()
             lease = self._lease
@@ -344,7 +344,7 @@ class Process:
             seconds = self._seconds
             claims = await self._ask(lambda kernel: kernel.claim(RUNS, worker, limit=CLAIMS, lease_seconds=seconds))
             for claim in claims:
-                if worker != lease.name:  # the lease was lost meanwhile: its heartbeat would not renew these
+                if worker != lease.name:  # the lease was lost meanwhile: no heartbeat would renew these claims
                     self._unwanted.append(claim)
                 else:
                     await self._hand_over(claim)
@@ -382,7 +382,7 @@ class Process:
             self.give_back(run)
 
     def _member_for(self, run: Run) -> tuple[Loop, Member] | None:
-        """The member that has the session open, else the one that was opened last."""
+        """Return the member that has the session open, otherwise the member opened last."""
         members = self._present()
         for loop, member in members:
             if (member.tenant, member.session_id) == (run.tenant, run.session_id):
@@ -390,7 +390,7 @@ class Process:
         return members[-1] if members else None
 
     async def _give_back(self) -> None:
-        """Give back what no loop of this process runs; what can't be given back now is tried again."""
+        """Release the claims that no loop of this process runs. Failed releases are retried later."""
         for held in [held for held in self._held.values() if held.loop.is_closed()]:
             self.give_back(held.run)
         claims, self._unwanted = self._unwanted, []
@@ -404,25 +404,25 @@ class Process:
                 raise
 
     def _lost(self) -> None:
-        """The lease could not be renewed: stop everything."""
+        """Stop all tasks because the lease could not be renewed."""
         held, self._held = self._held, {}
         for each in held.values():
             each.ignore_inbox()
             each.call(lambda member, run=each.run: member.lost(run))  # type: ignore[misc]
 
     def _present(self) -> list[tuple[Loop, Member]]:
-        """The members whose loops still run."""
+        """Return the members whose loops still run."""
         found = [(loop, member()) for loop, member in self._members if not loop.is_closed()]
         return [(loop, member) for loop, member in found if member is not None]
 
     # -------------------------------------------------------------------------------------------------------- the lease
 
     async def heartbeat(self, worker: str, *, lease_seconds: float) -> None:
-        """Renew the lease; the storage may have been opened anew since."""
+        """Renew the lease on the current kernel; the storage may have been reopened."""
         await self._ask(lambda kernel: kernel.heartbeat(worker, lease_seconds=lease_seconds))
 
     async def retire(self, worker: str) -> int:
-        """Give the lease up."""
+        """End the lease."""
         return await self._ask(lambda kernel: kernel.retire(worker))
 
     async def _ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:

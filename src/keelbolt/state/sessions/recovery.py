@@ -1,4 +1,4 @@
-"""Tasks that dead processes left behind: failed or run again by the process that took them over."""
+"""Recovers tasks of dead processes: the process that takes them over fails them or runs them again."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 PROCESS_DIED = "process died"
 
 Recover = Callable[[TaskState], TaskPipeline | None]
-"""Decides about a task that a dead process left behind: a pipeline runs it again, None fails it."""
+"""Decides about a task of a dead process: a returned pipeline runs it again, None fails it."""
 
 logger = logging.getLogger("keelbolt.state.sessions")
 
 
 def fail_orphans(_task: TaskState) -> None:
-    """The default: it is not known how far the task came, so it fails."""
+    """The default: fail the task, because its progress is unknown."""
 
 
 class Recovery:
-    """The recovery of one session's tasks."""
+    """Recovers the tasks of one session."""
 
     def __init__(
         self, core: SessionCore, choose: Recover, restart: Callable[[TaskState, TaskPipeline, MergeStrategy], Any]
@@ -43,9 +43,9 @@ class Recovery:
         self._restart = restart
 
     async def recover(self, run: Run) -> None:
-        """Fail this task or run it again; this process holds it already."""
+        """Fail this task or run it again; this process already holds it."""
         core = self._core
-        if (before := core.handles.get(run.task_id)) is not None:  # this process lost its lease, and got the task again
+        if (before := core.handles.get(run.task_id)) is not None:  # this process lost its lease and reclaimed the task
             await asyncio.wait([before], timeout=core.limits.lease_seconds)
         task = core.registry.get(run.task_id)
         if task is None or is_over(task):
@@ -88,7 +88,7 @@ class Recovery:
 
 
 class OtherSessions:
-    """Recovers tasks of sessions that are not open in this process. ``make`` makes such a session."""
+    """Recovers tasks of sessions that are not open in this process. ``make`` creates such a session."""
 
     def __init__(self, store: StateStore, make: Callable[[str, StateStore], StreamingSession]) -> None:
         self._store = store
@@ -105,7 +105,7 @@ class OtherSessions:
             self._open[session] = asyncio.get_running_loop().create_task(self._finish(session, store))
 
     async def close(self) -> None:
-        """Leave the tasks that still run to other processes."""
+        """Release the tasks that still run for other processes."""
         for session in list(self._open):
             session.leave_tasks()
         await asyncio.gather(*self._open.values(), return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The tasks of a session as this process knows them, and who spawned whom."""
+"""The tasks of a session that this process knows, with their parents and children."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ FINAL = frozenset({TaskStatus.COMPLETE, TaskStatus.FAILED, TaskStatus.CANCELLED}
 
 
 def is_over(task: TaskState) -> bool:
-    """Whether nothing leads out of the task's status."""
+    """Return whether the task's status is final."""
     return task.status in FINAL
 
 
 class TaskRegistry:
-    """Tasks in the order of their creation. A task that is over stays as it ended."""
+    """Tasks in order of creation. A finished task does not change."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, TaskState] = {}
@@ -27,7 +27,7 @@ class TaskRegistry:
         return len(self._tasks)
 
     def add(self, task: TaskState) -> TaskState:
-        """Take a task in, or put a newer state of it in its place."""
+        """Add a task or replace its state."""
         known = task.task_id in self._tasks
         self._tasks[task.task_id] = task
         parent = task.context_snapshot.spawned_from_task_id
@@ -37,40 +37,40 @@ class TaskRegistry:
         return task
 
     def seed(self, tasks: Iterable[TaskState]) -> None:
-        """Take in what was stored; what runs here already is newer and stays."""
+        """Add stored tasks; known tasks are newer and stay."""
         for task in tasks:
             if task.task_id not in self._tasks:
                 self.add(task)
 
     def get(self, task_id: str) -> TaskState | None:
-        """The task, or None."""
+        """Return the task, or None."""
         return self._tasks.get(task_id)
 
     def tasks(self, *, status: TaskStatus | None = None) -> list[TaskState]:
-        """All tasks, or those of a status."""
+        """Return all tasks, or those with a status."""
         return [task for task in self._tasks.values() if status is None or task.status == status]
 
     def active(self, task_type: TaskType | None = None) -> Iterator[TaskState]:
-        """The tasks that are not over."""
+        """Yield the unfinished tasks."""
         for task in self._tasks.values():
             if not is_over(task) and (task_type is None or task.task_type == task_type):
                 yield task
 
     def remove(self, task_id: str) -> None:
-        """Forget a task. Its children keep their place in the tree."""
+        """Remove a task. Its children keep their place in the tree."""
         if self._tasks.pop(task_id, None) is not None and (parent := self._parent.pop(task_id, None)):
             self._children[parent].remove(task_id)
 
     def parent(self, task_id: str) -> str | None:
-        """Who spawned it."""
+        """Return the id of the task that spawned it."""
         return self._parent.get(task_id)
 
     def children(self, task_id: str) -> tuple[str, ...]:
-        """Whom it spawned, in order."""
+        """Return the ids of the tasks that it spawned, in order."""
         return tuple(self._children.get(task_id, ()))
 
     def to_cancel(self, task_id: str) -> list[TaskState]:
-        """Whom a cancel of this task reaches: its children and theirs, but nobody behind an isolated or ended one."""
+        """Return the descendants that a cancel reaches. It stops at isolated and finished tasks."""
         reached: list[TaskState] = []
         seen, waiting = {task_id}, [task_id]
         while waiting:
@@ -86,7 +86,7 @@ class TaskRegistry:
         return reached
 
     def change(self, task_id: str, *, status: TaskStatus | None = None, **fields: Any) -> TaskState | None:
-        """Change a task; None when there is none, or when it is over already and another status is asked for."""
+        """Change a task; return None if it is unknown, or if it is finished and the status differs."""
         task = self._tasks.get(task_id)
         if task is None or (is_over(task) and status != task.status):
             return None

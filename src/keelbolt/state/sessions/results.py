@@ -1,4 +1,4 @@
-"""What a task's pipeline gives back, and what it is given."""
+"""The result and the argument of a task's pipeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TaskResult:
-    """The outcome of a pipeline. A ``context_patch`` gets into the session's context as the task's strategy says."""
+    """The result of a pipeline. ``context_patch`` is merged into the session's context by the task's strategy."""
 
     payload: Any | None = None
     context_patch: ContextPatch | None = None
@@ -29,7 +29,7 @@ class TaskResult:
 
     @classmethod
     def of(cls, value: Any) -> TaskResult:
-        """Whatever a pipeline returned: a result (penguiflow's is one too), or the payload alone."""
+        """Convert the return value of a pipeline: a result (also penguiflow's), or the payload alone."""
         if isinstance(value, cls):
             return value
         if type(value).__name__ == cls.__name__ and hasattr(value, "context_patch"):
@@ -38,7 +38,7 @@ class TaskResult:
 
 
 class TaskRuntime:
-    """What a pipeline works with: its task, its snapshot of the context, its inbox, and a way to report."""
+    """The argument of a pipeline: its task, its context snapshot, its inbox, and methods for reporting."""
 
     def __init__(self, *, session: StreamingSession, state: TaskState, steering: SteeringInbox) -> None:
         self.session = session
@@ -49,11 +49,11 @@ class TaskRuntime:
     def emit_update(
         self, update_type: UpdateType, content: Any, *, step_index: int | None = None, total_steps: int | None = None
     ) -> StateUpdate:
-        """Report something. A PROGRESS whose content is a dictionary becomes the task's progress too."""
+        """Publish an update. A PROGRESS whose content is a dictionary also becomes the task's progress."""
         return self.session.report(self.state, update_type, content, step_index=step_index, total_steps=total_steps)
 
     def notify(self, payload: NotificationPayload) -> None:
-        """Tell the user something."""
+        """Publish a notification for the user."""
         self.emit_update(UpdateType.NOTIFICATION, payload.model_dump(mode="json"))
 
 

@@ -36,9 +36,9 @@ from keelbolt.state.types.tasks import StateUpdate, TaskState, TaskStatus, TaskT
 class StreamingSession:
     """One conversation. Any number of processes may have it open; each runs the tasks that it started.
 
-    Without a store it lives in memory. While it is open, this process takes over the tasks of dead processes, of this
+    Without a store it is kept in memory. While it is open, this process takes over the tasks of dead processes, of this
     and of other sessions. ``recover`` decides about such a task: it returns a pipeline that runs the task again, or
-    None, and then the task fails. All processes that share a storage need the same ``recover``.
+    None to fail it. All processes that share a storage need the same ``recover``.
 
         async with StreamingSession("s1", state_store=store) as session:
             result = await session.run_task(pipeline, query="...")
@@ -91,9 +91,9 @@ class StreamingSession:
     # ------------------------------------------------------------------------------------------------------ the session
 
     async def hydrate(self) -> None:
-        """Restore what is stored: tasks, context with version and hash, patches and demands that wait.
+        """Restore the stored data: tasks, context with version and hash, waiting patches and controls.
 
-        Tasks of processes that died are recovered before it returns. A second call does nothing.
+        Tasks of dead processes are recovered before it returns. A second call does nothing.
         """
         async with self._hydrating:
             if self._hydrated:
@@ -105,12 +105,12 @@ class StreamingSession:
             self._hydrated = True
 
     async def _look_again(self) -> None:
-        """Recover the tasks that dead processes left behind, and read those of others: some may be over."""
+        """Recover tasks of dead processes, and reload the tasks of other processes: some may have ended."""
         await self._core.process.settle(self._core.ground, self.session_id)
         await self.list_tasks()
 
     async def take(self, run: Run) -> None:
-        """Recover a task that a dead process left behind, of this session or of another one."""
+        """Recover a task of a dead process, of this session or another one."""
         if (run.tenant, run.session_id) != (self.tenant, self.session_id):
             await self._others.take(run)
             return
@@ -125,7 +125,7 @@ class StreamingSession:
         self._core.lose(run)
 
     def leave_tasks(self) -> None:
-        """Stop the tasks, and leave them to other processes."""
+        """Stop the tasks and release them for other processes."""
         for run in list(self._core.runs.values()):
             self.lost(run)
             self._core.process.give_back(run)
@@ -136,7 +136,7 @@ class StreamingSession:
         await self.close()
 
     async def close(self) -> None:
-        """Cancel what runs here, end the subscriptions, and give up the lease with the last open session."""
+        """Cancel the tasks that run here, close the subscriptions, and end the lease with the last open session."""
         await self._others.close()
         core = self._core
         for task_id, handle in list(core.handles.items()):
@@ -154,40 +154,40 @@ class StreamingSession:
 
     @property
     def limits(self) -> SessionLimits:
-        """How much this session may hold."""
+        """Limits of this session."""
         return self._core.limits
 
     @property
     def registry(self) -> TaskRegistry:
-        """The tasks as this process knows them."""
+        """The tasks that this process knows."""
         return self._core.registry
 
     @property
     def context_version(self) -> int:
-        """How often the context was updated."""
+        """Number of updates of the context."""
         return self._patches.context.version
 
     @property
     def context_hash(self) -> str | None:
-        """The hash of the model's context; None before the first update, and of what is no JSON."""
+        """Hash of the model's context; None before the first update, and if the context is not JSON."""
         return self._patches.context.context_hash
 
     @property
     def pending_patches(self) -> dict[str, PendingContextPatch]:
-        """The patches that wait for an approval, by their ids."""
+        """The patches that wait for approval, by id."""
         return dict(self._patches.pending)
 
     @property
     def pending_controls(self) -> dict[str, SteeringEvent]:
-        """The demands that wait for an approval, by their ids."""
+        """The controls that wait for approval, by id."""
         return dict(self._controls.pending)
 
     def get_context(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Shallow copies of the model's and the tools' context."""
+        """Return shallow copies of the model's and the tools' context."""
         return dict(self._patches.context.llm_context), dict(self._patches.context.tool_context)
 
     def get_background_results(self) -> dict[str, BackgroundTaskResult]:
-        """What background tasks brought back and nobody consumed yet, by task."""
+        """Return the results of background tasks that are not consumed yet, by task."""
         context = self._patches.context
         last = context.background_result
         return {**context.background_results, **({last.task_id: last} if last is not None else {})}
@@ -200,16 +200,16 @@ class StreamingSession:
         memory: Mapping[str, Any] | None = None,
         artifacts: Iterable[Mapping[str, Any]] | None = None,
     ) -> Awaitable[Any]:
-        """Replace these parts of the context, at once; the version grows by one.
+        """Replace these parts of the context at once; the version grows by one.
 
-        It is on its way to the store when this returns, and need not be awaited; awaiting waits until it is committed.
+        Saving has started when this returns and need not be awaited; awaiting waits for the commit.
         """
         return self._patches.update(
             llm_context=llm_context, tool_context=tool_context, memory=memory, artifacts=artifacts
         )
 
     async def refresh(self) -> None:
-        """Take in what other processes made of the context."""
+        """Load the changes of other processes to the context."""
         await self._patches.refresh()
 
     async def apply_context_patch(
@@ -220,49 +220,49 @@ class StreamingSession:
         payload: Any | None = None,
         group_id: str | None = None,
     ) -> str | None:
-        """Merge a patch into the context. HUMAN_GATED lets it wait, and answers the id to approve or reject it by."""
+        """Merge a patch into the context. With HUMAN_GATED it waits; return its id for approval or rejection."""
         return await self._patches.apply(patch, strategy, payload=payload, group_id=group_id)
 
     async def apply_pending_patch(self, *, patch_id: str, strategy: MergeStrategy | None = None) -> bool:
-        """Approve a patch that waits; False when it does not."""
+        """Approve a waiting patch; return False if it does not wait."""
         return await self._patches.approve(patch_id, strategy)
 
     async def reject_pending_patch(self, *, patch_id: str) -> bool:
-        """Reject a patch that waits; False when it does not."""
+        """Reject a waiting patch; return False if it does not wait."""
         return await self._patches.reject(patch_id)
 
     async def mark_background_consumed(self, *, task_ids: Iterable[str]) -> int:
-        """Forget the results of these tasks; answers how many there were."""
+        """Remove the results of these tasks and return their number."""
         return await self._patches.consume(task_ids)
 
     # ------------------------------------------------------------------------------------------------------------ tasks
 
     async def spawn_task(self, pipeline: TaskPipeline, **options: Unpack[TaskOptions]) -> str:
-        """Start a task beside everything else and return its id. Raises SessionLimitReached when there is no room."""
+        """Start a task in the background and return its id. Raise SessionLimitReached if a limit is reached."""
         await self.hydrate()
         task = await self._launcher.create(options, self._look_again)
         self._launcher.start(task, pipeline, options.get("merge_strategy", MergeStrategy.APPEND))
         return task.task_id
 
     async def run_task(self, pipeline: TaskPipeline, **options: Unpack[TaskOptions]) -> TaskResult:
-        """Run a task and wait for its result. Raises what its pipeline raised, or SteeringCancelled."""
+        """Run a task and return its result. Raise the error of its pipeline, or SteeringCancelled."""
         await self.hydrate()
         task = await self._launcher.create(options, self._look_again)
         return await self._launcher.run(task, pipeline, options.get("merge_strategy", MergeStrategy.APPEND))
 
     async def ensure_capacity(self, task_type: TaskType) -> None:
-        """Raise SessionLimitReached when there is no room for another task of this type."""
+        """Raise SessionLimitReached if the session can't have another task of this type."""
         await self._launcher.ensure_capacity(task_type)
 
     async def get_task(self, task_id: str) -> TaskState | None:
-        """The task as it is now, wherever it runs; None: there is none."""
+        """Return the current state of the task, wherever it runs, or None."""
         known = self._core.registry.get(task_id)
         if known is None or not (is_over(known) or self._core.runs_here(task_id)):
             await self.list_tasks()
         return self._core.registry.get(task_id)
 
     async def list_tasks(self, *, status: TaskStatus | None = None) -> list[TaskState]:
-        """The tasks as they are now, wherever they run, in the order of their creation."""
+        """Return the current state of all tasks, wherever they run, in order of creation."""
         core = self._core
         for task in await core.store.list_tasks(self.session_id):
             known = core.registry.get(task.task_id)
@@ -271,25 +271,25 @@ class StreamingSession:
         return core.registry.tasks(status=status)
 
     async def cancel_task(self, task_id: str, *, reason: str | None = None) -> bool:
-        """Ask a task and its children to stop; whether that was accepted."""
+        """Request the cancel of a task and its children; return whether it was accepted."""
         payload = {"reason": reason} if reason else {}
         return await self.steer(self._demand(task_id, SteeringEventType.CANCEL, payload, "user"))
 
     async def steer(self, event: SteeringEvent) -> bool:
-        """Take a demand on a task; whether it was accepted. A repeat, an invalid one, and one that waits are not."""
+        """Process a control; return whether it was accepted. Repeated, invalid and waiting controls are not."""
         await self.hydrate()
         return await self._controls.steer(event)
 
     async def broadcast_steer(
         self, *, event_type: SteeringEventType, payload: Mapping[str, Any] | None = None, source: str = "user"
     ) -> int:
-        """Ask the same of every task that is not over; answers how many accepted."""
+        """Send the same control to every unfinished task and return how many accepted it."""
         active = [task.task_id for task in await self.list_tasks() if not is_over(task)]
         accepted = [await self.steer(self._demand(task, event_type, payload or {}, source)) for task in active]
         return sum(accepted)
 
     def told(self, event: Any) -> None:
-        """Act on a demand that another process passed on."""
+        """Execute a control that another process passed on."""
         if self._core.runs_here(event.task_id) and self._controls.receive(event):
             task = asyncio.get_running_loop().create_task(self._controls.act(event), name="session-told")
             self._told.add(task)
@@ -315,25 +315,25 @@ class StreamingSession:
         update_types: Iterable[UpdateType] | None = None,
         since_id: str | None = None,
     ) -> Subscription:
-        """Follow the updates of every process, from now on or from the one after ``since_id``: none missed, none twice.
+        """Follow the updates of all processes, from now on or after ``since_id``; none is missed or repeated.
 
-        An id that is not known (any more) starts with the oldest update that is kept.
+        An unknown or expired id starts with the oldest update that is kept.
         """
         return await self._core.feed.subscribe(task_ids, update_types, since_id)
 
     async def connect(self, transport: Transport, *, since_id: str | None = None) -> SessionConnection:
-        """A client: it gets the updates, and what it demands is taken."""
+        """Connect a client: it receives updates and can send controls."""
         return SessionConnection(self, transport, since_id=since_id)
 
     async def list_updates(
         self, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
     ) -> list[StateUpdate]:
-        """Stored updates: the first ``limit`` after ``since_id``, or the last ones."""
+        """Return stored updates: the first ``limit`` after ``since_id``, or the last ones."""
         store = self._core.store
         return list(await store.list_updates(self.session_id, task_id=task_id, since_id=since_id, limit=limit))
 
     def report(self, task: TaskState, kind: UpdateType, content: Any, **fields: Any) -> StateUpdate:
-        """Publish an update of a task; its progress is stored with it. Raises LeaseLost in a task that was lost."""
+        """Publish an update of a task and store its progress. Raise LeaseLost in a task that was lost."""
         if self._core.registry.get(task.task_id) is not task:
             raise LeaseLost
         if kind == UpdateType.PROGRESS and isinstance(content, dict) and not is_over(task):

@@ -1,7 +1,7 @@
-"""Snapshots: the context that a task is started with.
+"""Snapshots: the context with which a task is started.
 
-A background task runs beside the conversation, maybe for hours, maybe in another process later: it gets a deep copy
-that is JSON through and through. A foreground task is the conversation: it gets the living objects in a shallow copy.
+A background task runs beside the conversation, perhaps for hours or later in another process: it gets a deep copy that
+is pure JSON. A foreground task is part of the conversation: it gets a shallow copy with the live objects.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from keelbolt.state.types.tasks import TaskContextSnapshot, TaskType
 Propagation = Literal["cascade", "isolate"]
 
 _DROPPED = object()
-_LASTING = (str, int, float, bytes, date, time, timedelta, UUID, Decimal)  # what the store's codec gives back
+_LASTING = (str, int, float, bytes, date, time, timedelta, UUID, Decimal)  # types that the store's codec preserves
 
 
 def plain_copy(value: Any) -> Any:
-    """A deep copy that JSON can hold: what it can't hold is left out, a container that holds itself too."""
+    """Return a deep copy as JSON data. Values that JSON can't hold, and circular references, are omitted."""
     copied = _copy(value, ())
     return None if copied is _DROPPED else copied
 
 
 def plain_dict(value: Mapping[Any, Any]) -> dict[str, Any]:
-    """`plain_copy` of a dictionary."""
+    """Return the `plain_copy` of a dictionary."""
     copied = _copy(value, ())
     assert isinstance(copied, dict)
     return copied
@@ -42,7 +42,7 @@ def _copy(value: Any, above: tuple[int, ...]) -> Any:
         return _copy(value.value, above)
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    if isinstance(value, date):  # a datetime is one too
+    if isinstance(value, date):  # includes datetime
         return value.isoformat()
     if id(value) in above:
         return _DROPPED
@@ -60,12 +60,12 @@ def _copy(value: Any, above: tuple[int, ...]) -> Any:
 def _copy_model(model: BaseModel, above: tuple[int, ...]) -> Any:
     try:
         return _copy(model.model_dump(mode="json"), above)
-    except (ValueError, TypeError):  # a field that pydantic can't turn into JSON
+    except (ValueError, TypeError):  # a field that pydantic can't convert to JSON
         return _copy(model.model_dump(), above)
 
 
 def storable(value: Any) -> Any:
-    """A deep copy that comes back from the store as it was: bytes, dates, tuples, sets; living objects are left out."""
+    """Return a deep copy that the store preserves, with bytes, dates, tuples and sets; live objects are omitted."""
     copied = _store(value, ())
     return None if copied is _DROPPED else copied
 
@@ -102,7 +102,7 @@ def take_snapshot(
     propagate_on_cancel: Propagation = "cascade",
     notify_on_complete: bool = True,
 ) -> TaskContextSnapshot:
-    """The snapshot of a task that is about to start. ``kind`` is the class that it shall have."""
+    """Return the snapshot for a task that is about to start, as an instance of ``kind``."""
     if task_type == TaskType.BACKGROUND:
         llm_context = plain_dict({**context.llm_context, **visible_results(context)})
         tool_context = plain_dict(context.tool_context)

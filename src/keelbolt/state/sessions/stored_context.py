@@ -1,8 +1,8 @@
-"""The stored context of a session: several processes change it, each change on top of the last one.
+"""The stored context of a session: several processes change it, each change based on the last one.
 
-Lives on the kernel's loop. A change is a function of the context; when another process was faster it is done anew on
-what that one left. So an update replaces the parts that it names and nothing else, a merge never loses a result, and
-whether a patch has diverged is judged by the context that it is merged into.
+Runs on the kernel's loop. A change is a function of the context; if another process commits first, the change is
+applied again to the new context. So an update replaces only the parts that it names, a merge never loses a result, and
+a patch is checked for divergence against the context that it is merged into.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[T]):
-    """What a change does: a new context (None: as it was), more or fewer waiting patches, writes that go along."""
+    """The result of a change: a new context (None: unchanged), the change in waiting patches, and additional writes."""
 
     answer: T
     context: SessionContext | None = None
@@ -39,7 +39,7 @@ Change = Callable[[SessionContext, int], Step[T]]
 
 
 class StoredContext:
-    """The context of one session, as this process last saw it in the store."""
+    """The context of one session, as this process last read it from the store."""
 
     def __init__(self, session_id: str, life: Life) -> None:
         self._key = name(session_id)
@@ -52,14 +52,14 @@ class StoredContext:
         self.pending = 0
 
     async def read(self, scope: Scope) -> SessionContext:
-        """The context as it is now."""
+        """Return the current context."""
         async with self._turn:
             await self._read(scope)
             await self._catch_up(scope)
             return self.context
 
     async def change(self, scope: Scope, change: Change[T]) -> tuple[SessionContext, T]:
-        """Do this, on the context as it is now; changes happen in the order in which they were called."""
+        """Apply the change to the current context. Changes are applied in call order."""
         async with self._turn:
             if not self._seen:
                 await self._read(scope)
@@ -69,11 +69,11 @@ class StoredContext:
 
     @property
     def owing(self) -> bool:
-        """Whether something is left to be done in the store."""
+        """Whether changes are not stored yet."""
         return bool(self._owed)
 
     def owe(self, change: Change[Any]) -> None:
-        """Do this before the next change: the storage could not be used."""
+        """Queue a change to be stored before the next one, because the storage was unavailable."""
         self._owed.append(change)
 
     async def _catch_up(self, scope: Scope) -> None:
@@ -119,7 +119,7 @@ class StoredContext:
         self.take(await scope.get(CONTEXTS, self._key))
 
     def take(self, record: Record | None) -> None:
-        """Go on from this record."""
+        """Use the context of this record."""
         self._seen = True
         if record is None:
             self._version, self.context, self.pending = 0, SessionContext(), 0
@@ -130,7 +130,7 @@ class StoredContext:
 
 
 def dump_context(context: SessionContext) -> bytes:
-    """The context as it is stored."""
+    """Return the stored form of the context."""
     parts = {field.name: getattr(context, field.name) for field in fields(context)}
     parts["background_results"] = [_dump(result) for result in context.background_results.values()]
     parts["background_result"] = _dump(context.background_result) if context.background_result else None
@@ -138,7 +138,7 @@ def dump_context(context: SessionContext) -> bytes:
 
 
 def load_context(body: bytes) -> SessionContext:
-    """What `dump_context` was given."""
+    """Return the context of a stored form."""
     parts = decode(body)
     results = [BackgroundTaskResult(**result) for result in parts.pop("background_results")]
     last = parts.pop("background_result")

@@ -1,7 +1,7 @@
-"""Telemetry of tasks: what became of them, for logs, metrics and traces. It is never on the critical path.
+"""Telemetry of tasks: their outcomes, for logs, metrics and traces. It never delays a task.
 
-A session hands each event to its `Telemetry`, which returns at once; a task of its own gives them to the sink, in
-order. A sink that fails, hangs or can't keep up costs events, never a task.
+A session passes each event to its `Telemetry`, which returns at once; a background task passes them to the sink, in
+order. A sink that fails, hangs or is too slow loses events, but never affects a task.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TaskTelemetryEvent(BaseModel):
     def of(
         cls, task: TaskState, outcome: Outcome, *, duration_ms: float | None = None, **extra: Any
     ) -> TaskTelemetryEvent:
-        """The event of a task that was spawned or has ended."""
+        """Return the event of a task that was spawned or has ended."""
         snapshot = task.context_snapshot
         mode: Literal["foreground", "subagent", "job"] = (
             "subagent" if task.task_type == TaskType.BACKGROUND else "foreground"
@@ -77,28 +77,28 @@ class TaskTelemetryEvent(BaseModel):
 
 
 class TaskTelemetrySink(Protocol):
-    """Where telemetry goes."""
+    """Receives telemetry events."""
 
     async def emit(self, event: TaskTelemetryEvent) -> None:
-        """Take one event."""
+        """Process one event."""
 
 
 class NoOpTaskTelemetrySink:
-    """Takes everything and keeps nothing."""
+    """Discards all events."""
 
     async def emit(self, event: TaskTelemetryEvent) -> None:
-        """Forget it."""
+        """Discard the event."""
 
 
 class LoggingTaskTelemetrySink:
-    """Writes one line per event: info, a warning for cancelled tasks, an error for failed ones."""
+    """Logs one line per event: info, a warning for cancelled tasks, an error for failed ones."""
 
     def __init__(self, logger: logging.Logger | None = None, *, include_extra: bool = True) -> None:
         self._logger = logger or logging.getLogger("keelbolt.state.sessions.telemetry")
         self._include_extra = include_extra
 
     async def emit(self, event: TaskTelemetryEvent) -> None:
-        """Write it."""
+        """Log the event."""
         shown = {
             "session_id": event.session_id,
             "task_id": event.task_id,
@@ -115,7 +115,7 @@ class LoggingTaskTelemetrySink:
 
 
 class Telemetry:
-    """Hands events to a sink, beside everything else. `dropped` and `failed` count what the sink did not get."""
+    """Sends events to a sink in the background. `dropped` and `failed` count events that the sink did not process."""
 
     def __init__(self, sink: TaskTelemetrySink | None = None, *, waiting: int = EVENTS_WAITING) -> None:
         self._sink = None if sink is None or isinstance(sink, NoOpTaskTelemetrySink) else sink
@@ -126,7 +126,7 @@ class Telemetry:
         self.failed = 0
 
     def emit(self, event: TaskTelemetryEvent) -> None:
-        """Take an event and return at once."""
+        """Queue an event and return at once."""
         if self._sink is None:
             return
         if len(self._events) >= self._waiting:
@@ -137,7 +137,7 @@ class Telemetry:
             self._task = asyncio.get_running_loop().create_task(self._work(self._sink), name="task-telemetry")
 
     async def close(self) -> None:
-        """Give the sink a moment for what is left."""
+        """Give the sink a short time to process the remaining events."""
         if self._task is not None and not self._task.done():
             await asyncio.wait({self._task}, timeout=LAST_SECONDS)
             self._task.cancel()

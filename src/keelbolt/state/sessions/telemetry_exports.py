@@ -1,4 +1,4 @@
-"""Telemetry of tasks for Prometheus and for OpenTelemetry."""
+"""Telemetry of tasks for Prometheus and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NANOSECONDS = 1_000_000_000
 
 
 class PrometheusTaskTelemetrySink:
-    """Counts tasks by outcome and type, and measures how long they took. No ids of anybody become labels."""
+    """Counts tasks by outcome and type, and measures their duration. Ids never become labels."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         if find_spec("prometheus_client") is None:
             raise MissingExtra("prometheus", "prometheus-client")
-        import prometheus_client  # noqa: PLC0415 - only where it is wanted
+        import prometheus_client  # noqa: PLC0415 - optional dependency
 
         registry = registry or prometheus_client.REGISTRY
         labels = ["outcome", "task_type", "mode"]
@@ -33,7 +33,7 @@ class PrometheusTaskTelemetrySink:
         )
 
     async def emit(self, event: TaskTelemetryEvent) -> None:
-        """Count it."""
+        """Count the event."""
         labels = (event.outcome, event.task_type.value, event.mode or "")
         self._tasks.labels(*labels).inc()
         if event.duration_ms is not None:
@@ -41,17 +41,17 @@ class PrometheusTaskTelemetrySink:
 
 
 class OpenTelemetryTaskTelemetrySink:
-    """Makes a span of each task that has ended, from its start to its end; a failed one carries its error."""
+    """Creates a span for each ended task, from its start to its end; a failed task's span carries its error."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         if find_spec("opentelemetry") is None:
             raise MissingExtra("otel", "opentelemetry")
-        from opentelemetry import trace  # noqa: PLC0415 - only where it is wanted
+        from opentelemetry import trace  # noqa: PLC0415 - optional dependency
 
         self._tracer = tracer or trace.get_tracer("keelbolt")
 
     async def emit(self, event: TaskTelemetryEvent) -> None:
-        """Make its span."""
+        """Create the task's span."""
         if event.outcome == "spawned":
             return
         from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""A session at the other end of a wire: updates go out, steering comes in."""
+"""Connects a session to a remote client: sends updates, receives controls."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class Transport(Protocol):
-    """A WebSocket, a stream with a way back, two queues: anything that can do this."""
+    """Any bidirectional connection, such as a WebSocket or two queues."""
 
     async def send(self, update: StateUpdate) -> None:
         """Send an update to the client."""
 
     async def receive(self) -> SteeringEvent | None:
-        """The client's next demand; None: it is gone."""
+        """Return the client's next control, or None if the client has disconnected."""
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
 
 
 class SessionConnection:
-    """Joins a session and a client while it is entered. ``since_id``: the last update that the client has seen.
+    """Connects a session and a client while it is entered. ``since_id``: the last update that the client has seen.
 
     async with await session.connect(transport) as connection:
         await connection.wait()  # until the client is gone
@@ -59,7 +59,7 @@ class SessionConnection:
         return self
 
     async def wait(self) -> None:
-        """Return when the client is gone or the session is closed; raises what broke the connection."""
+        """Return when the client disconnects or the session is closed; raise the error that broke the connection."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()

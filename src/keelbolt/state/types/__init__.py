@@ -1,4 +1,4 @@
-"""The types of the StateStore specification, so that a store works alone. With penguiflow its own come back."""
+"""The types of the StateStore specification, for use without penguiflow. With penguiflow, stores return its types."""
 
 from __future__ import annotations
 

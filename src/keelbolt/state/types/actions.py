@@ -1,7 +1,7 @@
-"""The actions of a planner, and the form in which trajectories keep them.
+"""The actions of a planner, and their stored form in trajectories.
 
-A trajectory keeps each action in the older shape of five keys (thought, next_node, args, plan, join); in memory an
-action has a ``next_node`` that is never None. Both are read, in every mixture of them.
+A trajectory stores each action in the older form with five keys (thought, next_node, args, plan, join); in memory the
+``next_node`` of an action is never None. Both forms, and mixtures of them, can be read.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ class PlannerAction(BaseModel):
     alternate_actions: SkipJsonSchema[list[dict[str, Any]] | None] = Field(default=None, exclude=True)
 
     def is_terminal(self) -> bool:
-        """Whether this is the answer to the user."""
+        """Return whether this is the answer to the user."""
         return self.next_node == "final_response"
 
     def is_parallel(self) -> bool:
-        """Whether this is a plan of several calls at once."""
+        """Return whether this is a plan of several parallel calls."""
         return self.next_node == "parallel"
 
     def is_background_task(self) -> bool:
-        """Whether this starts a task in the background."""
+        """Return whether this starts a background task."""
         return self.next_node in {"task.subagent", "task.tool"}
 
     def is_tool_call(self) -> bool:
-        """Whether this calls a tool."""
+        """Return whether this calls a tool."""
         return self.next_node not in SPECIAL_NODES
 
     def get_answer(self) -> str | None:
-        """The answer of a terminal action."""
+        """Return the answer of a terminal action."""
         return self.args.get("answer") if self.is_terminal() else None
 
     def answer_text(self) -> str | None:
-        """The answer by its name of today or of before."""
+        """Return the answer under its current or older key."""
         for name in ("answer", "raw_answer"):
             value = self.args.get(name)
             if isinstance(value, str):
@@ -56,20 +56,20 @@ class PlannerAction(BaseModel):
         return None
 
     def get_plan_steps(self) -> list[dict[str, Any]] | None:
-        """The calls of a parallel plan."""
+        """Return the calls of a parallel plan."""
         if not self.is_parallel():
             return None
         steps = self.args.get("steps", [])
         return steps if isinstance(steps, list) else []
 
     def get_plan_join(self) -> dict[str, Any] | None:
-        """What brings the results of a parallel plan together."""
+        """Return the join of a parallel plan, which combines the results."""
         join = self.args.get("join")
         return join if self.is_parallel() and isinstance(join, dict) else None
 
 
 def dump_action(action: PlannerAction) -> dict[str, Any]:
-    """The action in the shape of five keys."""
+    """Return the action in the form with five keys."""
     dumped: dict[str, Any] = {
         "thought": action.thought or DEFAULT_THOUGHT,
         "next_node": None,
@@ -91,11 +91,11 @@ def dump_action(action: PlannerAction) -> dict[str, Any]:
 
 
 def normalise_action(raw: str | Mapping[str, Any]) -> PlannerAction:
-    """The action that either shape, or a mixture of both, means."""
+    """Return the action of either form, or of a mixture of both."""
     if isinstance(raw, str):
         raw = json.loads(raw)
     if not isinstance(raw, Mapping):
-        raise ValueError("action_payload_unparseable")  # noqa: TRY004  (what the specification's runtime raises)
+        raise ValueError("action_payload_unparseable")  # noqa: TRY004  (as the specification's runtime raises)
     older = "thought" in raw or "plan" in raw or "join" in raw or ("next_node" in raw and raw["next_node"] is None)
     node, args = raw.get("next_node"), raw.get("args")
     if older or (not isinstance(node, str) and not _answers(raw) and not _answers(args)):

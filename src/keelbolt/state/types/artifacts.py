@@ -1,4 +1,4 @@
-"""References to artifacts, whose they are, and how long they are kept."""
+"""References to artifacts, their owners, and their retention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a flow leaves behind: its events, and the remote tasks it is bound to."""
+"""Stored data of a flow: its events, and its bindings to remote tasks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class FlowEvent:
-    """What the runtime emits around the execution of a node; ``extra`` is read-only and holds whatever else there is.
+    """An event of the runtime around the execution of a node; ``extra`` is read-only and holds additional values.
 
-    ``ts`` is Unix time in seconds, ``attempt`` counts from 1, ``latency_ms`` is None where nothing was timed.
+    ``ts`` is Unix time in seconds, ``attempt`` counts from 1, ``latency_ms`` is None if nothing was timed.
     """
 
     event_type: str
@@ -37,17 +37,17 @@ class FlowEvent:
 
     @property
     def error_payload(self) -> Mapping[str, Any] | None:
-        """The ``flow_error`` in ``extra``, if there is one."""
+        """The ``flow_error`` in ``extra``, or None."""
         raw = self.extra.get("flow_error")
         return MappingProxyType(dict(raw)) if isinstance(raw, Mapping) else None
 
     @property
     def queue_depth(self) -> int:
-        """The depths of both queues together."""
+        """The sum of both queue depths."""
         return self.queue_depth_in + self.queue_depth_out
 
     def to_payload(self) -> dict[str, Any]:
-        """The payload of the stored event: the fields by their short names, and the entries of ``extra`` over them."""
+        """Return the payload of the stored event: the fields by short names, overridden by entries of ``extra``."""
         payload: dict[str, Any] = {
             "ts": self.ts,
             "event": self.event_type,
@@ -70,7 +70,7 @@ class FlowEvent:
         return payload
 
     def metric_samples(self) -> dict[str, float]:
-        """The numbers of this event; a ``latency_ms`` in ``extra`` goes before the event's own."""
+        """Return the numbers of this event; a ``latency_ms`` in ``extra`` overrides the event's own."""
         samples = {
             "queue_depth_in": float(self.queue_depth_in),
             "queue_depth_out": float(self.queue_depth_out),
@@ -89,7 +89,7 @@ class FlowEvent:
         return samples
 
     def tag_values(self) -> dict[str, str]:
-        """The names of this event, and what is plain in ``extra``, as strings."""
+        """Return the names of this event, and the plain values in ``extra``, as strings."""
         tags = {"event_type": self.event_type}
         for name in ("node_name", "node_id", "trace_id"):
             value = getattr(self, name)
@@ -101,7 +101,7 @@ class FlowEvent:
 
 @dataclass(slots=True)
 class StoredEvent:
-    """An event as it is kept. ``kind`` is an open set; ``trace_id`` is None for events of no trace."""
+    """A stored event. ``kind`` is an open set; ``trace_id`` is None for events without a trace."""
 
     trace_id: str | None
     ts: float
@@ -112,7 +112,7 @@ class StoredEvent:
 
     @classmethod
     def from_flow_event(cls, event: FlowEvent) -> StoredEvent:
-        """The form in which a flow's event is kept."""
+        """Return the stored form of a flow's event."""
         return cls(
             trace_id=event.trace_id,
             ts=event.ts,
@@ -125,10 +125,10 @@ class StoredEvent:
 
 @dataclass(slots=True)
 class RemoteBinding:
-    """A trace and the remote task that works for it; one for each (trace, context or None, task).
+    """A binding of a trace to a remote task; one for each (trace, context or None, task).
 
-    The last seven fields belong to conversations: which session asked which skill of the agent, and whether a next turn
-    may still go to the same remote task (``is_terminal``: no).
+    The last seven fields belong to conversations: which session called which skill of the agent, and whether the next
+    turn may go to the same remote task (``is_terminal``: no).
     """
 
     trace_id: str

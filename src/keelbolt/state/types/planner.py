@@ -1,4 +1,4 @@
-"""What a planner says while it runs, and what its background tasks bring home."""
+"""Events of a planner, and the results of its background tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-# Names that belong to logging.LogRecord, so that a payload can be handed to a logger as ``extra``.
+# Attribute names of logging.LogRecord, which a payload passed to a logger as ``extra`` must not contain.
 _RESERVED_LOG_KEYS = frozenset(
     {
         *("args", "msg", "levelname", "levelno", "exc_info", "message", "name", "filename", "pathname", "module"),
@@ -19,9 +19,9 @@ _RESERVED_LOG_KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PlannerEvent:
-    """Something that happened while a planner ran.
+    """An event of a running planner.
 
-    ``ts`` is the planner's clock, which is monotonic unless told otherwise: it orders nothing across processes.
+    ``ts`` is the planner's clock, which is monotonic by default: it can't order events across processes.
     """
 
     event_type: str
@@ -35,7 +35,7 @@ class PlannerEvent:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_payload(self) -> dict[str, Any]:
-        """The event as a dictionary for structured logging."""
+        """Return the event as a dictionary for structured logging."""
         payload: dict[str, Any] = {"event": self.event_type, "ts": self.ts, "step": self.trajectory_step}
         for name in ("thought", "node_name", "latency_ms", "token_estimate", "error"):
             value = getattr(self, name)
@@ -47,7 +47,7 @@ class PlannerEvent:
 
 @dataclass(slots=True)
 class BackgroundTaskResult:
-    """What a task in the background brought home; ``consumed``: the planner has seen it."""
+    """The result of a background task; ``consumed``: the planner has seen it."""
 
     task_id: str
     group_id: str | None = None
@@ -61,7 +61,7 @@ class BackgroundTaskResult:
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> BackgroundTaskResult | None:
-        """The result that `to_payload` wrote; None where there is no task id."""
+        """Return the result that `to_payload` wrote; None without a task id."""
         task_id = payload.get("task_id")
         if not isinstance(task_id, str) or not task_id:
             return None
@@ -85,7 +85,7 @@ class BackgroundTaskResult:
         )
 
     def to_payload(self) -> dict[str, Any]:
-        """The result as a dictionary; a payload that is not JSON is left out."""
+        """Return the result as a dictionary; a payload that is not JSON is omitted."""
         return {
             "task_id": self.task_id,
             "group_id": self.group_id,
@@ -100,7 +100,7 @@ class BackgroundTaskResult:
 
 
 def read_results(raw: Any) -> list[BackgroundTaskResult]:
-    """Results in any shape in which they were ever kept: one, a list, or by task id."""
+    """Return results from any form in which they were ever stored: one, a list, or by task id."""
     if isinstance(raw, BackgroundTaskResult):
         items: list[Any] = [raw]
     elif isinstance(raw, Mapping):
@@ -116,7 +116,7 @@ def _result(item: Any) -> BackgroundTaskResult | None:
 
 
 def through_json(value: Any) -> Any:
-    """A copy of the value, or None where it is not JSON."""
+    """Return a copy of the value, or None if it is not JSON."""
     try:
         return json.loads(json.dumps(value, ensure_ascii=False))
     except (TypeError, ValueError):

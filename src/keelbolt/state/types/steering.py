@@ -1,4 +1,4 @@
-"""What people and systems tell a task while it runs."""
+"""Steering events: controls that users and systems send to a running task."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SteeringEvent(BaseModel):
     created_at: datetime = Field(default_factory=utc_now)
 
     def to_injection(self) -> str:
-        """The JSON that is put before the model."""
+        """Return the JSON that is shown to the model."""
         return json.dumps(
             {
                 "steering": {

@@ -1,4 +1,4 @@
-"""The tasks of a session, the context they were started with, and the updates they report."""
+"""The tasks of a session, the context with which they were started, and their updates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class UpdateType(str, Enum):  # noqa: UP042  (str() of a member must be that of the specification's enums)
+class UpdateType(str, Enum):  # noqa: UP042  (str() of a member must equal that of the specification's enums)
     """What a `StateUpdate` reports."""
 
     THINKING = "THINKING"
@@ -104,7 +104,7 @@ class TaskState:
     updated_at: datetime = field(default_factory=utc_now)
 
     def update_status(self, status: TaskStatus) -> None:
-        """Change the status, and with it ``updated_at``."""
+        """Change the status and ``updated_at``."""
         self.status = status
         self.updated_at = utc_now()
 
@@ -128,7 +128,7 @@ class TaskStateModel(BaseModel):
 
     @classmethod
     def from_state(cls, state: TaskState) -> TaskStateModel:
-        """The model of this task."""
+        """Return the model of this task."""
         return cls(
             task_id=state.task_id,
             session_id=state.session_id,

@@ -1,4 +1,4 @@
-"""The trajectory of a planner's run, and the form in which it is kept."""
+"""The trajectory of a planner's run, and its stored form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TrajectorySummary(BaseModel):
     note: str | None = None
 
     def compact(self) -> dict[str, Any]:
-        """The summary as a dictionary, without an empty note."""
+        """Return the summary as a dictionary, without an empty note."""
         payload: dict[str, Any] = {
             "goals": list(self.goals),
             "facts": dict(self.facts),
@@ -39,7 +39,7 @@ class TrajectorySummary(BaseModel):
 
 @dataclass(slots=True)
 class TrajectoryStep:
-    """One action and what came of it."""
+    """One action and its outcome."""
 
     action: PlannerAction
     observation: Any | None = None
@@ -49,7 +49,7 @@ class TrajectoryStep:
     streams: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
 
     def dump(self) -> dict[str, Any]:
-        """The step as a dictionary."""
+        """Return the step as a dictionary."""
         payload: dict[str, Any] = {
             "action": dump_action(self.action),
             "observation": self._observed(),
@@ -63,7 +63,7 @@ class TrajectoryStep:
         return payload
 
     def serialise_for_llm(self) -> Any:
-        """What the model is shown of the observation."""
+        """Return the observation in the form shown to the model."""
         return self.llm_observation if self.llm_observation is not None else self._observed()
 
     def _observed(self) -> Any:
@@ -72,10 +72,10 @@ class TrajectoryStep:
 
 @dataclass(slots=True)
 class Trajectory:
-    """A run of a planner: what it was asked, each step, and what it gathered.
+    """A run of a planner: its query, its steps, and the collected results.
 
-    `serialise` and `from_serialised` are the form in which it is kept. Of ``input_parts`` (images, sound) only their
-    description is kept.
+    `serialise` and `from_serialised` convert to and from the stored form. Of ``input_parts`` (images, sound) only a
+    description is stored.
     """
 
     query: str
@@ -93,33 +93,33 @@ class Trajectory:
     background_results: dict[str, BackgroundTaskResult] = field(default_factory=dict)
 
     def to_history(self) -> list[dict[str, Any]]:
-        """Each step as a dictionary, in order."""
+        """Return the steps as dictionaries, in order."""
         return [step.dump() for step in self.steps]
 
     def add_background_result(self, result: BackgroundTaskResult) -> None:
-        """Keep what a background task brought home."""
+        """Add the result of a background task."""
         self.background_results[result.task_id] = result
 
     def mark_background_consumed(self, task_id: str) -> bool:
-        """Note that the planner has seen this result; False: there is none."""
+        """Mark this result as seen by the planner; return False if there is none."""
         if task_id not in self.background_results:
             return False
         self.background_results[task_id].consumed = True
         return True
 
     def clear_consumed_background(self) -> int:
-        """Forget the results that were seen; answers how many."""
+        """Remove the results that were seen and return their number."""
         seen = [task_id for task_id, result in self.background_results.items() if result.consumed]
         for task_id in seen:
             del self.background_results[task_id]
         return len(seen)
 
     def get_unconsumed_background(self) -> dict[str, BackgroundTaskResult]:
-        """The results that were not seen yet."""
+        """Return the results that were not seen yet."""
         return {task_id: result for task_id, result in self.background_results.items() if not result.consumed}
 
     def serialise(self) -> dict[str, Any]:
-        """The trajectory as a dictionary. A ``tool_context`` that is not JSON is left out."""
+        """Return the trajectory as a dictionary. A ``tool_context`` that is not JSON is omitted."""
         return {
             "query": self.query,
             "llm_context": dict(self.llm_context or {}),
@@ -138,7 +138,7 @@ class Trajectory:
 
     @classmethod
     def from_serialised(cls, payload: Mapping[str, Any]) -> Trajectory:
-        """The trajectory that `serialise` wrote."""
+        """Return the trajectory that `serialise` wrote."""
         tool_context = payload.get("tool_context")
         trajectory = cls(
             query=payload["query"],
@@ -160,7 +160,7 @@ class Trajectory:
         return trajectory
 
     def compress(self) -> TrajectorySummary:
-        """Make the summary by rule, without a model, and keep it."""
+        """Create the summary by rules, without a model, and keep it."""
         facts: dict[str, Any] = {}
         digest = None
         stubs = _stubs(self.input_parts)
@@ -206,7 +206,7 @@ def _listed(value: Any) -> bool:
 
 
 def _stubs(parts: Sequence[Any]) -> list[dict[str, Any]]:
-    """Images and sound by their kind and size; text and calls are not described."""
+    """Describe images and sound by kind and size; text and calls are omitted."""
     stubs: list[dict[str, Any]] = []
     for part in parts:
         data, media_type = getattr(part, "data", None), getattr(part, "media_type", None)

@@ -1,7 +1,7 @@
-"""Views with the specification's table names, for people with a SQL shell. Nothing of ours reads them.
+"""SQL views with the specification's table names, for use in a SQL shell. Keelbolt does not read them.
 
-Reading is safe while agents run; writing to them is refused, as views are. Their columns are those of the
-specification, with `tenant` before them; ids are never cut, and what JSONB can't hold is replaced or NULL.
+Reading is safe while agents run; views can't be written to. Their columns are those of the specification, preceded by
+`tenant`; ids are never truncated, and values that JSONB can't hold are replaced or NULL.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _FUNCTIONS = ("state_id(text)", "state_json(bytea)", "state_time(jsonb)")
 
 
 def create_views(url: str) -> None:
-    """Make the views, or make them anew."""
+    """Create or replace the views."""
     sqlite, postgres = (files(__package__).joinpath(name).read_text() for name in ("sqlite.sql", "postgres.sql"))
     gone = _dropping()
     run_script(url, {"sqlite": gone["sqlite"] + sqlite, "postgresql": gone["postgresql"] + postgres})
 
 
 def drop_views(url: str) -> None:
-    """Take them away; what they showed stays."""
+    """Drop the views; the data stays."""
     run_script(url, _dropping())
 
 
