@@ -1,4 +1,4 @@
-"""`@tool`: a tool made of a function, its type hints and its docstring."""
+"""`@tool`: creates a tool from a function, its type hints and its docstring."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ARG = re.compile(r"^\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.+)$")
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """The call that is being made: what the executor knows, and the tool's arguments do not say."""
+    """The current call: data of the executor that is not in the tool's arguments."""
 
     call_id: str
     helpers: ExecutorHelpers | None = None
