@@ -170,7 +170,7 @@ class ApcoreServer(A2AServer):
         logger.info("modules have changed: there are %d skills now", len(self.catalog))
         self.replace_card(self.builder.build)
 
-    async def _facts(self, good: bool, detail: str) -> tuple[bool, dict[str, Any]]:  # noqa: FBT001 - the signature that Health requires
+    async def _facts(self, good: bool, detail: str) -> tuple[bool, dict[str, Any]]:  # noqa: FBT001 - Health's signature
         if not good:
             return False, {"status": "unhealthy", "reason": f"Task store health check failed: {sanitized(detail)}"}
         uptime = self.routes.health.uptime()

@@ -122,7 +122,7 @@ class StreamingView(ModuleView):
                     return
                 except ENDING as error:
                     raise _ended(error) from error
-                yield chunk  # a GeneratorExit raised here comes from the reader that left the stream, not from the module
+                yield chunk  # a GeneratorExit raised here comes from the reader, not from the module
         finally:
             if hasattr(chunks, "aclose"):  # close the stream now instead of at garbage collection
                 await chunks.aclose()

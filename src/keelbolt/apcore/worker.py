@@ -295,9 +295,7 @@ class ApcoreWorker(Worker):
             await ctx.fail(mapped.message, data=mapped.json(), error=error)
 
     async def _refuse(self, ctx: TaskContext, error: ProtocolError) -> None:
-        """End the task because its message can't become a call; mostly the admission has refused such messages
-        before.
-        """
+        """End the task because its message can't become a call; admission normally refuses such messages earlier."""
         failure = describe(error)
         kind = (failure.data or {}).get("type", failure.row.name)
         told = MappedError(failure.row.code, sanitized(failure.message), {**(failure.data or {}), "type": kind})

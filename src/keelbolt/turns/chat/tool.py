@@ -95,7 +95,7 @@ def tool(
 
 
 def _documented(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]]:
-    """The description, and what is said about each argument."""
+    """Return the description from the docstring, and the descriptions of the arguments."""
     text = inspect.getdoc(function) or ""
     section = _SECTION.search(text)
     summary = (text[: section.start()] if section else text).strip()
@@ -108,13 +108,13 @@ def _documented(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]]:
             if described := _ARG.match(line):
                 last = described[1]
                 about[last] = described[2].strip()
-            elif line.strip() and last:  # the description goes on
+            elif line.strip() and last:  # the description continues
                 about[last] += f" {line.strip()}"
     return summary, about
 
 
 def _arguments(function: Callable[..., Any], about: Mapping[str, str]) -> type[BaseModel]:
-    """A model of the arguments. Its fields have names of their own, since some names mean something to pydantic."""
+    """Return a model of the arguments. Its fields are prefixed, since some names are reserved by pydantic."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as unknown:
@@ -195,7 +195,7 @@ def _progress(value: Any) -> None:
 
 
 def result(value: Any) -> ToolResult:
-    """What a tool's handler returns for this value."""
+    """Return the tool result for a value that a function returned."""
     if isinstance(value, bytes | Media) or (
         isinstance(value, list) and value and all(isinstance(item, Media) for item in value)
     ):
