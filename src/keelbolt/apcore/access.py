@@ -15,9 +15,7 @@ SYSTEM_ROLES = ("operator:all",)
 
 
 def is_system(module_id: str) -> bool:
-    """Return whether the id is in apcore's reserved ``system.`` namespace, whose modules show and change the whole
-    agent.
-    """
+    """Return whether this is one of apcore's modules that show and change the whole agent; the prefix is reserved."""
     return module_id.startswith("system.")
 
 
@@ -53,9 +51,7 @@ class Access:
 
     @property
     def rewrites_input(self) -> bool:
-        """Whether a middleware may change an input before apcore validates it; apcore's own middlewares only read
-        it.
-        """
+        """Whether a middleware may change an input before apcore validates it; apcore's own only read it."""
         middlewares = getattr(self._executor, "middlewares", ())
         return any(not type(one).__module__.startswith("apcore.observability") for one in middlewares)
 

@@ -31,8 +31,8 @@ _STRANGER = Module("stranger", SkillConfig(id="stranger", name="", description="
 class SkillAdmission:
     """Admits messages to an agent whose skills are modules.
 
-    A skill that the caller may not call gets the same error as one that does not exist. The permission is checked
-    before the input, so that input errors do not reveal the skill either.
+    A skill that the caller may not call gets the same error as one that does not exist. Input errors are raised only
+    after the permission check, so that they do not reveal the skill either.
     """
 
     def __init__(self, catalog: Catalog, access: Access, *, default_skill: str | None = None) -> None:
@@ -112,9 +112,7 @@ class SkillAdmission:
 
 
 def chosen_skill(message: Message, metadata: Mapping[str, Any] | None) -> str | None:
-    """Return the skill that the message or its request names in metadata, or None. Raise SkillInputError if it is
-    invalid.
-    """
+    """Return the skill that the message's or its request's metadata names, or None. Raise SkillInputError."""
     for source in (message.metadata, metadata):
         found = (source or {}).get(SKILL)
         if found is not None:

@@ -237,8 +237,9 @@ class CallerApproves:
     """
 
     async def request_approval(self, request: ApprovalRequest) -> ApprovalResult:
-        """Return the caller's decision. The approval id is a digest of the task, the module and its arguments: a
-        nested module's approval is requested again when the outer module is called again.
+        """Return the caller's decision. A digest of the task, the module and its arguments identifies the call.
+
+        A nested module's approval is requested again when the outer module is called again with its approval.
         """
         if is_system(request.module_id):
             return ApprovalResult(status="rejected", reason=OWNER)

@@ -60,9 +60,7 @@ class Calls:
         return module
 
     def _resumed(self, ctx: TaskContext, pending: Pending, known: dict[str, Message]) -> Call:
-        """Return the call that waited, with the input to be approved. If a module asked, the answer is added to the
-        input.
-        """
+        """Return the call that waited, with the input to be approved; if a module asked, the answer extends it."""
         module = self._module(pending.skill_id)
         messages = [known[message_id] for message_id in pending.messages if message_id in known]
         inputs = parts_to_input(messages[0].parts, module) if messages else {}

@@ -58,9 +58,9 @@ class Agent:
         """Send a text, an object (the input of a skill) or a message, and return the completed task or the message.
 
         The other agent's questions go to the user of this task, and the answers back to it. The module is called again
-        after each answer; this method then continues with the same task of the other agent, also after a crash in
-        another process. ``in_doubt`` applies when it is unknown whether the message arrived: ``retry`` (the default
-        for an agent that recognises repeated messages, as Keelbolt agents do) or ``ask``.
+        after each answer, or by the next process after a crash; this method then continues with the same task of the
+        other agent. ``in_doubt`` applies when it is unknown whether the message arrived: ``retry`` (the default for an
+        agent that recognises repeated messages, as Keelbolt agents do) or ``ask``.
 
         Raise RelayFailed when the other agent fails, rejects or cancels its task, and TimeoutError at the module's
         deadline; the other agent's task is then canceled.
@@ -85,8 +85,8 @@ class Agent:
         return asyncio.run_coroutine_threadsafe(self.send(message, **options), self._loop).result()
 
     async def _followed(self, relay: asyncio.Task[Task | Message]) -> Task | Message:
-        """Return the relay's result. A cancel of this task or the end of the module stops the relay, which cancels
-        downstream.
+        """Return the relay's result. A cancel of this task or the end of the module ends the relay and its remote
+        task.
 
         A module runs in a shielded block, in which a cancel does not raise by itself. A run that only cleans up after
         a cancel is not shielded.

@@ -164,9 +164,7 @@ def _number(text: str) -> Any:
 
 
 def _fitting(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content with 3.0 as 3 for integers, since some clients have no integers. Raise _Unfit if it is
-    invalid.
-    """
+    """Return the content with 3.0 as 3 for integers, since some clients have no integers. Raise _Unfit."""
     properties = properties_of(schema)
     for name, value in content.items():
         if isinstance(value, float) and value.is_integer() and "integer" in types_of(properties.get(name, {})):

@@ -29,9 +29,7 @@ TASK_NOT_FOUND = -32001
 
 
 class Row(NamedTuple):
-    """A row of the table. ``message`` None: the error's own message, sanitised. ``kind`` None: the name of its
-    class.
-    """
+    """A row of the table. ``message`` None: the error's message, sanitised. ``kind`` None: the name of its class."""
 
     code: int
     message: str | None
@@ -87,9 +85,7 @@ class MappedError:
 
 
 class ErrorMapper:
-    """Maps every error that a module can raise. With ``public``, modules may declare messages of their errors
-    public.
-    """
+    """Maps every error that a module can raise. With ``public``, modules may declare error messages public."""
 
     def __init__(self, *, public: bool = False) -> None:
         self._public = public
@@ -142,9 +138,7 @@ def without_error_texts(output: Any) -> Any:
 
 
 def _is_the_agents(error: ModuleError, module: Module | None) -> bool:
-    """Return whether the agent caused a validation error: in an output, a chunk, or the input of a nested module
-    call.
-    """
+    """Return whether the agent caused a validation error: in an output, a chunk, or the input of a nested call."""
     details = error.details if isinstance(error.details, Mapping) else {}
     if details.get("code") == "STREAM_CHUNK_NOT_OBJECT" or error.message.startswith("Output validation failed"):
         return True
@@ -155,9 +149,7 @@ def _is_the_agents(error: ModuleError, module: Module | None) -> bool:
 
 
 def _guidance(error: ModuleError, code: str, row: Row) -> dict[str, Any]:
-    """Return the error's code and hints. Hints of hidden errors are omitted, since apcore's hints name modules and
-    limits.
-    """
+    """Return the error's code and hints. apcore's hints name modules and limits, so hidden errors get none."""
     found: dict[str, Any] = {name: value for name in _FLAGS if isinstance(value := getattr(error, name, None), bool)}
     if code in _HIDDEN:
         return found

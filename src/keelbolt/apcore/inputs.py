@@ -47,7 +47,7 @@ Input = dict[str, Any]
 
 
 def parts_to_input(parts: Sequence[Part], module: Module) -> Input:
-    """Return the input that a message holds. Raise SkillInputError if it holds none."""
+    """Return the input that a message holds. Raise SkillInputError if it is invalid."""
     if not parts:
         raise SkillInputError("Message must contain at least one Part")
     schema = module.input_schema
@@ -103,8 +103,9 @@ def with_answer(inputs: Input, parts: Sequence[Part], module: Module) -> Input:
 
 
 def _fitted(found: Input, module: Module) -> Input:
-    """Return the input with whole numbers as integers. The descriptor's schema has all definitions; the inlined one is
-    cut at recursive definitions.
+    """Return the input with whole numbers as integers.
+
+    This uses the descriptor's schema, which has all definitions; the inlined one is cut at recursive definitions.
     """
     schema = getattr(module.descriptor, "input_schema", None)
     whole: Input = fitted(found, schema if isinstance(schema, Mapping) else module.input_schema)

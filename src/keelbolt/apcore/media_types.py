@@ -30,9 +30,7 @@ _BRANDS = {b"avif": "image/avif", b"heic": "image/heic", b"M4A ": "audio/mp4"}
 
 
 def media_type_of(data: bytes) -> str:
-    """Return the media type of these bytes. Content that a browser could run is text/plain, so that it is only
-    displayed.
-    """
+    """Return the media type of these bytes. Content that a browser could run is text/plain, to be displayed only."""
     for beginning, found in _BEGINNINGS:
         if data.startswith(beginning):
             return found

@@ -28,8 +28,8 @@ def fitted(value: Any, schema: Mapping[str, Any]) -> Any:
 class _Fit:
     """Each method returns the fitted value (the same object if unchanged) and whether it matches the schema.
 
-    The match covers only what distinguishes alternatives: types, constants, required and additional properties, tuple
-    lengths. The validation checks the rest.
+    The match covers only keywords that distinguish alternatives: types, constants, required and additional properties,
+    tuple lengths. The validation checks the rest.
     """
 
     def __init__(self, root: Mapping[str, Any]) -> None:

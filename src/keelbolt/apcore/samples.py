@@ -12,9 +12,7 @@ _OF_TYPE: dict[str, Any] = {"string": "Hello", "integer": 1, "number": 1, "boole
 
 
 def sample_input(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the required properties with valid values: the schema's own defaults, constants, examples or enums
-    first.
-    """
+    """Return the required properties with valid values, preferably defaults, constants or examples of the schema."""
     return _object(schema, MAX_DEPTH)
 
 

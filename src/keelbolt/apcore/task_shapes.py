@@ -1,4 +1,4 @@
-"""A task as the dictionary that a `TaskStore` keeps, and back. Pure; nothing is lost either way.
+"""Converts a task to the dictionary that a `TaskStore` stores, and back. Pure and lossless.
 
 {"id": "…", "contextId": "…",
  "status": {"state": "input_required", "message": "text or None", "timestamp": "…",

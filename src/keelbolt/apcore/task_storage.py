@@ -69,9 +69,7 @@ class TaskStoreStorage(Storage[Any]):
         return None if found is None else version_of(found)
 
     async def list_tasks(self, query: ListTasksQuery) -> ListTasksResult:
-        """Return a page of tasks. The order of a store is undefined, so all tasks are read and the page is selected
-        here.
-        """
+        """Return a page of tasks. The order of a store is undefined, so all tasks are read and the page is cut here."""
         return self._page([task_of(found) async for found in self._kept(query.context_id)], query)
 
     async def list_owned(self, query: ListTasksQuery, partition: str) -> ListTasksResult:
@@ -183,8 +181,9 @@ class TaskStoreStorage(Storage[Any]):
     # --------------------------------------------------------------------------------------------------- push configs
 
     async def keep_push_config(self, task_id: str, config_id: str, config: Any) -> None:
-        """Store a push config; None removes it. A store has one dictionary per task: it holds all configs and the URL
-        of the first.
+        """Store a push config; None removes it.
+
+        A store has one dictionary per task: it holds all configs and the URL of the first.
         """
         async with self._lock(task_id):
             configs = await self.load_push_configs(task_id)

@@ -250,7 +250,7 @@ class ApcoreWorker(Worker):
         context.data[SERVED] = self._gate is not None
         return context
 
-    # ------------------------------------------------------------------------------------------------------ endings
+    # ---------------------------------------------------------------------------------------------- ending the task
 
     async def _wait(self, ctx: TaskContext, call: Call, error: ApprovalPendingError) -> None:
         """Ask for the approval, and store the call that it is for."""
@@ -318,7 +318,7 @@ def _nothing() -> None:
 
 
 def _with_context(call: Callable[..., Any]) -> Callable[[str, Input, Any], Any]:
-    """Return a method of an executor; if it takes no context, as in custom executors, without the context."""
+    """Return an executor's method; if a custom executor's method takes no context, the context is dropped."""
     try:
         inspect.signature(call).bind("", {}, None)
     except TypeError:

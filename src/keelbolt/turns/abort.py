@@ -33,9 +33,7 @@ class AbortSignal:
         return self._reason
 
     def on_abort(self, listener: Callable[[object], None]) -> Callable[[], None]:
-        """Call the listener with the reason, at once if already aborted. Return a function that removes the
-        listener.
-        """
+        """Call the listener with the reason, at once if already aborted. Return a function that removes it."""
         if self._aborted:
             _tell(listener, self._reason)
             return lambda: None

@@ -62,7 +62,7 @@ def read_gate_answer(text: str, data: Sequence[Any], schema: Mapping[str, Any] |
 
 
 def reply_hint(schema: Mapping[str, Any] | None) -> str:
-    """Return the hint what to type; empty if any text is an answer."""
+    """Return a hint on what the user can type; empty if any text is an answer."""
     if schema is None:
         return 'Reply "yes", "no", or in your own words.'
     takes = _taking(schema)
@@ -100,9 +100,7 @@ def _readings(words: str, schema: Mapping[str, Any] | None) -> Iterator[Any]:
 
 
 def _said(words: str) -> bool | None:
-    """Return whether the text is a yes or a no, or None. A no may be followed by a reason; a yes with a condition is
-    None.
-    """
+    """Return True for a yes, False for a no (a reason may follow), None for other text, such as a conditional yes."""
     found = _WORD.fullmatch(words)
     if found is None:
         return None

@@ -104,7 +104,7 @@ class DispatchContext(Surface):
         self.queue = WriteQueue(self._destination(seed.unit_of_work), seed.persistence)
         self.written: list[Write] = []  # in this iteration
 
-    # ------------------------------------------------------------------------------------------------- what it is
+    # --------------------------------------------------------------------------------------------------- identity
 
     @property
     def id(self) -> str:

@@ -77,7 +77,7 @@ _KNOWN = {"executor_callback", *CALLBACKS, *TurnRunnerOptions.__annotations__}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """The result of a turn. ``context`` has its sets at the end: what the turn fetched and stored.
+    """The result of a turn. ``context`` has its sets at the end: the fetched and stored values.
 
     ``status`` is that of the dispatch; it is ``failed`` if a pipeline of the turn failed, and ``aborted`` if the turn
     was aborted before the dispatch. ``errors`` are the ``error`` events, in order. ``iterations`` counts those of this

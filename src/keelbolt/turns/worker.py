@@ -59,8 +59,8 @@ def turn_worker(
 
     The thread is the context of the task, the tenant is its owner (the partition of the principal), and ``agent``
     separates memories if several agents share a storage. ``stash`` returns additional values for the stash of a turn;
-    ``show`` lists what clients see besides the answer: any of message, thought, tool_call. A storage that is not open
-    is opened and closed with the server.
+    ``show`` lists the reports that clients see besides the answer: any of message, thought, tool_call. A storage that
+    is not open is opened and closed with the server.
     """
     if runner.gate_store is not storage.gates or runner.progress_store is not storage.progress:
         raise InvalidValue("this runner does not keep its turns in this storage; make it with storage.runner(…)")
@@ -149,7 +149,7 @@ class TurnWorker(Worker, Dependency):
             self._opened = False
             await self._storage.close()
 
-    # ------------------------------------------------------------------------------------------------ which turn it is
+    # ---------------------------------------------------------------------------------------------- selecting the turn
 
     async def handle(self, task: TaskContext) -> None:
         """Find the turn that this message starts or answers, and run it."""
@@ -258,7 +258,7 @@ class TurnWorker(Worker, Dependency):
         if under.turning is not None:
             await asyncio.wait({under.turning})
 
-    # ------------------------------------------------------------------------------------------------------ running it
+    # ------------------------------------------------------------------------------------------------ running the turn
 
     async def _run(self, under: _Under, stash: Mapping[str, Any]) -> None:
         """Run the turn to its end, or to a gate that is not settled at once."""
@@ -385,7 +385,7 @@ def _question(gate: StoredGate) -> dict[str, Any]:
 
 async def _heed(task: TaskContext, controller: AbortController, turning: asyncio.Task[Any]) -> None:
     """Abort the turn when the task is cancelled; cancel it if it does not end soon."""
-    while not task.is_cancelled:  # noqa: ASYNC110 - there is no event to wait for
+    while not task.is_cancelled:  # noqa: ASYNC110 - polls the flag
         await asyncio.sleep(CANCEL_SECONDS)
     controller.abort("the task was cancelled")
     await asyncio.wait({turning}, timeout=HEED_SECONDS)

@@ -108,8 +108,9 @@ def _read(event: Mapping[str, Any], calls: dict[int, dict[str, str]]) -> Delta |
 
 
 def _messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Return the messages in Anthropic's form: tool results are blocks of user messages, and adjacent messages of one
-    role are merged.
+    """Return the messages in Anthropic's form.
+
+    Tool results are blocks of user messages, and adjacent messages of one role are merged.
     """
     found: list[dict[str, Any]] = []
     for message in messages:

@@ -21,9 +21,7 @@ class CallRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One entry of the conversation. ``calls`` belong to an assistant entry; a ``tool`` entry is the result of a
-    call.
-    """
+    """One entry of the conversation. ``calls`` belong to an assistant entry; a ``tool`` entry is a call's result."""
 
     role: Literal["user", "assistant", "tool"]
     text: str = ""

@@ -25,9 +25,7 @@ class PydanticAIModel:
         self._model = infer_model(found)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
-        """Generate once. Errors of pydantic-ai are raised as ModelError; retries and timeouts are those of its
-        provider.
-        """
+        """Generate once. Errors of pydantic-ai become ModelError; retries and timeouts are those of its provider."""
         from pydantic_ai.exceptions import AgentRunError, UserError  # noqa: PLC0415
 
         try:

@@ -60,7 +60,7 @@ def tool(
     timeout: float | None = None,
     retries: int = 0,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function.
+    """Create a tool from a function.
 
         @tool(needs_approval="May I pay {amount} EUR to {to}?", timeout=30)
         async def pay(amount: int, to: str, call_id: str) -> dict[str, Any]:
@@ -71,10 +71,11 @@ def tool(
                 to: Name of the receiver.
             \"\"\"
 
-    Type hints and docstring become what the model sees. Parameters named ``ctx``, ``helpers`` and ``call_id`` are given
-    by the executor: the dispatch context, the executor's helpers, and an id that stays the same when a call is repeated
-    after a crash; use it as the key of a payment. A plain function runs in a thread. A generator yields progress; its
-    return value, or else its last yielded value, is the result. A result is text, bytes, Media, or a JSON value.
+    The model sees the type hints and the docstring. The executor passes the parameters named ``ctx``, ``helpers`` and
+    ``call_id``: the dispatch context, the executor's helpers, and an id that stays the same when a call is repeated
+    after a crash; use it as the idempotency key of a payment. A plain function runs in a thread. A generator yields
+    progress; its return value, or else its last yielded value, is the result. A result is text, bytes, Media, or a JSON
+    value.
     """
 
     def make(found: Callable[..., Any]) -> Tool:

@@ -1,6 +1,6 @@
 """Functions that open readers from their descriptors, and artifact classes by name.
 
-The program registers them, so that stored data can't choose what is imported or opened.
+The program registers them, so that stored data can't make it import or open anything else.
 """
 
 from __future__ import annotations

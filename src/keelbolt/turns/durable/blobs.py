@@ -184,10 +184,10 @@ class Blobs:
         own.spool(readers.SPOOL_TAG, lambda found: self._reader(scope, Bytes.at(found), media=False))
         return own
 
-    # -------------------------------------------------------------------------------------------------- of records
+    # ----------------------------------------------------------------------------------------------------- records
 
     async def keep(self, unit: Unit, value: Any, given: Resolvers) -> Kept:
-        """Make the bytes of this value's readers durable, and return what the record must hold.
+        """Make the bytes of this value's readers durable, and return the descriptors and digests for its record.
 
         If no resolver can open a reader again, its bytes are read and stored with the record.
         """

@@ -7,8 +7,8 @@ at once, because the kernel evaluates the commits of a process in call order.
 
 A refused commit used an outdated version, and so did the later commits of this process. Correcting the versions one by
 one does not terminate when commits increment several clocks. So the refused commit waits until no commit of its tenant
-is in progress, reads all of its clocks, and continues with correct numbers; the other outdated commits use what it
-read. Between processes, a commit is refused only because another process has committed.
+is in progress, reads all of its clocks, and continues with correct numbers; the other outdated commits use its
+reads. Between processes, a commit is refused only because another process has committed.
 
 The record also has the time of the last commit and the kind of owner, so that threads are listed by last use.
 """

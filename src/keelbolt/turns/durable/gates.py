@@ -46,7 +46,7 @@ class DurableGates:
         """Declare the collections of gates in a kernel that was opened without them."""
         await self._kernel.declare(*GATE_FAMILIES)
 
-    # ------------------------------------------------------------------------------------------------ from elsewhere
+    # --------------------------------------------------------------------------------------------- for other callers
 
     async def get(self, token: str) -> StoredGate:
         """Return the gate with this token. Raise TurnStorageNotFound if there is none."""
@@ -135,7 +135,7 @@ class DurableGates:
             return await self._settle(gate.token, Settlement("timeout"), wakes=False)
         return gate
 
-    # ------------------------------------------------------------------------------------------------- from the turn
+    # -------------------------------------------------------------------------------------------------- for the turn
 
     async def open(self, ctx: Turn, gate: TurnGate) -> Settlement | None:
         place, key = self._key(ctx, gate)

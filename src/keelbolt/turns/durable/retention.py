@@ -82,7 +82,7 @@ def _unused(until: int) -> Query:
 
 
 async def retain(kernel: Kernel, policy: TurnRetention, *, dry: bool) -> dict[str, int]:
-    """Remove what the policy no longer keeps, of all tenants; return counts by kind. ``dry`` only counts."""
+    """Remove the records of all tenants that the policy no longer keeps; return counts by kind. ``dry`` only counts."""
     now = time.time()
     removed: Counter[str] = Counter()
     await kernel.declare(*FAMILIES)

@@ -57,7 +57,7 @@ class Scope:
 
 
 ScopeOf = Callable[[Any], Scope]
-Reach = Literal["thread", "agent", "tenant"]  # who shares a record: its thread, agent or tenant
+Reach = Literal["thread", "agent", "tenant"]  # level at which records are shared
 
 
 def scope_in_stash(ctx: Turn) -> Scope:

@@ -1,4 +1,4 @@
-"""The bytes of one turn as a ByteStore: what the conduits write, by id. Bytes without a record are reaped later."""
+"""Byte stores of one turn: the bytes that the conduits write, by id. Bytes without a record are reaped later."""
 
 from __future__ import annotations
 

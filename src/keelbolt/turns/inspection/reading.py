@@ -76,7 +76,7 @@ class TurnInspection:
         }
 
     async def entries(self, ref: str, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any] | None:
-        """Return messages, thoughts, calls and retrievables of a thread as one list in storage order; or None."""
+        """Return a thread's messages, thoughts, calls and retrievables as one list, newest first; or None."""
         whose = owner("thread", ref)
         if await self._scope.get(STREAMS, whose) is None:
             return None
@@ -133,7 +133,7 @@ class TurnInspection:
             return None
         return await self._records(owner("agent", ref) if kind == "agent" else kind, called, limit, cursor)
 
-    # ------------------------------------------------------------------------------------------------------- inside
+    # ------------------------------------------------------------------------------------------------------ private
 
     async def _thread(self, record: Record) -> dict[str, Any]:
         query = Query(COLLECTIONS["message"], {"owner": record.key}, order="seq", newest_first=True)

@@ -1,4 +1,4 @@
-"""Immutable plain data for primitives, so that they can't differ from what was stored.
+"""Immutable plain data for primitives, so that they can't differ from the stored version.
 
 `FrozenDict` and `FrozenList` are a dict and a list to every reader (``json``, pydantic, ``==``). Copies of them, by
 ``copy``, ``deepcopy`` or ``pickle``, are a plain, mutable dict and list.
