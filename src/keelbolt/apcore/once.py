@@ -33,9 +33,7 @@ async def call_once(
     parts_of: Callable[[Any], Awaitable[list[Part]]],
     errors: ErrorMapper,
 ) -> list[Part]:
-    """Make the call unless it was already made. If the process dies during the call, the user is asked for the
-    outcome.
-    """
+    """Make the call unless it was already made. If the process dies meanwhile, the user is asked for the outcome."""
     failure: Exception | None = None
 
     async def recorded() -> Any:
