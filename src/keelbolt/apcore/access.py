@@ -1,6 +1,6 @@
-"""Which caller may call which module: the executor's ACL, and a role for apcore's system modules.
+"""Authorization of module calls: the executor's ACL, and a required role for apcore's system modules.
 
-Both are checked before a task exists and before a card is shown.
+Both are checked before a task is created and before a card is served.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ SYSTEM_ROLES = ("operator:all",)
 
 
 def is_system(module_id: str) -> bool:
-    """Whether this is one of apcore's own modules, which show and change the whole agent; apcore reserves the name."""
+    """Return whether this is one of apcore's modules that show and change the whole agent; the prefix is reserved."""
     return module_id.startswith("system.")
 
 
 def identity_of(principal: Principal) -> Identity | None:
-    """The caller in the words of apcore; None for one that nobody vouches for."""
+    """Return the caller as an apcore Identity, or None for an anonymous caller."""
     if principal.anonymous:
         return None
     attrs = dict(principal.claims)
@@ -30,33 +30,33 @@ def identity_of(principal: Principal) -> Identity | None:
 
 
 class Access:
-    """The rules of an executor: its ACL at the time, and the roles that system modules need."""
+    """Authorization rules of one executor: its current ACL, and the roles that system modules require."""
 
     def __init__(self, executor: Any, *, system_roles: Iterable[str] = SYSTEM_ROLES) -> None:
         self._executor = executor
         self._system_roles = frozenset(system_roles)
 
     def has_role(self, principal: Principal, module_id: str) -> bool:
-        """Whether the caller has the role that the module needs; only system modules need one."""
+        """Return whether the caller has the role that the module requires; only system modules require one."""
         return not is_system(module_id) or (not principal.anonymous and bool(principal.roles & self._system_roles))
 
     @property
     def acl(self) -> Any:
-        """The ACL; None: everybody may call everything. What the step of the pipeline has is what counts."""
+        """The ACL of the pipeline's step, or the executor's; None allows every call."""
         steps = getattr(getattr(self._executor, "current_strategy", None), "steps", ())
         for step in steps:
             if (found := getattr(step, "acl", None)) is not None:
                 return found
-        return getattr(self._executor, "_acl", None)  # apcore has no public name for it
+        return getattr(self._executor, "_acl", None)  # apcore has no public attribute for it
 
     @property
     def rewrites_input(self) -> bool:
-        """Whether a middleware may change an input before apcore checks it; apcore's own only look at it."""
+        """Whether a middleware may change an input before apcore validates it; apcore's own only read it."""
         middlewares = getattr(self._executor, "middlewares", ())
         return any(not type(one).__module__.startswith("apcore.observability") for one in middlewares)
 
     def public(self, module_id: str) -> bool:
-        """Whether anonymous callers may call this."""
+        """Return whether anonymous callers may call the module."""
         if is_system(module_id):
             return False
         acl = self.acl
@@ -68,7 +68,7 @@ class Access:
         return bool(acl.check(None, module_id, context))
 
     async def allows(self, principal: Principal, module_id: str, inputs: Mapping[str, Any] | None = None) -> bool:
-        """Whether this caller may call this, with inputs of these kinds."""
+        """Return whether the caller may call the module with these inputs."""
         if not self.has_role(principal, module_id):
             return False
         acl = self.acl

@@ -1,4 +1,4 @@
-"""Whether a message is let in: which skill it means, whether its caller may call that, whether its input fits."""
+"""Admission of messages: selects the skill, checks the caller's permission, and validates the input."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _STRANGER = Module("stranger", SkillConfig(id="stranger", name="", description="
 
 
 class SkillAdmission:
-    """The door of an agent whose skills are modules.
+    """Admits messages to an agent whose skills are modules.
 
-    A skill that the caller may not call is answered exactly like one that does not exist. So is one whose input does
-    not fit, to a caller that may not call it: whether it may is asked first.
+    A skill that the caller may not call gets the same error as one that does not exist. Input errors are raised only
+    after the permission check, so that they do not reveal the skill either.
     """
 
     def __init__(self, catalog: Catalog, access: Access, *, default_skill: str | None = None) -> None:
@@ -44,7 +44,7 @@ class SkillAdmission:
 
     @property
     def rewrites_input(self) -> bool:
-        """Whether only apcore can check an input, because a middleware may change it first."""
+        """Whether only apcore can validate an input, because a middleware may change it first."""
         return self._access.rewrites_input
 
     async def admit(self, request: SendMessageRequest, caller: Caller, tasks: TaskManager) -> Admitted:
@@ -61,7 +61,7 @@ class SkillAdmission:
         return Admitted(metadata={SKILL: module.id})
 
     def assumed(self) -> str | None:
-        """The skill of a message that names none: the declared one, or the only one."""
+        """Return the skill for a message that names none: the declared default, or the only skill."""
         if self._default is not None:
             return self._default
         modules = [module_id for module_id in self._catalog.modules if not is_system(module_id)]
@@ -70,14 +70,14 @@ class SkillAdmission:
     async def _go_on(
         self, message: Message, task_id: str, chosen: str | None, principal: Principal, tasks: TaskManager
     ) -> Admitted:
-        """A message to a task: an answer, or, while it runs, a further call."""
+        """Admit a message to an existing task: an answer, or a further call while the task runs."""
         task = await tasks.load(task_id, principal)
         if task.view.state in (TaskState.submitted, TaskState.working):
             await self._call(message, chosen, task.view.metadata.get(SKILL) or self.assumed(), principal)
         return Admitted()
 
     async def _answers(self, task_id: str, chosen: str | None, principal: Principal, tasks: TaskManager) -> bool:
-        """Whether a message of a context answers the task that waits there, and is no call of another skill."""
+        """Return whether a message in a context answers its waiting task instead of calling another skill."""
         if chosen is None:
             return True
         task = await tasks.load(task_id, principal)
@@ -90,7 +90,7 @@ class SkillAdmission:
         if skill_id is None:
             raise SkillRequiredError
         known = self._catalog.get(skill_id)
-        module = known or _STRANGER  # the same is done for a skill that is not there: it takes as long
+        module = known or _STRANGER  # the same checks run for an unknown skill, so that timing does not reveal it
         inputs: dict[str, Any] = {}
         wrong: SkillInputError | None = None
         try:
@@ -101,7 +101,7 @@ class SkillAdmission:
         if known is None or not allowed:
             why = "does not exist" if known is None else "is denied by the ACL"
             logger.warning("skill %s, asked for by %s, %s", loggable(skill_id), loggable(principal.owner) or "?", why)
-            if chosen is None:  # nobody named it: nor do we
+            if chosen is None:  # the caller did not name the skill, so the error does not either
                 raise SkillRequiredError
             raise SkillNotFoundError(skill_id)
         if wrong is not None:
@@ -112,7 +112,7 @@ class SkillAdmission:
 
 
 def chosen_skill(message: Message, metadata: Mapping[str, Any] | None) -> str | None:
-    """The skill that a message names, in its own metadata or in those of its request. Raises SkillInputError."""
+    """Return the skill that the message's or its request's metadata names, or None. Raise SkillInputError."""
     for source in (message.metadata, metadata):
         found = (source or {}).get(SKILL)
         if found is not None:

@@ -1,8 +1,8 @@
-"""Approvals: what a task that waits for one says, how it goes on, and who may give it.
+"""Approvals: the stored state of a pending approval, how the task resumes, and the approval handlers.
 
-A call whose approval is pending ends its turn as ``input_required``. What is needed to go on stands in the message that
-says so, which belongs to the task's history: the skill, the message that held the input, a digest of that input, and
-the id of the approval. So the task goes on in any process, after any restart, with exactly the input that was approved.
+A call whose approval is pending ends its turn as ``input_required``. The agent's message in the task history holds all
+that is needed to resume: the skill, the ids of the messages with the input, a digest of that input, and the approval
+id. Any process can therefore resume the task after a restart, with exactly the approved input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from keelbolt.protocol.types import Message, Role
 logger = logging.getLogger("keelbolt.apcore")
 
 APPROVAL = "approval"
-ID_CHARACTERS = 32  # of an approval that we ask for ourselves
+ID_CHARACTERS = 32  # of approval ids that this module creates
 HOW = "answer 'approved' or 'denied'"
 OWNER = "the agent's owner must approve calls of system modules, and the caller can't"
 NOBODY = "this skill needs an approval, and this agent has nobody who could give it"
@@ -33,11 +33,11 @@ DENYING = frozenset({"denied", "deny", "no", "n", "rejected", "reject", "refused
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An approval that a task waits for. ``messages`` are the ids of those that held the input, in their order.
+    """An approval that a task waits for. ``messages`` are the ids of the messages that held the input, in order.
 
-    ``module_id`` is what the approval is for: the skill, or a module that it calls. ``approved`` are the approvals that
-    this call was given before. ``by_module``: a module asked, not the approval gate, so that the answer is input.
-    ``token`` is then the approval that the gate had for the call.
+    ``module_id`` is the module to approve: the skill, or a module that it calls. ``approved`` are the approvals
+    already given for this call. ``by_module``: the module asked, not the approval gate, so the answer is input;
+    ``token`` is then the approval that the gate already has for the call.
     """
 
     skill_id: str
@@ -67,7 +67,7 @@ class Pending:
         return {APPROVAL: found}
 
     def question(self, reason: str | None = None, preview: Mapping[str, Any] | None = None) -> str:
-        """The message to the user; ``preview`` is what the call would do."""
+        """Return the message to the user; ``preview`` is the predicted effect of the call."""
         text = f"Approval required for {self.skill_id}"
         if self.module_id not in (None, self.skill_id):
             text += f", which calls {self.module_id}"
@@ -80,7 +80,7 @@ class Pending:
 
 
 def _predicted(preview: Mapping[str, Any]) -> str:
-    """The predicted changes and warnings, as sentences."""
+    """Return the predicted changes and warnings as sentences."""
     found = ""
     for title, lines in (
         ("Predicted changes", [change["summary"] for change in preview.get("changes", ())]),
@@ -92,7 +92,7 @@ def _predicted(preview: Mapping[str, Any]) -> str:
 
 
 def pending_in(parts: Iterable[Any]) -> Pending | None:
-    """The approval that a message of the agent asks for; parts as JSON."""
+    """Return the approval that an agent message asks for, or None. Parts may be JSON."""
     for part in parts:
         data = part.get("data") if isinstance(part, Mapping) else part.data
         found = data.get(APPROVAL) if isinstance(data, Mapping) else None
@@ -112,7 +112,7 @@ def pending_in(parts: Iterable[Any]) -> Pending | None:
 
 
 def pending_before(history: Sequence[Message], turn: int) -> Pending | None:
-    """The approval that the turn before this one ended with."""
+    """Return the approval that the previous turn ended with, or None."""
     for message in reversed(history):
         if message.role is Role.agent:
             found = pending_in(message.parts)
@@ -122,7 +122,7 @@ def pending_before(history: Sequence[Message], turn: int) -> Pending | None:
 
 
 def digest_of(inputs: Any) -> str:
-    """What tells an input from every other."""
+    """Return the SHA-256 digest that identifies an input."""
     text = json.dumps(
         inputs, sort_keys=True, default=lambda value: value.hex() if isinstance(value, bytes) else repr(value)
     )
@@ -132,16 +132,16 @@ def digest_of(inputs: Any) -> str:
 # ------------------------------------------------------------------------------------------------------- fail closed
 
 
-SERVED = "_keelbolt.refuses_unapproved"  # where a Context says so
+SERVED = "_keelbolt.refuses_unapproved"  # key in a Context's data
 refuses_var: ContextVar[bool] = ContextVar("apcore_refuses_unapproved", default=False)
-"""Whether the task that runs now is of an agent that does nothing without an approval."""
+"""Whether the running task belongs to an agent that refuses calls without an approval."""
 
 
 class NobodyApproves:
-    """Stands where an executor has no approval handler: what a task needs an approval for is not done.
+    """Approval handler for an executor that has none: rejects calls of tasks that need an approval.
 
-    Agents may share the executor, and one of them may allow what another refuses: each call is treated as its own agent
-    has it. Calls that are made for no task run, as apcore has it where there is no handler.
+    Several agents may share the executor with different settings; each call follows the setting of its own agent.
+    Calls outside of tasks are approved, as in apcore without a handler.
     """
 
     def __init__(self, executor: Any) -> None:
@@ -160,9 +160,9 @@ class NobodyApproves:
 
 
 class Gate:
-    """What an executor does about approvals that nobody could give: apcore alone would just go on.
+    """Installs `NobodyApproves` in an executor without an approval handler; apcore alone would run such calls.
 
-    ``refuses`` False: it has no gate, so that whoever calls it must refuse.
+    ``refuses`` is False if the executor has no approval gate; the caller of the executor must then refuse.
     """
 
     def __init__(self, executor: Any) -> None:
@@ -182,7 +182,7 @@ class Gate:
             found.servers += 1
 
     def close(self) -> None:
-        """Leave the executor as it was, once the last agent of it is gone."""
+        """Restore the executor's handler when its last agent closes."""
         if self._nobody is not None:
             self._nobody.servers -= 1
             if self._nobody.servers == 0 and self._handler() is self._nobody:
@@ -199,7 +199,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the user said about an approval: True, False, or None for something else; and what was approved before."""
+    """The user's answer to an approval: True, False, or None if unclear; ``before`` are the earlier approvals."""
 
     approval_id: str
     approved: bool | None
@@ -213,11 +213,11 @@ class Answer:
 
 
 answer_var: ContextVar[Answer | None] = ContextVar("apcore_approval_answer", default=None)
-"""What was said to the task that runs now, about the approval that it waited for."""
+"""The user's answer to the approval that the running task waited for."""
 
 
 def read_answer(message: Message) -> bool | None:
-    """Whether a message approves: {"approved": true}, or one of a few words."""
+    """Return whether a message approves, by {"approved": true} or one of a few words; None if it does neither."""
     for part in message.parts:
         if isinstance(part.data, Mapping) and isinstance(part.data.get("approved"), bool):
             return bool(part.data["approved"])
@@ -237,8 +237,9 @@ class CallerApproves:
     """
 
     async def request_approval(self, request: ApprovalRequest) -> ApprovalResult:
-        """A call is known by its module and its arguments: a module that another one calls is asked for again, when
-        that one is called again with the approval.
+        """Return the caller's decision. A digest of the task, the module and its arguments identifies the call.
+
+        A nested module's approval is requested again when the outer module is called again with its approval.
         """
         if is_system(request.module_id):
             return ApprovalResult(status="rejected", reason=OWNER)
@@ -260,6 +261,6 @@ class CallerApproves:
 
 
 def reason_of(error: ApprovalPendingError) -> str | None:
-    """Why an approval is needed, as its handler says it."""
+    """Return the handler's reason for the approval, or None."""
     reason = getattr(error.result, "reason", None)
     return reason if isinstance(reason, str) and reason else None

@@ -1,4 +1,4 @@
-"""What a turn calls: a module with the input that the message holds, or the call that waited for an approval."""
+"""Derives the module call of a turn: from its message, or from the call that waited for an approval."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ logger = logging.getLogger("keelbolt.apcore")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A module, and what it is called with. ``pending`` is the approval that the call waited for.
+    """A module and its input. ``pending`` is the approval that the call waited for.
 
-    ``token`` is the approval that the gate checks; ``wrong`` is set when an answer does not fit the module's input.
+    ``token`` is the approval that the gate checks; ``wrong`` is set when an answer does not match the module's input
+    schema.
     """
 
     module: Module
@@ -32,14 +33,14 @@ class Call:
 
 
 class Calls:
-    """Reads calls off turns."""
+    """Derives calls from turns."""
 
     def __init__(self, catalog: Catalog, admission: SkillAdmission) -> None:
         self._catalog = catalog
         self._admission = admission
 
     def of(self, ctx: TaskContext) -> Call:
-        """What this turn calls. Raises SkillNotFoundError, SkillRequiredError or SkillInputError."""
+        """Return the call of this turn. Raise SkillNotFoundError, SkillRequiredError or SkillInputError."""
         if ctx.turn > 1:
             history = ctx.history
             pending = pending_before(history, ctx.turn)
@@ -59,16 +60,14 @@ class Calls:
         return module
 
     def _resumed(self, ctx: TaskContext, pending: Pending, known: dict[str, Message]) -> Call:
-        """Return the call that waited. It keeps the input that was to be approved; if a module asked, the answer adds
-        to it.
-        """
+        """Return the call that waited, with the input to be approved; if a module asked, the answer extends it."""
         module = self._module(pending.skill_id)
         messages = [known[message_id] for message_id in pending.messages if message_id in known]
         inputs = parts_to_input(messages[0].parts, module) if messages else {}
         for message in messages[1:]:
             inputs = with_answer(inputs, message.parts, module)
         if pending.approval_id is not None and not pending.by_module:
-            if digest_of(inputs) != pending.digest:  # the module's schema changed: this input was never approved
+            if digest_of(inputs) != pending.digest:  # the module's schema changed, so this input was never approved
                 logger.warning("task %s: module %s changed since its approval was asked for", ctx.task_id, module.id)
                 return Call(module, inputs, pending.messages)
             return Call(module, inputs, pending.messages, pending, pending.approval_id)

@@ -1,4 +1,4 @@
-"""The agent card of a catalog: what everybody sees, and what one caller may see."""
+"""The agent cards of a catalog: the public card, and the extended card for one caller."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, Extensio
 from keelbolt.server.caller import Caller
 
 EXTENSION = "urn:keelbolt:a2a:apcore:v1"
-"""What apcore knows of each skill: annotations, schemas, examples. Under ``params.skills``, by the id of the skill."""
+"""URI of the card extension with apcore's annotations, schemas and examples: ``params.skills``, by skill id."""
 
 
 class AgentCardBuilder:
-    """Writes the cards of an agent whose skills are modules.
+    """Builds the cards of an agent whose skills are modules.
 
-    With ``authenticated`` (callers can say who they are, so that there is an extended card) the public card leaves out
-    what the ACL keeps from anonymous callers, and what needs an approval; without it, only the former.
+    The public card omits skills that the ACL denies to anonymous callers. With ``authenticated`` (callers can
+    authenticate, so there is an extended card) it also omits skills that require an approval.
     """
 
     def __init__(
@@ -41,18 +41,18 @@ class AgentCardBuilder:
         self._authenticated = authenticated
 
     def build(self) -> AgentCardConfig:
-        """The card for everybody."""
+        """Return the public card."""
         return self._card([module for module in self.catalog.modules.values() if self.is_public(module)])
 
     async def extended(self, caller: Caller) -> AgentCardConfig:
-        """The card for this caller: everything that it may call."""
+        """Return the card for this caller: every skill that it may call."""
         modules = self.catalog.modules.values()
         if self._access is None:
             return self._card([module for module in modules if not is_system(module.id)])
         return self._card([module for module in modules if await self._access.allows(caller.principal, module.id)])
 
     def is_public(self, module: Module) -> bool:
-        """Whether everybody is told of this module."""
+        """Return whether the public card lists this module."""
         if is_system(module.id) or (self._authenticated and module.requires_approval):
             return False
         return self._access is None or self._access.public(module.id)

@@ -1,4 +1,4 @@
-"""What the registry offers: a snapshot that is replaced whenever a module comes or goes, in whatever thread."""
+"""The skills of a registry as a snapshot, replaced whenever a module is added or removed in any thread."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ EVENTS = ("register", "unregister")
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module that is a skill: its descriptor, which is dear to make, and what is read off it."""
+    """A module that is a skill: its descriptor, which is expensive to create, and values derived from it."""
 
     id: str
     skill: SkillConfig
     descriptor: Any = field(repr=False)
     input_schema: Schema = field(repr=False)
-    model: Any = field(repr=False, default=None)  # the pydantic class of its input, where it has one
+    model: Any = field(repr=False, default=None)  # the pydantic class of its input, if it has one
     streams: bool = False
     requires_approval: bool = False
-    only_once: bool = False  # destructive and not idempotent: when nobody knows whether it was done, its user is asked
+    only_once: bool = False  # destructive and not idempotent: if the outcome is unknown, the user is asked
     gives_text: bool = False  # its output schema is a string
     public_errors: bool | frozenset[str] = False  # codes of its errors whose messages callers may see; True: all
 
@@ -43,19 +43,19 @@ class Module:
 class Catalog:
     """The skills of a registry.
 
-    ``modules`` is an immutable snapshot: reading it never waits, not even while another thread registers a hundred
-    modules. A module without a description is no skill, and neither is one that shall not be discovered.
+    ``modules`` is an immutable snapshot: reading it never blocks, not even while another thread registers a hundred
+    modules. Modules without a description, or marked as not discoverable, are not skills.
     """
 
     def __init__(self, registry: Any, *, mapper: SkillMapper | None = None) -> None:
         self.registry = registry
         self._mapper = mapper or SkillMapper()
-        self._lock = threading.Lock()  # of writers: each builds on what the one before made
+        self._lock = threading.Lock()  # serializes writers: each builds on the previous snapshot
         self._listeners: list[Callable[[], None]] = []
         self._kept: set[str] = set()  # modules that are being replaced
         self._modules: Mapping[str, Module] = MappingProxyType({})
         subscribe = getattr(registry, "on", None)
-        if callable(subscribe):  # before the first look: what comes in between is seen twice, and not missed
+        if callable(subscribe):  # before the first read: a change in between is read twice instead of missed
             for event in EVENTS:
                 subscribe(event, self._changed)
         with self._lock:
@@ -64,7 +64,7 @@ class Catalog:
 
     @property
     def modules(self) -> Mapping[str, Module]:
-        """The skills as of now, by their ids, in order."""
+        """The current skills by id, sorted."""
         return self._modules
 
     def get(self, module_id: str) -> Module | None:
@@ -74,7 +74,7 @@ class Catalog:
         return len(self._modules)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call this after each change, in the thread that made it."""
+        """Call the listener after each change, in the thread that made the change."""
         self._listeners.append(listener)
 
     @contextmanager
@@ -88,7 +88,7 @@ class Catalog:
             self._changed(module_id)
 
     def close(self) -> None:
-        """Hear no more of the registry."""
+        """Unsubscribe from the registry."""
         self._listeners.clear()
         unsubscribe = getattr(self.registry, "off", None)
         if callable(unsubscribe):
@@ -96,7 +96,7 @@ class Catalog:
                 unsubscribe(event, self._changed)
 
     def _changed(self, module_id: str, _module: Any = None) -> None:
-        """A module came, went or was reloaded. What counts is how the registry stands now, not what the event says."""
+        """Read a changed module again. The registry's current state counts, not the event."""
         if module_id in self._kept:
             return
         with self._lock:
@@ -112,7 +112,7 @@ class Catalog:
                 logger.exception("a listener of the catalog failed")
 
     def _read(self, module_id: str) -> Module | None:
-        """A module as the registry has it; one that can't be described is told, and left out."""
+        """Return a module as the registry has it. A module that can't be described is logged and left out."""
         try:
             module = self.registry.get(module_id) if hasattr(self.registry, "get") else None
             _define(module)

@@ -1,7 +1,7 @@
-"""Other agents, called by a module for its task: each call is a durable step, with the caller's identity and trace.
+"""Calls from a module to other agents: each is a durable step, with the caller's identity and trace.
 
-A call is a relay (`TaskContext.relay`): it follows the other agent's task until the module's deadline, puts its
-questions to the user of this task, cancels it when this task is canceled, and continues with it after a crash.
+A call is a relay (`TaskContext.relay`): it follows the other agent's task until the module's deadline, forwards its
+questions to the user of this task, cancels it when this task is canceled, and resumes it after a crash.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from keelbolt.errors import InvalidValue
 from keelbolt.protocol.types import Message, Metadata, Part, Task
 from keelbolt.tasks.context import TaskContext
 
-TASK = "_keelbolt.task"  # where a Context has its Delegator
+TASK = "_keelbolt.task"  # key of the Delegator in a Context's data
 ON_BEHALF = "onBehalfOf"
-MARGIN_SECONDS = 0.25  # before the deadline, in which the other agent's task is canceled
+MARGIN_SECONDS = 0.25  # before the deadline, reserved to cancel the other agent's task
 
 
 class Delegator:
-    """The task that a module runs for."""
+    """The task that a module runs for, and its event loop."""
 
     def __init__(self, ctx: TaskContext) -> None:
         self.ctx = ctx
@@ -31,7 +31,7 @@ class Delegator:
 
 
 class Agent:
-    """Another agent, as a module sees it: see `agent`."""
+    """Another agent that a module calls; see `agent`."""
 
     def __init__(
         self, context: Context[Any], url: str, options: Mapping[str, Any], *, identity: bool, trace: bool
@@ -58,12 +58,12 @@ class Agent:
         """Send a text, an object (the input of a skill) or a message, and return the completed task or the message.
 
         The other agent's questions go to the user of this task, and the answers back to it. The module is called again
-        after each; this continues with the same task of the other agent. When the process dies, the next one does so
-        too. ``in_doubt`` is for a message of which it is not known whether it arrived: ``retry`` (the default for an
-        agent that knows repeated messages, as Keelbolt agents do) or ``ask``.
+        after each answer, or by the next process after a crash; this method then continues with the same task of the
+        other agent. ``in_doubt`` applies when it is unknown whether the message arrived: ``retry`` (the default for an
+        agent that recognises repeated messages, as Keelbolt agents do) or ``ask``.
 
-        Raises RelayFailed when the other agent fails, rejects or cancels its task, and TimeoutError at the module's
-        deadline; the other agent's task is canceled then.
+        Raise RelayFailed when the other agent fails, rejects or cancels its task, and TimeoutError at the module's
+        deadline; the other agent's task is then canceled.
         """
         said = [Part(data=dict(message))] if isinstance(message, Mapping) else message
         async with A2AClient(self._url, **{**self._options, "headers": self._headers()}) as client:
@@ -81,14 +81,15 @@ class Agent:
             return await self._followed(asyncio.ensure_future(relay))
 
     def send_sync(self, message: str | Message | Mapping[str, Any], **options: Any) -> Task | Message:
-        """`send`, for a module whose ``execute`` is no coroutine: it runs in a thread."""
+        """Call `send` from a module whose ``execute`` is not a coroutine; such a module runs in a thread."""
         return asyncio.run_coroutine_threadsafe(self.send(message, **options), self._loop).result()
 
     async def _followed(self, relay: asyncio.Task[Task | Message]) -> Task | Message:
-        """The answer. A cancel of this task, and the end of the module, end the relay, which cancels downstream.
+        """Return the relay's result. A cancel of this task or the end of the module ends the relay and its remote
+        task.
 
-        A module is called in a shielded block, in which a cancel does not raise by itself. A run that only cleans up
-        after a cancel is not shielded.
+        A module runs in a shielded block, in which a cancel does not raise by itself. A run that only cleans up after
+        a cancel is not shielded.
         """
         cancel = None if self._ctx.is_cancelled else asyncio.ensure_future(self._ctx.cancelled())
         try:
@@ -101,7 +102,7 @@ class Agent:
                 await asyncio.wait((relay,))
         if self._ctx.is_cancelled:
             if not relay.cancelled():
-                relay.exception()  # it is of no interest any more
+                relay.exception()  # marks the exception as retrieved
             raise ExecutionCancelledError
         return relay.result()
 

@@ -1,4 +1,4 @@
-"""An extensions directory as a registry, and what is wrong with it."""
+"""Loads an extensions directory as a registry, and collects the problems found in it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from keelbolt.errors import ExtensionsBroken, ExtensionsNotFound, ExtensionsUnre
 logger = logging.getLogger("keelbolt.apcore")
 
 BINDINGS = "*.binding.yaml"
-SUMMARY = "No modules "  # how apcore ends a list of complaints
+SUMMARY = "No modules "  # prefix of apcore's summary line, which is not a problem of one module
 
 
 @dataclass(frozen=True, slots=True)
 class Extensions:
-    """The modules of a directory, and a line for each that could not be loaded."""
+    """The modules of a directory, and a line for each module that could not be loaded."""
 
     path: Path
     registry: Any
@@ -36,9 +36,9 @@ class Extensions:
 def load_extensions(given: str | os.PathLike[str], *, tell: bool = True) -> Extensions:
     """Load every module below a directory; its files are executed.
 
-    Raises ExtensionsNotFound, ExtensionsUnreadable, NoModulesFound when nothing is left to be served, and
-    ExtensionsBroken when nothing can be made of it. Single modules that can't be loaded are left out and told: in the
-    log (unless not ``tell``), and in ``problems``.
+    Raise ExtensionsNotFound, ExtensionsUnreadable, NoModulesFound if no module could be loaded, and ExtensionsBroken
+    if the directory can't be loaded at all. Single modules that can't be loaded are left out and reported in
+    ``problems``, and in the log if ``tell``.
     """
     path = Path(given)
     _check(path, os.fspath(given))
@@ -67,9 +67,9 @@ def load_extensions(given: str | os.PathLike[str], *, tell: bool = True) -> Exte
 
 
 def _load_bindings(path: Path, registry: Any, config: Any) -> Iterator[str]:
-    """Register the modules of ``*.binding.yaml`` below the directory; yields a line for each file that is left out.
+    """Register the modules of ``*.binding.yaml`` below the directory; yield a line for each file that is left out.
 
-    Targets are imported as everywhere in Python, and from the current directory too.
+    Targets are imported from ``sys.path`` and the current directory.
     """
     files = sorted(path.rglob(BINDINGS))
     if files and (here := str(Path.cwd())) not in sys.path:
@@ -77,17 +77,17 @@ def _load_bindings(path: Path, registry: Any, config: Any) -> Iterator[str]:
     for file in files:
         try:
             BindingLoader().load_bindings(str(file), registry, config)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a target may raise anything when it is imported
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - importing a target may raise anything
             text = error.message if isinstance(error, ModuleError) else f"{type(error).__name__}: {error}"
             yield f"{file.relative_to(path)}: {' '.join(text.split())}"
 
 
 @contextmanager
 def importable() -> Iterator[None]:
-    """Let apcore load files as modules that ``sys.modules`` has.
+    """Make apcore register the files that it loads in ``sys.modules``.
 
-    apcore executes a file without that. Annotations that are strings (``from __future__ import annotations``) can't be
-    resolved then: dataclasses fail, and pydantic models stay undefined.
+    apcore executes a file without registering it. String annotations (``from __future__ import annotations``) then
+    can't be resolved: dataclasses fail, and pydantic models stay undefined.
     """
     before = entry_point._import_module_from_file  # noqa: SLF001 - apcore has no public name for it
 
@@ -130,7 +130,7 @@ def _check(path: Path, given: str) -> None:
 
 
 def _unreadable(path: Path) -> Iterator[str]:
-    """Files and directories below that this user may not read; apcore passes over them."""
+    """Yield a line for each file and directory that this user can't read; apcore skips them silently."""
     for folder, folders, files in os.walk(path):
         for name in folders:
             if not os.access(Path(folder, name), os.R_OK | os.X_OK):
@@ -142,7 +142,7 @@ def _unreadable(path: Path) -> Iterator[str]:
 
 @contextmanager
 def complaints(who: str = "apcore.registry") -> Iterator[list[str]]:
-    """What apcore says about modules that it leaves out: it does so in its log, and nowhere else."""
+    """Collect apcore's log messages about modules that it leaves out; apcore reports them only in its log."""
     found: list[str] = []
     apcore = logging.getLogger(who)
     ear = _Ear(found)
@@ -167,7 +167,7 @@ class _Ear(logging.Handler):
 
 
 def _line(record: logging.LogRecord) -> str:
-    """One complaint; where an error of the module's own is behind it, its kind and its line as well."""
+    """Return one problem as a line; if an exception of the module caused it, with its type and line number."""
     given = record.args if isinstance(record.args, tuple) else ()
     error = next((each for each in given if isinstance(each, Exception)), None)
     cause = error.__cause__ if error is not None else None
@@ -177,9 +177,9 @@ def _line(record: logging.LogRecord) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Where the error came up, without anybody's directories."""
+    """Return the line and file name of the error, without directories."""
     if isinstance(error, SyntaxError):
-        return ""  # it says so itself
+        return ""  # its message already has the line
     at, place = error.__traceback__, ""
     while at is not None:
         code = at.tb_frame.f_code

@@ -1,8 +1,9 @@
-"""Modules that talk to their user while they run, by the conventions of apcore-mcp.
+"""Questions and progress from running modules, by the conventions of apcore-mcp.
 
-apcore-mcp puts two callbacks into ``context.data``; its helpers ``elicit()`` and ``report_progress()`` call them. The
-same callbacks are here: a question makes the task wait as ``input_required``, and progress becomes a status message. A
-module that was written for apcore-mcp works unchanged. Modules that don't use apcore-mcp import the helpers from here.
+apcore-mcp puts two callbacks into ``context.data``; its helpers ``elicit()`` and ``report_progress()`` call them. This
+module provides the same callbacks: a question makes the task wait as ``input_required``, and progress becomes a status
+message. A module that was written for apcore-mcp works unchanged. Modules that don't use apcore-mcp import the helpers
+from here.
 """
 
 from __future__ import annotations
@@ -23,28 +24,28 @@ from keelbolt.tasks.context import TaskContext
 
 PROGRESS = "_mcp_progress"
 ELICIT = "_mcp_elicit"
-QUIET_SECONDS = 0.1  # between two reports that have no text
+QUIET_SECONDS = 0.1  # minimum interval between two reports without text
 ACTIONS = ("accept", "decline", "cancel")
 
 Action = Literal["accept", "decline", "cancel"]
 
 
 class ElicitResult(TypedDict):
-    """What the user answered; ``content`` fits the requested schema."""
+    """The user's answer; ``content`` matches the requested schema."""
 
     action: Action
     content: NotRequired[dict[str, Any] | None]
 
 
 class _Unfit(Exception):
-    """The answer does not fit the requested schema."""
+    """The answer does not match the requested schema."""
 
 
 async def elicit(context: Any, message: str, requested_schema: dict[str, Any] | None = None) -> ElicitResult | None:
-    """Ask the user of the task that this context belongs to; None where no user can be asked.
+    """Ask the user of the task that this context belongs to; return None if there is no task.
 
-    The task waits as ``input_required``. With the answer the module is called again from its start, and this returns
-    the answer; steps that were recorded are not repeated.
+    The task waits as ``input_required``. With the answer the module is called again from its start, and this function
+    returns the answer; recorded steps are not repeated.
     """
     ask = (getattr(context, "data", None) or {}).get(ELICIT)
     found: ElicitResult | None = await ask(message, requested_schema) if ask is not None else None
@@ -54,14 +55,14 @@ async def elicit(context: Any, message: str, requested_schema: dict[str, Any] | 
 async def report_progress(
     context: Any, progress: float, total: float | None = None, message: str | None = None
 ) -> None:
-    """Report progress as a status message of the task; without a task it does nothing."""
+    """Report progress as a status message of the task; do nothing without a task."""
     report = (getattr(context, "data", None) or {}).get(PROGRESS)
     if report is not None:
         await report(progress, total, message)
 
 
 def conversing(ctx: TaskContext) -> dict[str, Callable[..., Awaitable[Any]]]:
-    """The callbacks for a module's ``context.data``. They work in the loop of any thread."""
+    """Return the callbacks for a module's ``context.data``. They can be called from any thread's event loop."""
     loop = asyncio.get_running_loop()
     reported = 0.0
 
@@ -90,7 +91,7 @@ def conversing(ctx: TaskContext) -> dict[str, Callable[..., Awaitable[Any]]]:
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """The function in its own loop: ``def execute`` runs in a thread and may have a loop of its own there."""
+    """Run the function in the given loop: ``def execute`` runs in a thread and may have its own loop there."""
 
     async def call(*given: Any, **named: Any) -> Any:
         if asyncio.get_running_loop() is loop:
@@ -108,7 +109,7 @@ def _words(progress: float, total: float | None) -> str:
 
 
 def read_answer(message: Message, schema: Mapping[str, Any]) -> ElicitResult:
-    """What a message answers: an action, an object, JSON of one, or words for the only property that is asked for."""
+    """Parse an answer: an action, an object, JSON of an object, or text for the only requested property."""
     data = {key: value for part in message.parts if isinstance(part.data, dict) for key, value in part.data.items()}
     text = message.text.strip()
     if not data and text.startswith("{"):
@@ -163,7 +164,7 @@ def _number(text: str) -> Any:
 
 
 def _fitting(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with 3.0 as 3 for an integer, since some clients have no integers. Raises _Unfit."""
+    """Return the content with 3.0 as 3 for integers, since some clients have no integers. Raise _Unfit."""
     properties = properties_of(schema)
     for name, value in content.items():
         if isinstance(value, float) and value.is_integer() and "integer" in types_of(properties.get(name, {})):

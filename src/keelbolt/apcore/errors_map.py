@@ -1,4 +1,4 @@
-"""Errors of modules as JSON-RPC errors, without what only the operator may see; the log has the whole error."""
+"""Maps module errors to JSON-RPC errors without operator-only details; the log has the full error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TASK_NOT_FOUND = -32001
 
 
 class Row(NamedTuple):
-    """A line of the table. ``message`` None: the error's own words, cleaned. ``kind`` None: the name of its class."""
+    """A row of the table. ``message`` None: the error's message, sanitised. ``kind`` None: the name of its class."""
 
     code: int
     message: str | None
@@ -49,7 +49,7 @@ ERROR_MAP: Mapping[str, Row] = MappingProxyType(
         "ACL_DENIED": Row(TASK_NOT_FOUND, "Task not found", "TaskNotFoundError"),
         "MODULE_EXECUTE_ERROR": Row(INTERNAL, "Internal error", "ModuleExecuteError"),
         "MODULE_TIMEOUT": Row(INTERNAL, "Execution timed out", "ModuleTimeoutError"),
-        "INVALID_INPUT": _INPUT,  # the name that some documents have for the next one
+        "INVALID_INPUT": _INPUT,  # alias of the next one in some documents
         "GENERAL_INVALID_INPUT": _INPUT,
         "INVALID_MODULE_ID": _INPUT,
         "CALL_DEPTH_EXCEEDED": _SAFETY,
@@ -64,7 +64,7 @@ ERROR_MAP: Mapping[str, Row] = MappingProxyType(
         "TASK_LIMIT_EXCEEDED": Row(INTERNAL, "Temporarily unavailable; try again later"),
     }
 )
-"""By the code of the error. Whatever is not here is an internal error, of which nothing is told but the name."""
+"""Rows by error code. Other codes map to an internal error that reveals only the class name."""
 
 _HIDDEN = frozenset({"ACL_DENIED", "MODULE_NOT_FOUND", "MODULE_DISABLED"})
 _APCORE_CODES = frozenset(value for name, value in vars(apcore_errors.ErrorCodes).items() if name.isupper())
@@ -74,7 +74,7 @@ _FLAGS = ("user_fixable", "retryable")
 
 @dataclass(frozen=True, slots=True)
 class MappedError:
-    """What the caller is told."""
+    """The error as the caller receives it."""
 
     code: int
     message: str
@@ -85,13 +85,13 @@ class MappedError:
 
 
 class ErrorMapper:
-    """Maps every error that a module can raise. With ``public``, modules may declare messages of theirs as public."""
+    """Maps every error that a module can raise. With ``public``, modules may declare error messages public."""
 
     def __init__(self, *, public: bool = False) -> None:
         self._public = public
 
     def to_jsonrpc_error(self, error: BaseException, module: Module | None = None) -> dict[str, Any]:
-        """Return {"code", "message", "data": {"type", …}}, safe to be sent; ``module`` is the one that was called."""
+        """Return {"code", "message", "data": {"type", …}}, safe to send; ``module`` is the called module."""
         return self.map(error, module).json()
 
     def map(self, error: BaseException, module: Module | None = None) -> MappedError:
@@ -114,7 +114,7 @@ class ErrorMapper:
         return MappedError(row.code, message[:MAX_MESSAGE_CHARACTERS], data)
 
     def log(self, error: BaseException, module_id: str, task_id: str) -> None:
-        """All of it, for the operator: refusals as warnings, the rest with the stack."""
+        """Log the full error for the operator: refusals as warnings, others with the stack trace."""
         code = getattr(error, "code", type(error).__name__)
         if code in ("ACL_DENIED", "APPROVAL_DENIED", "APPROVAL_TIMEOUT"):
             logger.warning("task %s: module %s was refused: %s", task_id, module_id, loggable(str(error)))
@@ -123,7 +123,7 @@ class ErrorMapper:
 
 
 def without_error_texts(output: Any) -> Any:
-    """Return the output of a system module with the errors in it ({"code", "message", …}) as callers may see them."""
+    """Return the output of a system module with its errors ({"code", "message", …}) sanitised for callers."""
     if isinstance(output, list):
         return [without_error_texts(item) for item in output]
     if not isinstance(output, Mapping):
@@ -138,7 +138,7 @@ def without_error_texts(output: Any) -> Any:
 
 
 def _is_the_agents(error: ModuleError, module: Module | None) -> bool:
-    """Whether the agent caused an error about a value: an output, a chunk, or the input of a module that it called."""
+    """Return whether the agent caused a validation error: in an output, a chunk, or the input of a nested call."""
     details = error.details if isinstance(error.details, Mapping) else {}
     if details.get("code") == "STREAM_CHUNK_NOT_OBJECT" or error.message.startswith("Output validation failed"):
         return True
@@ -149,7 +149,7 @@ def _is_the_agents(error: ModuleError, module: Module | None) -> bool:
 
 
 def _guidance(error: ModuleError, code: str, row: Row) -> dict[str, Any]:
-    """The error's code and hints. apcore's own hints name modules and limits: those of hidden errors are left out."""
+    """Return the error's code and hints. apcore's hints name modules and limits, so hidden errors get none."""
     found: dict[str, Any] = {name: value for name in _FLAGS if isinstance(value := getattr(error, name, None), bool)}
     if code in _HIDDEN:
         return found
@@ -161,15 +161,15 @@ def _guidance(error: ModuleError, code: str, row: Row) -> dict[str, Any]:
 
 
 def hides(error: BaseException, module_id: str) -> bool:
-    """Whether this means that, for its caller, there is no such skill: it is denied, or gone, or switched off."""
+    """Return whether the caller must see the skill as missing: it is denied, removed or disabled."""
     if not isinstance(error, ModuleError) or error.code not in _HIDDEN:
         return False
     details = error.details if isinstance(error.details, Mapping) else {}
-    return bool(details.get("target_id", details.get("module_id")) == module_id)  # and not one that it called itself
+    return bool(details.get("target_id", details.get("module_id")) == module_id)  # not a module that it called itself
 
 
 def validation_errors(details: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The wrong fields: JSON pointers as they are, words cleaned."""
+    """Return the invalid fields: JSON pointers unchanged, messages sanitised."""
     found = details.get("errors")
     return [
         {
@@ -190,7 +190,7 @@ def _described(row: Row, error: ModuleError, details: Mapping[str, Any]) -> str:
 
 
 def _kind(error: ModuleError) -> str:
-    """The name of an error's class, if it is one of apcore's; a module's own classes are its own affair."""
+    """Return the class name of an apcore error; a module's own error classes are not revealed."""
     return type(error).__name__ if type(error).__module__.partition(".")[0] == "apcore" else "ModuleError"
 
 
@@ -220,21 +220,21 @@ _ROOTS = re.compile(
 def sanitized(message: str) -> str:
     """Return a message without paths of this machine, stack traces, credentials and control characters.
 
-    It has at most 500 characters. URLs, dates and JSON pointers stay.
+    The result has at most 500 characters. URLs, dates and JSON pointers stay.
     """
     lines = [line for line in message[:20_000].splitlines() if not _TRACE_LINE.search(line)]
     text = _CONTROL.sub("", " ".join(_TRACE.sub("", line).strip() for line in lines))
     text = _SECRETS.sub(lambda found: f"{found[1] or found[2]}=…", text)
     kept: list[str] = []
     end = 0
-    for address in _ADDRESSES.finditer(text):  # the path of a URL is none of this machine
+    for address in _ADDRESSES.finditer(text):  # the path of a URL is not a path of this machine
         kept += [_without_paths(text[end : address.start()]), _address(address)]
         end = address.end()
     return "".join([*kept, _without_paths(text[end:])]).strip()[:MAX_MESSAGE_CHARACTERS]
 
 
 def _address(found: re.Match[str]) -> str:
-    """A URL without credentials."""
+    """Return a URL without credentials."""
     scheme, rest = found[1], found[2]
     if scheme.lower() == "file":
         return "[path]"
@@ -247,7 +247,7 @@ def _without_paths(text: str) -> str:
 
 
 def _path(found: re.Match[str]) -> str:
-    """Mask what begins like a path of this machine; /numbers/0 is a JSON pointer, and /v1/users belongs to a URL."""
+    """Mask paths of this machine; /numbers/0 is a JSON pointer, and /v1/users belongs to a URL."""
     root = found["root"]
     if root is None or _ROOTS.fullmatch(root) or root in _root_directory():
         return "[path]"
@@ -262,5 +262,5 @@ def _root_directory() -> frozenset[str]:
 
 
 def loggable(text: str) -> str:
-    """What somebody sent us, fit for a log: no control characters, of bounded length."""
+    """Return received text without control characters and with limited length, for the log."""
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text)[:MAX_LOGGED_CHARACTERS]

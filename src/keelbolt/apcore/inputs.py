@@ -1,11 +1,11 @@
-"""From the parts of a message to the input of a module.
+"""Converts the parts of a message to the input of a module.
 
-    data         an object: the input itself; several are put together, if no two say the same
+    data         an object: the input itself; several are merged if no two have the same key
     text         JSON of an object: the input; other text: the property that takes plain text, if there is one
     file         the property that takes files; without one, the input is {uri or bytes, name, mimeType}
 
-The input of a module whose schema is a string is {"text": …} on its way through apcore, which takes objects alone; the
-module gets the text. Whatever does not fit is said before a task exists, with JSON pointers into the input.
+If a module's schema is a string, its input is passed through apcore as {"text": …}, since apcore only takes objects;
+the module gets the text. Invalid input is rejected before a task is created, with JSON pointers into the input.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from keelbolt.protocol import strict_json
 from keelbolt.protocol.types import Part
 
 RESERVED = "_approval_token"
-"""apcore's own: whoever could send it, could use an approval that was given for another call."""
+"""apcore's own key. A client that could send it could use an approval given for another call."""
 
 MAX_ERRORS = 20
 MAX_ERROR_CHARACTERS = 300
@@ -47,7 +47,7 @@ Input = dict[str, Any]
 
 
 def parts_to_input(parts: Sequence[Part], module: Module) -> Input:
-    """The input that a message holds. Raises SkillInputError."""
+    """Return the input that a message holds. Raise SkillInputError if it is invalid."""
     if not parts:
         raise SkillInputError("Message must contain at least one Part")
     schema = module.input_schema
@@ -78,9 +78,9 @@ def _plain_text(parts: Sequence[Part]) -> str:
 
 
 def with_answer(inputs: Input, parts: Sequence[Part], module: Module) -> Input:
-    """Return the input with what an answer adds: its objects, its JSON text, and plain text where none was given.
+    """Return the input with the content of an answer: its objects, its JSON text, and plain text if none was given.
 
-    Where the input is text, the answer's text replaces it.
+    If the input is text, the answer's text replaces it.
     """
     if is_text(module.input_schema):
         said = "\n".join([part.text for part in parts if part.text])
@@ -103,8 +103,9 @@ def with_answer(inputs: Input, parts: Sequence[Part], module: Module) -> Input:
 
 
 def _fitted(found: Input, module: Module) -> Input:
-    """The input with whole numbers as integers. The descriptor's schema has all definitions; the inlined one is cut
-    where a definition contains itself.
+    """Return the input with whole numbers as integers.
+
+    This uses the descriptor's schema, which has all definitions; the inlined one is cut at recursive definitions.
     """
     schema = getattr(module.descriptor, "input_schema", None)
     whole: Input = fitted(found, schema if isinstance(schema, Mapping) else module.input_schema)
@@ -122,7 +123,7 @@ def _json_object(text: str) -> Input | None:
 
 
 def check_input(given: Input, module: Module) -> None:
-    """Raise SkillInputError if apcore would refuse this input; the same check, without building schemas anew."""
+    """Raise SkillInputError if apcore would refuse this input; the same check without rebuilding schemas."""
     model = module.model
     if not hasattr(model, "model_validate"):
         return
@@ -130,7 +131,7 @@ def check_input(given: Input, module: Module) -> None:
     try:
         if hasattr(model, "model_validate_json") and (text := _json(value)) is not None:
             model.model_validate_json(text, strict=True)
-        else:  # bytes, or a plain JSON schema, which apcore has wrapped
+        else:  # bytes, or a plain JSON schema that apcore has wrapped
             model.model_validate(value, strict=True)
     except ValidationError as error:
         raise SkillInputError("Invalid params", list(_errors(error)), kind="SchemaValidationError") from None
@@ -140,7 +141,7 @@ def check_input(given: Input, module: Module) -> None:
 
 
 def _without_value(item: Mapping[str, str]) -> dict[str, str]:
-    """An error of a JSON Schema as pydantic has it: the missing field in the path, and no value in the message."""
+    """Return a JSON Schema error in pydantic's form: the missing field in the path, and no value in the message."""
     keyword, path = item["keyword"], item["path"]
     missing = _MISSING.match(item["message"]) if keyword == "required" else None
     if missing is not None:
@@ -159,13 +160,13 @@ def _json(given: Any) -> str | None:
 
 
 def _errors(error: ValidationError) -> Iterator[dict[str, str]]:
-    """What is wrong, each with a JSON pointer; a field that is missing is named too. Values are not repeated."""
+    """Yield the errors, each with a JSON pointer that includes a missing field. Values are not repeated."""
     for item in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ERRORS]:
         yield {"path": _pointer(*item["loc"]), "message": item["msg"][:MAX_ERROR_CHARACTERS], "keyword": item["type"]}
 
 
 def _pointer(*steps: int | str) -> str:
-    """A JSON pointer; names come from outside, and may be long."""
+    """Return a JSON pointer of limited length; clients choose the names."""
     path = "".join([f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps])
     return path[:MAX_POINTER_CHARACTERS]
 
@@ -184,7 +185,7 @@ def _join(found: Input, more: Mapping[str, Any]) -> None:
 
 
 def _text(found: Input, text: str, schema: Schema) -> None:
-    """JSON of an object is the input; else plain text, where it is taken."""
+    """Add a text part: JSON of an object is the input, other text goes to the property for plain text."""
     name = text_property(schema)
     plain = name is not None and name not in found
     value: Any = None
@@ -193,7 +194,7 @@ def _text(found: Input, text: str, schema: Schema) -> None:
             value = strict_json.read(text.encode("utf-8", "surrogatepass"))
         except (ParseError, RequestTooLargeError) as error:
             if not plain and found:
-                return  # words beside the data: a greeting, not the input
+                return  # text beside a data part is a comment, not the input
             if not plain:
                 raise SkillInputError("Invalid JSON in TextPart") from error
     if isinstance(value, dict) and (not plain or _meant(value, schema)):
@@ -206,7 +207,7 @@ def _text(found: Input, text: str, schema: Schema) -> None:
 
 
 def _meant(value: Input, schema: Schema) -> bool:
-    """Whether an object is meant as the input, and not as text that happens to be JSON."""
+    """Return whether an object is meant as the input rather than as text that happens to be JSON."""
     return bool(value.keys() & properties_of(schema).keys()) or not properties_of(schema)
 
 
@@ -239,7 +240,7 @@ class _Files:
                 free = [each for each in free if each != name]
 
     def _value(self, part: Part, schema: Mapping[str, Any]) -> Any:
-        """A file as its property wants it: bytes, base64, a URI, or an object that describes it."""
+        """Return a file in the form that its property takes: bytes, base64, a URI, or an object that describes it."""
         for choice in alternatives(schema):
             if "object" in types_of(choice):
                 return _described(part, properties_of(choice))

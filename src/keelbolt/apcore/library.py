@@ -1,4 +1,4 @@
-"""apcore itself. Importing this module raises MissingExtra when it is not installed."""
+"""Imports of apcore. Importing this module raises MissingExtra if apcore is not installed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from keelbolt.errors import MissingExtra, UnsupportedVersion
 
 logger = logging.getLogger("keelbolt.apcore")
 
-SERIES = (0, 32)  # of apcore, with which Keelbolt is tested
+SERIES = (0, 32)  # of apcore that Keelbolt is tested with
 SUPPORTED = ">=0.32,<0.33"
 
 
 def check_version(found: str | None) -> None:
-    """Raise UnsupportedVersion for an apcore that is too old; one that is newer is tried, with a warning."""
+    """Raise UnsupportedVersion if apcore is too old; log a warning if it is newer than tested."""
     numbers = re.match(r"(\d+)\.(\d+)", found or "")
     series = (int(numbers[1]), int(numbers[2])) if numbers is not None else SERIES
     if series < SERIES:

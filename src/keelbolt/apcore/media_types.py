@@ -1,4 +1,4 @@
-"""What some bytes are, by how they begin."""
+"""Detects media types by the first bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BRANDS = {b"avif": "image/avif", b"heic": "image/heic", b"M4A ": "audio/mp4"}
 
 
 def media_type_of(data: bytes) -> str:
-    """The media type of these bytes. What could run in a browser is called text: it is shown, and not run."""
+    """Return the media type of these bytes. Content that a browser could run is text/plain, to be displayed only."""
     for beginning, found in _BEGINNINGS:
         if data.startswith(beginning):
             return found

@@ -1,4 +1,4 @@
-"""The task store in memory: bounded in tasks, in their age, and in the messages of a context."""
+"""The in-memory task store: bounded in tasks, age, and messages per context."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_LIMIT = 200
 @dataclass(slots=True)
 class _Kept:
     task: dict[str, Any]
-    number: int  # in the order in which they were made
+    number: int  # in creation order
     created_at: float
 
     @property
@@ -28,12 +28,11 @@ class _Kept:
 
 
 class InMemoryTaskStore:
-    """Tasks in the memory of this process, up to a number of them.
+    """Stores up to ``max_capacity`` tasks in the memory of this process.
 
-    When there is no room for another one, those that are older than ``ttl_seconds`` go, and if there are none, the
-    oldest. A task that has not ended goes only where no ended one is left, since somebody waits for it. With a task
-    goes who is to be told about it, and with the last task of a context its messages. Of these the last
-    ``max_context_messages`` are kept.
+    When it is full, ended tasks older than ``ttl_seconds`` are evicted; if there are none, the oldest ended task; if
+    there is none, the oldest task. A task's push config is evicted with it, and a context's messages with its last
+    task. A context keeps its last ``max_context_messages`` messages.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class InMemoryTaskStore:
         self._clock = clock
         self._numbers = count(1)
         self._tasks: dict[str, _Kept] = {}
-        self._in_context: dict[str, dict[str, None]] = {}  # context → its tasks, in their order
+        self._in_context: dict[str, dict[str, None]] = {}  # context → its tasks, in creation order
         self._contexts: dict[str, Messages] = {}
         self._push_configs: dict[str, dict[str, Any]] = {}
         self._lock = asyncio.Lock()
@@ -77,7 +76,7 @@ class InMemoryTaskStore:
             return copy.deepcopy(kept.task) if kept is not None else None
 
     async def list(self, context_id: str | None = None, cursor: str | None = None, limit: int = 50) -> dict[str, Any]:
-        """The newest first; at most 200 on a page. ValueError for a cursor that is none."""
+        """Return tasks, newest first, at most 200 per page. Raise ValueError for an invalid cursor."""
         below = _number(cursor)
         limit = max(1, min(limit, MAX_LIMIT))
         async with self._lock:
@@ -97,7 +96,7 @@ class InMemoryTaskStore:
             return self._forget(task_id)
 
     async def update_status(self, task_id: str, status: dict[str, Any]) -> dict[str, Any]:
-        """The status before becomes the last one of the history. KeyError if there is no such task."""
+        """Set the status and append the previous one to the history. Raise KeyError if there is no such task."""
         async with self._lock:
             task = self._tasks[task_id].task
             task["history"] = [*(task.get("history") or ()), task["status"]]

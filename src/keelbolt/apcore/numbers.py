@@ -1,6 +1,7 @@
-"""Whole numbers: 3.0 becomes 3 where a schema takes integers alone.
+"""Whole numbers: 3.0 becomes 3 where a schema only takes integers.
 
-Some wires have no integers (protobuf's Struct, which the official SDK uses), and apcore takes no 3.0 for an integer.
+Some wire formats have no integers (protobuf's Struct, which the official SDK uses), and apcore refuses 3.0 as an
+integer.
 """
 
 from __future__ import annotations
@@ -9,26 +10,26 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-EXACT = 2**53  # above it a float may stand for several integers
-MAX_VISITS = 200_000  # of values by alternatives: nested unions multiply
-MAX_DEPTH = 200  # of definitions within each other; a definition may refer to nothing but itself
+EXACT = 2**53  # above it a float may represent several integers
+MAX_VISITS = 200_000  # of values times alternatives: nested unions multiply
+MAX_DEPTH = 200  # of nested definitions; a definition may refer only to itself
 
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
 
 
 def fitted(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Return the value with whole floats as integers where the schema asks for integers; other values stay.
+    """Return the value with whole floats as integers where the schema requires integers; other values stay.
 
-    Parts that don't match the schema are left as they are: the validation reports them.
+    Parts that don't match the schema stay unchanged; the validation reports them.
     """
     return _Fit(schema).fit(value, schema)[0]
 
 
 class _Fit:
-    """Each method returns the fitted value, the same object if nothing changed, and whether it matches the schema.
+    """Each method returns the fitted value (the same object if unchanged) and whether it matches the schema.
 
-    The match covers what tells alternatives apart: types, constants, required and additional properties, lengths of
-    tuples. The validation checks the rest.
+    The match covers only keywords that distinguish alternatives: types, constants, required and additional properties,
+    tuple lengths. The validation checks the rest.
     """
 
     def __init__(self, root: Mapping[str, Any]) -> None:
@@ -72,7 +73,7 @@ class _Fit:
         return value, good and also
 
     def _choose(self, value: Any, choices: Iterable[Any]) -> tuple[Any, bool]:
-        """Return the value as the first alternative that takes it unchanged, or else as the first that takes it."""
+        """Fit the value to the first alternative that accepts it unchanged, or else to the first that accepts it."""
         near: list[Any] = []
         changed: list[Any] = []
         for choice in choices:
@@ -115,7 +116,7 @@ class _Fit:
         return (value if same else found), good
 
     def _find(self, reference: str) -> Any:
-        """Return what a JSON pointer within the schema points to; a schema elsewhere takes everything."""
+        """Return the target of a JSON pointer within the schema; an external schema accepts everything."""
         if reference == "#":
             return self._root
         found: Any = self._root
@@ -129,7 +130,7 @@ class _Fit:
 
 def _typed(value: Any, declared: Any) -> tuple[Any, bool]:
     types = {declared} if isinstance(declared, str) else set(declared)
-    kind = "null" if value is None else _JSON_TYPES.get(type(value), "string")  # bytes stand for a string
+    kind = "null" if value is None else _JSON_TYPES.get(type(value), "string")  # bytes count as a string
     if kind in types or (kind == "integer" and "number" in types):
         return value, True
     if kind == "number" and "integer" in types and value.is_integer() and abs(value) <= EXACT:

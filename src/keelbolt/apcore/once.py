@@ -1,4 +1,4 @@
-"""Calls of modules that must not be called twice: each is a step of its task, and so is its failure."""
+"""Calls of modules that must not be called twice: each call is a step of its task, and its failure is recorded too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTENT = frozenset({"text", "raw", "url", "data"})
 
 
 class FailedBefore(Exception):
-    """The module was called by a process that died before it could say so; ``told`` is what the caller is told."""
+    """The call failed in a process that died before it reported the failure; ``told`` is the error for the caller."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         super().__init__(told.get("message", ""))
@@ -33,7 +33,7 @@ async def call_once(
     parts_of: Callable[[Any], Awaitable[list[Part]]],
     errors: ErrorMapper,
 ) -> list[Part]:
-    """Make the call, unless it was made; if the process dies meanwhile, the user is asked what became of it."""
+    """Make the call unless it was already made. If the process dies meanwhile, the user is asked for the outcome."""
     failure: Exception | None = None
 
     async def recorded() -> Any:
@@ -41,10 +41,10 @@ async def call_once(
         try:
             return [from_json(encode(part)) for part in await call()]
         except (ApprovalPendingError, ExecutionCancelledError):
-            raise  # nothing was done yet, or nobody wants to know
+            raise  # nothing was done yet, or the task is canceled
         except Exception as error:
             if isinstance(error, KeelboltError) and not isinstance(error, ProtocolError | InvalidAgentResponseError):
-                raise  # it is about the task, and not about the module
+                raise  # it concerns the task, not the module
             failure = error
             return {FAILED: errors.to_jsonrpc_error(error, module)}
 
@@ -55,4 +55,4 @@ async def call_once(
         raise FailedBefore(told)
     if isinstance(found, list) and all(isinstance(part, dict) and part.keys() & _CONTENT for part in found):
         return [Part.model_validate(part) for part in found]
-    return await parts_of(found)  # what the user says that it gave
+    return await parts_of(found)  # the output as the user reported it

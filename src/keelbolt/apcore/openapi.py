@@ -1,6 +1,6 @@
 """The operations of an HTTP API as modules: ``--from-openapi``, and ``apcore-a2a.openapi`` in apcore's configuration.
 
-apcore-toolkit reads the document and makes the modules; each of them sends the request that its operation describes.
+apcore-toolkit reads the document and creates the modules; each module sends the request of its operation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEYS = (
     "acknowledge_unapproved_writes",
 )
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-SHOWN = 10  # ids in one line of the log
+SHOWN = 10  # ids per log line
 _ID = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 
 
@@ -48,11 +48,11 @@ def openapi_backend(
     registry: Any = None,
     acknowledge_unapproved_writes: bool = False,
 ) -> Any:
-    """A registry with a module for each operation of an OpenAPI 3.0 or 3.1 document.
+    """Return a registry with a module for each operation of an OpenAPI 3.0 or 3.1 document.
 
     ``spec`` is a URL, a path or the document. ``headers`` and ``timeout`` (seconds) are for reading it;
-    ``auth_header_factory`` makes the headers of each call. ``include`` and ``exclude`` are regular expressions for the
-    ids of modules. Given a ``registry``, the modules are added to it. Raises MissingExtra without apcore-toolkit, and
+    ``auth_header_factory`` makes the headers of each call. ``include`` and ``exclude`` are regular expressions for
+    module ids. If a ``registry`` is given, the modules are added to it. Raise MissingExtra without apcore-toolkit, and
     ExtensionsBroken for a document that can't be served.
     """
     try:
@@ -73,7 +73,7 @@ def openapi_backend(
             base_path_prefix=prefix,
             include_deprecated=include_deprecated,
         )
-    except Exception as error:  # a file, an HTTP error, a document that is none: the toolkit has no common class
+    except Exception as error:  # I/O, HTTP and format errors: the toolkit has no common base class
         raise ExtensionsBroken(f"The OpenAPI document can't be read: {_brief(error)}") from error
     modules = [found for found in map(_usable, scanned) if found is not None]
     if twice := sorted(known & {module.module_id for module in modules}):
@@ -96,7 +96,7 @@ def openapi_backend(
 
 
 def from_settings(settings: Mapping[str, Any], registry: Any = None) -> Any:
-    """`openapi_backend` with the keys of the section ``apcore-a2a.openapi``."""
+    """Call `openapi_backend` with the keys of the section ``apcore-a2a.openapi``."""
     if unknown := sorted(settings.keys() - set(KEYS)):
         raise ExtensionsBroken(f"apcore-a2a.openapi has no key {unknown[0]!r}; there are {', '.join(KEYS)}")
     spec = settings.get("spec")
@@ -107,8 +107,8 @@ def from_settings(settings: Mapping[str, Any], registry: Any = None) -> Any:
 
 
 def configured_settings() -> dict[str, Any]:
-    """The section ``apcore-a2a.openapi`` of apcore's configuration file; paths are relative to the project."""
-    with complaints("apcore.config"):  # the same file is read again to serve it
+    """Return the section ``apcore-a2a.openapi`` of apcore's configuration file; paths are relative to the project."""
+    with complaints("apcore.config"):  # the same file is read again, and reported then, when it is served
         try:
             config = Config.load(validate=False)
         except ModuleError as error:
@@ -126,7 +126,7 @@ def configured_settings() -> dict[str, Any]:
 
 
 def _usable(module: Any) -> Any:
-    """The module, with a description; None, with a warning, for an id that apcore does not accept."""
+    """Return the module with a description; log a warning and return None if apcore does not accept its id."""
     for warning in getattr(module, "warnings", None) or ():
         logger.warning("operation %s: %s", module.module_id, warning)
     if _ID.fullmatch(module.module_id) is None:

@@ -29,7 +29,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class AgentOptions(TypedDict, total=False):
-    """What `serve` and `async_serve` take beside the registry.
+    """Arguments of `serve` and `async_serve` besides the registry.
 
     - ``name``, ``description``, ``version``: for the card. Default: ``project`` in apcore's configuration.
     - ``url``: the address of the agent for its card. Default: the address of each request.
@@ -48,8 +48,8 @@ class AgentOptions(TypedDict, total=False):
     - ``approval_handler``: decides calls of modules that require approval, instead of the executor's handler;
       `CallerApproves` asks the caller. Without a handler such calls are refused.
     - ``allow_unapproved``: run modules that require approval although there is no approval handler.
-    - ``public_errors``: callers see the messages of errors that a module declares public, with
-      ``metadata = {"public_errors": True}`` or a list of codes. Without it they see "Internal error".
+    - ``public_errors``: callers see the messages of errors that a module declares public, with ``metadata =
+      {"public_errors": True}`` or a list of codes. Without it they see "Internal error".
     - ``sys_modules``: register apcore's ``system.*`` modules.
     - ``system_roles``: an authenticated caller with one of these roles may call ``system.*`` modules; for all other
       callers they do not exist.
@@ -79,11 +79,11 @@ class AgentOptions(TypedDict, total=False):
 
 
 class ServerOptions(AgentOptions, total=False):
-    """What `ApcoreServer` takes beside the registry.
+    """Arguments of `ApcoreServer` besides the registry.
 
     - ``allow_anonymous``: listen on an address that other machines reach although there is no ``auth``.
     - ``watch``: the extensions directory whose changed files are loaded again.
-    - ``retention``, ``settings``, ``task_settings``, ``grpc_port``: as `A2AServer` has them.
+    - ``retention``, ``settings``, ``task_settings``, ``grpc_port``: as in `A2AServer`.
     """
 
     allow_anonymous: bool | None
@@ -135,9 +135,9 @@ def check_names(given: Mapping[str, Any]) -> None:
 def settled(
     given: Mapping[str, Any], configured: Callable[[str], Any], environ: Mapping[str, str] = os.environ
 ) -> ServerOptions:
-    """All options: those that are given, then the environment's, the configuration's, and the defaults.
+    """Return all options: from the arguments, then the environment, the configuration, and the defaults.
 
-    Raises ValueError for a value in the environment or the configuration that does not fit.
+    Raise ValueError for an invalid value in the environment or the configuration.
     """
     found: ServerOptions = {**DEFAULTS}
     for name, read in _CONFIGURABLE.items():
@@ -171,7 +171,7 @@ _CONFIGURABLE: dict[str, Callable[[Any], Any]] = {
     "explorer": _flag,
     "metrics": _flag,
 }
-"""The keys of the section ``apcore-a2a``, and how a value is read; ``openapi`` is read by `keelbolt.apcore.openapi`."""
+"""The keys of the section ``apcore-a2a`` with their parsers; `keelbolt.apcore.openapi` reads the key ``openapi``."""
 
 
 def shows(options: type[Any]) -> Callable[[Function], Function]:

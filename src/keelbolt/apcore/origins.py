@@ -1,4 +1,4 @@
-"""Which step of apcore's pipeline raised an error, and for which module."""
+"""Finds the step of apcore's pipeline, and the module, that raised an error."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ OUTPUT = "output_validation"
 
 
 class Origin(NamedTuple):
-    """The name of the step, and the module that the pipeline ran for."""
+    """The name of the step, and the module that the pipeline ran."""
 
     step: str
     module_id: str
 
 
 def origin_of(error: BaseException) -> Origin | None:
-    """Return the innermost step in the error's traceback; None for an error that no step raised.
+    """Return the innermost step in the error's traceback; None if no step raised the error.
 
-    apcore's steps and modules raise the same errors, and a module may call another one: only the traceback tells these
-    cases apart.
+    apcore's steps and modules raise the same errors, and a module may call another one: only the traceback
+    distinguishes these cases.
     """
     found = None
     for frame, _ in traceback.walk_tb(error.__traceback__):

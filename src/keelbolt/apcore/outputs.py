@@ -1,12 +1,12 @@
-"""From the output of a module to the parts of an artifact.
+"""Converts the output of a module to the parts of an artifact.
 
     None         no part
     text         a text part
     bytes        a file part
-    the rest     a data part; bytes within it become file parts of their own, and leave {"file": its name} behind
+    the rest     a data part; bytes within it become separate file parts, replaced by {"file": name}
 
-What has up to INLINE_BYTES is in its part. The server keeps the rest as files: a part has the link, and a text part
-after it the beginning, for clients that only read parts.
+Content of up to INLINE_BYTES is in its part. The server stores larger content as a file: one part has the link, and a
+text part after it has the beginning, for clients that only read parts.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from keelbolt.errors import InvalidAgentResponseError
 from keelbolt.protocol.types import Part
 
 INLINE_BYTES = 1024 * 1024
-ALL_FILES_BYTES = 1536 * 1024  # of the files that are in their parts, together: the output of a step has its limits
+ALL_FILES_BYTES = 1536 * 1024  # total of inline files: the output of a step is limited
 PREVIEW_CHARACTERS = 2000
 JSON = "application/json"
 
 Keep = Callable[[bytes, str, str], Awaitable[str]]
-"""Keeps a file (bytes, media type, name), and says where."""
+"""Stores a file (bytes, media type, name) and returns its URL."""
 
 
 async def output_to_parts(output: Any, keep: Keep) -> list[Part]:
-    """The parts of what a module returned. Raises InvalidAgentResponseError for what can't be sent."""
+    """Return the parts of a module's output. Raise InvalidAgentResponseError if it can't be sent."""
     if output is None:
         return []
     if isinstance(output, str):
@@ -52,7 +52,7 @@ async def output_to_parts(output: Any, keep: Keep) -> list[Part]:
 
 @dataclass(slots=True)
 class _Lifted:
-    """JSON made of an output, and the files that were in it, by their names."""
+    """Converts an output to JSON and collects the files in it, by name."""
 
     files: dict[str, tuple[str, bytes]] = field(default_factory=dict)
 
@@ -110,7 +110,7 @@ async def _file(content: bytes, name: str, path: str, keep: Keep, room: int = AL
 
 
 async def _kept(content: bytes, kind: str, name: str, keep: Keep, metadata: dict[str, Any] | None = None) -> list[Part]:
-    """Keep the content as a file; return the link, and the beginning of a text."""
+    """Store the content as a file; return the link, and the beginning of a text."""
     more: dict[str, Any] = {"metadata": metadata} if metadata else {}
     parts = [Part(url=await keep(content, kind, name), media_type=kind, filename=name, **more)]
     if kind.startswith(("text/", JSON)):

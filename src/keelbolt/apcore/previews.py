@@ -1,4 +1,4 @@
-"""What a call would do: asked of the module before its approval, and shown with it."""
+"""Previews: the predicted effect of a call, shown with its approval request."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ logger = logging.getLogger("keelbolt.apcore")
 
 PREVIEW_SECONDS = 5.0
 MAX_CHANGES = 20
-MAX_VALUE_BYTES = 2000  # of what a change shows as before, after and its own fields
+MAX_VALUE_BYTES = 2000  # of each before, after and custom value of a change
 _RAISED = ("preflight() raised", "preview() raised")
 
 
 async def preview_of(executor: Any, module_id: str, inputs: Input, context: Any) -> dict[str, Any] | None:
-    """Return what ``executor.validate()`` predicts: {"changes": […], "warnings": […]}; None if it predicts nothing.
+    """Return the prediction of ``executor.validate()``: {"changes": […], "warnings": […]}; None if it predicts
+    nothing.
 
-    A preview is a help. One that fails or takes too long is logged, and the approval is asked for without it.
+    A preview is optional. If it fails or takes too long, this is logged, and the approval is requested without it.
     """
     validate = getattr(executor, "validate", None)
     if not callable(validate):
@@ -39,7 +40,7 @@ async def preview_of(executor: Any, module_id: str, inputs: Input, context: Any)
         return None
     warnings: list[str] = []
     for warning in [str(each) for check in checks for each in check.warnings]:
-        if warning.startswith(_RAISED):  # an exception's text is for the log
+        if warning.startswith(_RAISED):  # an exception's text belongs in the log only
             logger.warning("module %s: no preview for its approval: %s", module_id, warning)
         else:
             warnings.append(sanitized(warning))
@@ -48,12 +49,12 @@ async def preview_of(executor: Any, module_id: str, inputs: Input, context: Any)
 
 
 async def _validated(validate: Callable[..., Any], *given: Any) -> Any:
-    """Validate within a running loop: apcore then uses another loop that it closes. Otherwise it keeps one open."""
+    """Validate within a running loop: apcore then closes the loop that it creates. Otherwise it leaves one open."""
     return validate(*given)
 
 
 def _change(change: Any) -> dict[str, Any]:
-    """A predicted change as JSON, without values that are too large to show."""
+    """Return a predicted change as JSON, without values that are too large to show."""
     plain = change.model_dump(exclude_none=True)
     found = {name: sanitized(str(plain.pop(name))) for name in ("action", "target", "summary")}
     for name, value in plain.items():

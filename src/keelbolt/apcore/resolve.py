@@ -1,4 +1,4 @@
-"""What ``serve(…)`` was given: a registry and its executor, and what the project says about itself."""
+"""Resolves the argument of ``serve(…)`` to a registry, its executor and the project's metadata."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ DEFAULT_VERSION = "0.0.0"
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What the agent's card says first."""
+    """Name, description and version for the agent's card."""
 
     name: str
-    description: str | None  # None: the card counts its skills
+    description: str | None  # None: the card states the number of skills
     version: str
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A registry, the executor that runs its modules, and the configurations that came with them."""
+    """A registry, the executor that runs its modules, and their configurations."""
 
     registry: Any
     executor: Any
     configs: tuple[Any, ...] = ()
 
     def project(self, name: str | None, description: str | None, version: str | None) -> Project:
-        """What was given, what a configuration has under ``project``, or the defaults."""
+        """Return the given values, or else those of a configuration's ``project``, or else the defaults."""
         return Project(
             name or self._text("project.name") or DEFAULT_NAME,
             description or self._text("project.description"),
@@ -46,7 +46,7 @@ class Resolved:
         )
 
     def configured(self, key: str) -> Any:
-        """The value of a dotted key in the first configuration that has it, or None."""
+        """Return the value of a dotted key in the first configuration that has it, or None."""
         for config in self.configs:
             value = _value(config, key)
             if value is not None and str(value).strip():
@@ -59,10 +59,10 @@ class Resolved:
 
 
 def resolve(given: object) -> Resolved:
-    """The registry and the executor that are meant, by what they can do; raises TypeError or ValueError.
+    """Return the registry and the executor, recognised by their methods. Raise TypeError or ValueError.
 
     ``given`` is an apcore Registry (it has ``list`` and ``get_definition``), an Executor (it has ``call_async``), an
-    APCore client (it has both of them), the path of an extensions directory, or what was loaded from one.
+    APCore client (it has both), the path of an extensions directory, or the loaded `Extensions`.
     """
     if isinstance(given, str | os.PathLike | Extensions):
         found = given if isinstance(given, Extensions) else load_extensions(given)
@@ -93,16 +93,16 @@ def resolve(given: object) -> Resolved:
 
 
 def check_methods(given: object, kind: str, methods: Sequence[str]) -> None:
-    """TypeError that lists what an object lacks."""
+    """Raise TypeError that lists the missing methods."""
     if missing := [name for name in methods if not callable(getattr(given, name, None))]:
         raise TypeError(f"{type(given).__name__} does not satisfy the {kind} protocol; it lacks {', '.join(missing)}")
 
 
 def executor_for(registry: Any, config: Any = None) -> Any:
-    """An executor for a registry that came alone: with its ACL, and without timeouts that nobody chose.
+    """Return an executor for a registry given without one: with its ACL, and without default timeouts.
 
-    apcore's own defaults end a module after 30 seconds, whatever deadline it was given. A timeout that the project's
-    configuration declares counts.
+    apcore's defaults end a module after 30 seconds, regardless of its deadline. A timeout that the project's
+    configuration declares is kept.
     """
     if not isinstance(config, Config):
         config = None
@@ -119,7 +119,7 @@ def executor_for(registry: Any, config: Any = None) -> Any:
 
 
 def add_system_modules(resolved: Resolved) -> None:
-    """Register apcore's ``system.*`` modules, as the configuration's ``sys_modules`` has them."""
+    """Register apcore's ``system.*`` modules, as configured in ``sys_modules``."""
     section = resolved.configured("sys_modules")
     chosen = dict(section) if isinstance(section, Mapping) else {}
     config = Config(data={"sys_modules": {**chosen, "enabled": True}})
@@ -127,13 +127,13 @@ def add_system_modules(resolved: Resolved) -> None:
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a configuration that is apcore's own."""
+    """Return the part of a configuration that belongs to apcore."""
     own = data.get("apcore", data)
     return deepcopy(dict(own))
 
 
 def _configs(*owners: object) -> Iterator[Any]:
-    """The configurations that came along; apcore's classes keep theirs without a public name."""
+    """Yield the configurations of these objects; apcore's classes have no public attribute for them."""
     for owner in owners:
         for name in ("config", "_config"):
             config = getattr(owner, name, None)
@@ -143,18 +143,18 @@ def _configs(*owners: object) -> Iterator[Any]:
 
 
 class _ProjectFile:
-    """apcore's configuration file of this directory, read when it is asked."""
+    """apcore's configuration file of this directory, read on access."""
 
     def get(self, key: str, default: Any = None) -> Any:
         try:
             return Config.load(validate=False).get(key, default)
-        except Exception as error:  # noqa: BLE001 - a file of somebody else
+        except Exception as error:  # noqa: BLE001 - the file may be invalid in any way
             logger.warning("apcore's configuration file could not be read: %s", error)
             return default
 
 
 def _value(config: Any, key: str) -> Any:
-    """The value of a dotted key in a Config, or in nested mappings."""
+    """Return the value of a dotted key in a Config, or in nested mappings."""
     if isinstance(config, Mapping):
         found: Any = config
         for part in key.split("."):

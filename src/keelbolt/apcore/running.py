@@ -1,7 +1,7 @@
-"""The coroutines of modules that run for a turn: none of them outlives it for long.
+"""Stops the coroutines of modules that outlive their turn.
 
-apcore leaves a module to itself when its time is over, and so it would go on beside the process that takes its task
-over. Here it is told by its cancel token, has two seconds to heed it, and is cancelled then. (A thread can't be.)
+When a module's time is over, apcore stops waiting but lets it run, beside the process that takes its task over. Here
+its cancel token is set, it has two seconds to end, and then it is cancelled. (A thread can't be cancelled.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HEED_SECONDS = 2.0
 
 
 class Running:
-    """What runs for one turn."""
+    """The asyncio tasks that run for one turn."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -22,13 +22,13 @@ class Running:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def note(self) -> None:
-        """The task that asks runs for this turn; not the turn's own, and none of a loop in another thread."""
+        """Register the current asyncio task, unless it is the turn's own or runs in another thread's loop."""
         task = asyncio.current_task()
         if task is not None and task is not self._own and asyncio.get_running_loop() is self._loop:
             self._tasks.add(task)
 
     def stop(self) -> None:
-        """The turn is over: whatever still runs is cancelled soon."""
+        """Cancel the tasks that still run HEED_SECONDS after the turn ended."""
         for task in self._tasks:
             if not task.done():
                 self._loop.call_later(HEED_SECONDS, task.cancel)

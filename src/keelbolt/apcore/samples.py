@@ -1,4 +1,4 @@
-"""An input that a module would take, where it gives no example of one: something to paste and to change."""
+"""Creates sample inputs for modules without examples, for users to paste and edit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OF_TYPE: dict[str, Any] = {"string": "Hello", "integer": 1, "number": 1, "boole
 
 
 def sample_input(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What is required, with values that fit: the schema's own where it names some."""
+    """Return the required properties with valid values, preferably defaults, constants or examples of the schema."""
     return _object(schema, MAX_DEPTH)
 
 

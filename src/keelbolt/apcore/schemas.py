@@ -1,4 +1,4 @@
-"""JSON Schemas of modules, as others read them: every ``$ref`` inlined, ``$defs`` gone, the root an object."""
+"""JSON Schemas of modules for clients: every ``$ref`` inlined, ``$defs`` removed, the root an object."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, Literal
 Schema = dict[str, Any]
 RootType = Literal["string", "object", "unknown"]
 
-MAX_NODES = 20_000  # of one schema: definitions that refer to each other twice over grow without bound
-TEXT = "text"  # where apcore's steps see the input or output of a module whose schema is a string
+MAX_NODES = 20_000  # of one schema: mutually recursive definitions grow without bound
+TEXT = "text"  # key under which apcore's steps see the input or output of a module whose schema is a string
 FILE_FORMATS = frozenset({"binary", "byte", "base64"})
 
 
 class SchemaConverter:
-    """Inlines what schemas refer to, and finds out what they want."""
+    """Inlines references and detects root types."""
 
     def convert_input_schema(self, descriptor: Any) -> Schema:
-        """The input schema of a module, complete in itself."""
+        """Return the self-contained input schema of a module."""
         return self._converted(getattr(descriptor, "input_schema", None))
 
     def convert_output_schema(self, descriptor: Any) -> Schema:
-        """The output schema of a module, complete in itself."""
+        """Return the self-contained output schema of a module."""
         return self._converted(getattr(descriptor, "output_schema", None))
 
     def _converted(self, schema: Any) -> Schema:
@@ -33,7 +33,7 @@ class SchemaConverter:
         return found
 
     def detect_root_type(self, schema: Mapping[str, Any] | None) -> RootType:
-        """'string', 'object', or 'unknown'."""
+        """Return 'string', 'object', or 'unknown'."""
         declared = (schema or {}).get("type")
         if declared == "string":
             return "string"
@@ -41,10 +41,10 @@ class SchemaConverter:
 
 
 def inline(schema: Mapping[str, Any]) -> Schema:
-    """The schema with the definitions in the places that refer to them.
+    """Return the schema with its definitions inlined.
 
-    A definition within itself (a tree, a list of lists) can't be inlined for ever: where it comes back, it is an object
-    of which only the title is said. So does everything after the schema has become very large.
+    A recursive definition (a tree, a list of lists) can't be inlined forever: at its recurrence it becomes an object
+    with only its type and title. The same applies after MAX_NODES nodes.
     """
     return _Inliner(schema).root()
 
@@ -87,7 +87,7 @@ class _Inliner:
         return {**found, **beside} if isinstance(found, dict) else found
 
     def _find(self, reference: str) -> Mapping[str, Any] | None:
-        """What a JSON pointer within this schema leads to."""
+        """Return the target of a JSON pointer within this schema, or None."""
         if reference == "#":
             return self._schema
         if not reference.startswith("#/"):
@@ -101,7 +101,7 @@ class _Inliner:
 
 
 def properties_of(schema: Mapping[str, Any]) -> dict[str, Schema]:
-    """The named properties of an object."""
+    """Return the named properties of an object schema."""
     found = schema.get("properties")
     if not isinstance(found, Mapping):
         return {}
@@ -109,12 +109,12 @@ def properties_of(schema: Mapping[str, Any]) -> dict[str, Schema]:
 
 
 def is_text(schema: Mapping[str, Any]) -> bool:
-    """Whether this is the schema of a string, and of no object."""
+    """Return whether this is the schema of a string."""
     return schema.get("type") == "string"
 
 
 def text_property(schema: Mapping[str, Any]) -> str | None:
-    """Where plain text goes: the only property that is no file, or the only required one, if it is a string."""
+    """Return the property for plain text, or None: the only non-file or only required property, if it is a string."""
     properties = {name: about for name, about in properties_of(schema).items() if not is_file(about)}
     required = [name for name in schema.get("required", ()) if name in properties]
     names = list(properties) if len(properties) == 1 else required
@@ -122,7 +122,7 @@ def text_property(schema: Mapping[str, Any]) -> str | None:
 
 
 def types_of(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The JSON types that a schema names, those of its alternatives too."""
+    """Return the JSON types that a schema and its alternatives name."""
     declared = schema.get("type")
     found = {declared} if isinstance(declared, str) else set(declared or ())
     for word in ("anyOf", "oneOf"):
@@ -133,7 +133,7 @@ def types_of(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def is_file(schema: Mapping[str, Any]) -> bool:
-    """Whether a property wants a file: bytes, or an object that says where they are."""
+    """Return whether a property takes a file: bytes, or an object with bytes or a URI."""
     for choice in alternatives(schema):
         if choice.get("format") in FILE_FORMATS or "contentEncoding" in choice or "contentMediaType" in choice:
             return True
@@ -143,6 +143,6 @@ def is_file(schema: Mapping[str, Any]) -> bool:
 
 
 def alternatives(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The schema itself, or what it lets one choose from."""
+    """Return the alternatives of a schema, or the schema itself if it has none."""
     found = [choice for word in ("anyOf", "oneOf") for choice in schema.get(word, ()) if isinstance(choice, Mapping)]
     return found or [schema]

@@ -33,7 +33,7 @@ logger = logging.getLogger("keelbolt.apcore")
 AUTHENTICATES = ("authenticate", "security_schemes")
 HANDLES = ("request_approval", "check_approval")
 MEMORY = ("memory", "memory:", "memory://")
-TTL_SECONDS = 3600.0  # of ended tasks, where they are kept in memory
+TTL_SECONDS = 3600.0  # retention of ended tasks in memory
 
 
 class ApcoreServer(A2AServer):
@@ -170,7 +170,7 @@ class ApcoreServer(A2AServer):
         logger.info("modules have changed: there are %d skills now", len(self.catalog))
         self.replace_card(self.builder.build)
 
-    async def _facts(self, good: bool, detail: str) -> tuple[bool, dict[str, Any]]:  # noqa: FBT001 - as Health asks
+    async def _facts(self, good: bool, detail: str) -> tuple[bool, dict[str, Any]]:  # noqa: FBT001 - Health's signature
         if not good:
             return False, {"status": "unhealthy", "reason": f"Task store health check failed: {sanitized(detail)}"}
         uptime = self.routes.health.uptime()
@@ -178,7 +178,7 @@ class ApcoreServer(A2AServer):
 
 
 def _storage(task_store: object, storage: str | Storage[Any] | Kernel | None) -> str | Storage[Any] | Kernel:
-    """Where tasks are kept: a task store, or a storage, or in memory."""
+    """Return the storage for tasks: an adapter for the task store, the given storage, or memory."""
     if task_store is not None and storage is not None:
         raise ValueError("give task_store or storage, not both")
     if task_store is None:

@@ -37,13 +37,13 @@ def serve(
 
 @shows(AgentOptions)
 async def async_serve(registry_or_executor: object, **options: Unpack[AgentOptions]) -> Starlette:
-    """The same agent as an ASGI application, for any ASGI server, or to be mounted in another application.
+    """Return the same agent as an ASGI application, for any ASGI server or to be mounted in another application.
 
     app = await async_serve(registry)
 
-    The agent starts and stops with the application's lifespan. Where it is mounted and the outer application passes on
-    none, it starts with the first request and runs until the process ends; tasks that run then are taken up by the next
-    process, as after a crash. To stop it in order, pass the lifespan on:
+    The agent starts and stops with the application's lifespan. If it is mounted in an application that passes on no
+    lifespan, it starts with the first request and runs until the process ends; the next process takes over the tasks
+    that run then, as after a crash. To stop it in order, pass the lifespan on:
     ``Starlette(lifespan=app.state.server.lifespan, routes=[Mount("/agent", app)])``.
     """
     server = ApcoreServer(registry_or_executor, **options)

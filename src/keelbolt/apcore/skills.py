@@ -1,4 +1,4 @@
-"""From a module's descriptor to a skill of the agent card."""
+"""Maps a module's descriptor to a skill of the agent card."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger("keelbolt.apcore")
 
 MAX_EXAMPLES = 10
 ANNOTATIONS = ("readonly", "destructive", "idempotent", "requires_approval", "open_world")
-"""Of a module's annotations, those that tell a caller what a call may do."""
+"""The annotations of a module that describe the possible effects of a call."""
 
 TAGS = {
     "readonly": "apcore:readonly",
@@ -25,7 +25,7 @@ TAGS = {
     "idempotent": "apcore:idempotent",
     "requires_approval": "apcore:requires-approval",
 }
-"""Tags of a skill for annotations that are true, as apcore-a2a has them."""
+"""Tags of a skill for annotations that are true; the same as in apcore-a2a."""
 
 INTENT = ("x-when-to-use", "x-when-not-to-use", "x-common-mistakes", "x-workflow-hints")
 """Keys of a module's metadata that help a model to choose it. They are part of the description."""
@@ -37,7 +37,7 @@ ANY = "*/*"
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """How a module is shown: ``metadata.display``, in which ``a2a`` comes before what is for all protocols."""
+    """Display metadata of a module: ``metadata.display``, in which ``a2a`` overrides the values for all protocols."""
 
     alias: str | None = None
     description: str | None = None
@@ -61,13 +61,13 @@ class Display:
 
 
 class SkillMapper:
-    """Writes what the card says about a module."""
+    """Creates the card entry of a module."""
 
     def __init__(self, schemas: SchemaConverter | None = None) -> None:
         self._schemas = schemas or SchemaConverter()
 
     def to_skill(self, descriptor: Any) -> SkillConfig | None:
-        """The skill of a module; None, with a warning, for one without a description: nobody could choose it."""
+        """Return the skill of a module; log a warning and return None if the module has no description."""
         description = (getattr(descriptor, "description", None) or "").strip()
         if not description:
             logger.warning("Skipping module %s: missing description", descriptor.module_id)
@@ -98,11 +98,11 @@ class SkillMapper:
 
     @staticmethod
     def humanized(module_id: str) -> str:
-        """image.resize_all as Image Resize All."""
+        """Return a title: "Image Resize All" for image.resize_all."""
         return module_id.replace(".", " ").replace("_", " ").title()
 
     def input_modes(self, schema: Schema) -> tuple[str, ...]:
-        """What a message to this skill may hold. Data and JSON as text are always understood."""
+        """Return the media types that a message to this skill may hold. Data and JSON as text are always accepted."""
         if not schema:
             return (TEXT,)
         modes = [JSON]
@@ -113,7 +113,7 @@ class SkillMapper:
         return tuple(modes)
 
     def output_modes(self, schema: Schema) -> tuple[str, ...]:
-        """What the artifacts of this skill hold."""
+        """Return the media types of this skill's artifacts."""
         if not schema or is_text(schema):
             return (TEXT,)
         return (JSON, "application/octet-stream") if takes_files(schema) else (JSON,)
@@ -135,7 +135,7 @@ class SkillMapper:
 
 
 def takes_files(schema: Schema) -> bool:
-    """Whether a property of this object is a file, or a list of files."""
+    """Return whether a property of this object is a file or a list of files."""
     for found in properties_of(schema).values():
         items = found.get("items")
         if is_file(found) or (isinstance(items, Mapping) and is_file(items)):
@@ -144,12 +144,12 @@ def takes_files(schema: Schema) -> bool:
 
 
 def _described(description: str, guidance: str | None, intent: Mapping[str, str]) -> str:
-    """The description, with what helps to choose the skill."""
+    """Return the description with the guidance and intent that help to choose the skill."""
     more = [f"Guidance: {guidance}"] if guidance else []
     more += [f"{key.removeprefix('x-').replace('-', ' ').capitalize()}: {text}" for key, text in intent.items()]
     return "\n\n".join([description, *more])
 
 
 def _example_text(example: Mapping[str, Any]) -> str:
-    """An example as A2A has them: words that can be sent, here the JSON of the input."""
+    """Return an example as the JSON of its input: A2A examples are texts that can be sent."""
     return json.dumps(example.get("inputs", {}), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""A task as the dictionary that a `TaskStore` keeps, and back. Pure; nothing is lost either way.
+"""Converts a task to the dictionary that a `TaskStore` stores, and back. Pure and lossless.
 
 {"id": "…", "contextId": "…",
  "status": {"state": "input_required", "message": "text or None", "timestamp": "…",
@@ -22,7 +22,7 @@ _OTHER = {"filename": "name"}
 
 
 def task_object(task: Task, version: int, before: list[Object]) -> Object:
-    """The dictionary of a task; ``before`` are the statuses that it had."""
+    """Return the dictionary of a task; ``before`` are its previous statuses."""
     found: Object = {
         "id": task.id,
         "contextId": task.context_id,
@@ -37,7 +37,7 @@ def task_object(task: Task, version: int, before: list[Object]) -> Object:
 
 
 def task_of(found: Object) -> Task:
-    """The task of a dictionary."""
+    """Return the task of a dictionary."""
     return Task(
         id=found["id"],
         context_id=found["contextId"],
@@ -65,7 +65,7 @@ def status_of(found: Object) -> TaskStatus:
 
 
 def version_of(found: Object) -> int:
-    """The version of a kept task; one that somebody else has put there has the first."""
+    """Return the version of a stored task; 1 if another program stored it without a version."""
     version = found["status"].get("version")
     return version if isinstance(version, int) else 1
 

@@ -1,4 +1,4 @@
-"""The task engine on a `TaskStore`: its ten methods as the `Storage` that the engine writes through to."""
+"""The task engine on a `TaskStore`: adapts its ten methods to the `Storage` that the engine writes to."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ PAGE = 200
 
 
 class TaskStoreStorage(Storage[Any]):
-    """Tasks in a `TaskStore`.
+    """Stores tasks in a `TaskStore`.
 
-    A store has no versions and no transactions, so that writes of one task wait for each other here: one process
-    writes a store. A status alone is written by ``update_status``, everything else by ``save``.
+    A store has no versions and no transactions, so writes to one task are serialized here, and only one process may
+    write to a store. A status change alone uses ``update_status``, every other write ``save``.
     """
 
     def __init__(self, store: TaskStore) -> None:
@@ -69,11 +69,11 @@ class TaskStoreStorage(Storage[Any]):
         return None if found is None else version_of(found)
 
     async def list_tasks(self, query: ListTasksQuery) -> ListTasksResult:
-        """A store orders its tasks as it likes, so that all of them are read, and the page is cut out of them here."""
+        """Return a page of tasks. The order of a store is undefined, so all tasks are read and the page is cut here."""
         return self._page([task_of(found) async for found in self._kept(query.context_id)], query)
 
     async def list_owned(self, query: ListTasksQuery, partition: str) -> ListTasksResult:
-        """The same, of one owner."""
+        """Return a page of the tasks of one owner."""
         kept = [task_of(found) async for found in self._kept(query.context_id)]
         owned = self._page([task for task in kept if partition_of(task) == partition], query)
         for task in owned.tasks:
@@ -173,7 +173,7 @@ class TaskStoreStorage(Storage[Any]):
             raise TaskNotFoundError(task_id) from None
 
     async def _remember(self, context_id: str, messages: list[Object]) -> None:
-        """What was said in a context, across its tasks."""
+        """Append messages to the context's conversation, which spans its tasks."""
         async with self._lock(f"context/{context_id}"):
             said = await self.store.get_context(context_id) or []
             await self.store.save_context(context_id, [*said, *messages])
@@ -181,7 +181,10 @@ class TaskStoreStorage(Storage[Any]):
     # --------------------------------------------------------------------------------------------------- push configs
 
     async def keep_push_config(self, task_id: str, config_id: str, config: Any) -> None:
-        """A store keeps one dictionary for each task: it has the address of the first, and everything of all."""
+        """Store a push config; None removes it.
+
+        A store has one dictionary per task: it holds all configs and the URL of the first.
+        """
         async with self._lock(task_id):
             configs = await self.load_push_configs(task_id)
             configs.pop(config_id, None)
@@ -212,10 +215,10 @@ class TaskStoreStorage(Storage[Any]):
         return sum([await self.delete_task(task_id) for task_id in ids])
 
     async def health_check(self) -> dict[str, Any]:
-        """Asks the store for a task that does not exist."""
+        """Check the store by reading a task that does not exist."""
         try:
             await self.store.get("00000000-0000-0000-0000-000000000000")
-        except Exception as error:  # noqa: BLE001 - whatever a store of somebody else raises
+        except Exception as error:  # noqa: BLE001 - a custom store may raise anything
             return {"status": "unavailable", "detail": f"{type(error).__name__}: {error}"}
         return {"status": "ok"}
 
@@ -257,7 +260,7 @@ def _matches(task: Task, query: ListTasksQuery, after: int | None) -> bool:
 
 
 def _place(task: Task) -> tuple[int, str]:
-    """Where a task stands in a list: the time of its status, then its id."""
+    """Return the sort key of a task in a list: the time of its status, then its id."""
     changed = 0
     with suppress(InvalidTaskRequest):
         changed = moment(task.status.timestamp or "")
@@ -278,6 +281,6 @@ def _read_token(token: str, query: ListTasksQuery) -> tuple[int, str]:
 
 
 def _mark(query: ListTasksQuery) -> str:
-    """Which list a token belongs to."""
+    """Return a digest of the query, which binds a page token to its list."""
     asked = repr((query.context_id, query.status, query.status_timestamp_after))
     return sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:12]

@@ -1,9 +1,9 @@
-"""Where an apcore agent's tasks may be kept: any object with these ten methods.
+"""The contract of a custom task store for an apcore agent: any object with these ten methods.
 
 Tasks are plain dictionaries here: ``id``, ``contextId``, ``status`` (``state``, ``message`` as text, ``timestamp``),
-``artifacts``, ``history`` (the statuses before) and ``metadata``; `keelbolt.apcore.task_shapes` says what else is in
-them. A storage URL (``storage="sqlite:///agent.db"``) keeps more, and survives more: what a task store
-can't do is told in the log at the start.
+``artifacts``, ``history`` (the previous statuses) and ``metadata``; `keelbolt.apcore.task_shapes` describes the other
+keys. A storage URL (``storage="sqlite:///agent.db"``) stores more and survives more failures: the limitations of a
+task store are logged at start.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ METHODS = (
     "get_context",
 )
 
-Messages = list[Any]  # in a class with a method `list`, that name is the method
+Messages = list[Any]  # inside a class with a method `list`, that name is the method
 
 
 @runtime_checkable
 class TaskStore(Protocol):
-    """Keeps tasks, who is to be told about them, and the messages of contexts."""
+    """Stores tasks, their push configs, and the messages of contexts."""
 
     async def save(self, task: dict[str, Any]) -> None:
-        """Keep a task, in the place of one with the same id."""
+        """Store a task; replace the one with the same id."""
 
     async def get(self, task_id: str) -> dict[str, Any] | None:
-        """The task, or None."""
+        """Return the task, or None."""
 
     async def list(self, context_id: str | None = None, cursor: str | None = None, limit: int = 50) -> dict[str, Any]:
-        """A page of tasks: ``{"tasks": […], "nextCursor": str or None}``."""
+        """Return a page of tasks: ``{"tasks": […], "nextCursor": str or None}``."""
 
     async def delete(self, task_id: str) -> bool:
-        """Delete the task; answers whether there was one."""
+        """Delete the task; return whether it existed."""
 
     async def update_status(self, task_id: str, status: dict[str, Any]) -> dict[str, Any]:
-        """Give the task this status; answers the task. KeyError if there is none."""
+        """Set the status of the task and return the task. Raise KeyError if there is none."""
 
     async def save_push_config(self, task_id: str, config: dict[str, Any]) -> None:
-        """Keep who is to be told about the task."""
+        """Store the push config of the task."""
 
     async def get_push_config(self, task_id: str) -> dict[str, Any] | None:
-        """Who is to be told about the task, or None."""
+        """Return the push config of the task, or None."""
 
     async def delete_push_config(self, task_id: str) -> bool:
-        """Forget who is to be told; answers whether there was somebody."""
+        """Delete the push config; return whether it existed."""
 
     async def save_context(self, context_id: str, messages: Messages) -> None:
-        """Keep the messages of a context, in the place of those before."""
+        """Store the messages of a context; replace the previous ones."""
 
     async def get_context(self, context_id: str) -> Messages | None:
-        """The messages of a context, or None."""
+        """Return the messages of a context, or None."""

@@ -1,17 +1,17 @@
-"""What an executor sees of the modules that are served: themselves, through a view that keeps them in their bounds.
+"""Views through which an executor sees the served modules.
 
-- The JSON schemas of a module's pydantic models are made once. apcore asks for them three times in each call, and
-  pydantic makes them anew each time: four fifths of what a call of apcore costs.
-- A module that raises SystemExit, KeyboardInterrupt or GeneratorExit fails its task. The first two would end the agent;
-  after the third the task would never end.
-- A coroutine that goes on after its turn is over is cancelled, once it had time to heed its cancel token.
-- A module whose input or output schema is a string takes or returns text. apcore's steps take objects alone, so they
+- The JSON schemas of a module's pydantic models are created once. apcore requests them three times in each call, and
+  pydantic creates them again each time: four fifths of the cost of an apcore call.
+- A module that raises SystemExit, KeyboardInterrupt or GeneratorExit fails its task. The first two would end the
+  agent; after the third the task would never end.
+- A coroutine that continues after its turn is cancelled, once it had time to react to its cancel token.
+- A module whose input or output schema is a string takes or returns text. apcore's steps only take objects, so they
   see {"text": …}.
-- `def execute` runs in a thread of its own, at once. In the loop's pool, which has a few threads, it would wait for
-  others, be called after its task was cancelled or timed out, and hold up the end of the process.
+- `def execute` runs at once in its own thread. In the loop's pool, which has a few threads, it would wait for other
+  calls, start after its task was cancelled or timed out, and delay the end of the process.
 
-Modules, models and the registry stay as they are: the view stands between them and the step of the pipeline that looks
-modules up, and goes when the last server of the executor closes.
+Modules, models and the registry stay unchanged: the view stands between them and the pipeline step that looks modules
+up, and is removed when the last server of the executor closes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from keelbolt.apcore.schemas import TEXT, is_text
 from keelbolt.tasks.threads import in_thread
 
 ENDING = (SystemExit, KeyboardInterrupt, GeneratorExit)
-LOOKS_AT = "_registry"  # apcore has no public name for where its step looks modules up
+LOOKS_AT = "_registry"  # the lookup step's registry; apcore has no public name for it
 
 
 class ModelView:
-    """A pydantic class that makes its JSON schema once, or anew after the class was built anew."""
+    """A pydantic class with a cached JSON schema; the cache is refreshed after the class was rebuilt."""
 
     _known: tuple[Any, str] | None = None
 
@@ -45,7 +45,7 @@ class ModelView:
         return getattr(self.model, name)
 
     def model_json_schema(self, *given: Any, **named: Any) -> dict[str, Any]:
-        """As the class's own; each caller gets a dictionary that it may change."""
+        """Return the JSON schema of the class; each caller gets a dictionary that it may change."""
         if given or named:
             return self.model.model_json_schema(*given, **named)
         if self._known is None or self._known[0] is not self.model.__pydantic_core_schema__:
@@ -59,7 +59,7 @@ class ModelView:
 
 
 class TextSchema:
-    """The schema of a text, for apcore, which takes objects alone."""
+    """Wraps the schema of a string as an object, since apcore only takes objects."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -72,7 +72,7 @@ class TextSchema:
 
 
 class ModuleView:
-    """A module, kept in its bounds."""
+    """View of a module."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -109,7 +109,7 @@ class ModuleView:
 
 
 class StreamingView(ModuleView):
-    """A module that streams; apcore knows it by this method."""
+    """View of a module that streams; apcore recognises it by this method."""
 
     async def stream(self, inputs: Any, context: Any) -> AsyncIterator[Any]:
         chunks = self.module.stream(inputs[TEXT] if "input_schema" in self._texts else inputs, context)
@@ -122,14 +122,14 @@ class StreamingView(ModuleView):
                     return
                 except ENDING as error:
                     raise _ended(error) from error
-                yield chunk  # a GeneratorExit that is raised here is not the module's: the stream was left
+                yield chunk  # a GeneratorExit raised here comes from the reader, not from the module
         finally:
-            if hasattr(chunks, "aclose"):  # a stream that is left ends now, and not when it is collected
+            if hasattr(chunks, "aclose"):  # close the stream now instead of at garbage collection
                 await chunks.aclose()
 
 
 class RegistryView:
-    """A registry whose modules are seen through views. ``servers`` counts for whom."""
+    """A registry that returns views of its modules. ``servers`` counts the servers that use it."""
 
     def __init__(self, registry: Any) -> None:
         self.registry = registry
@@ -142,7 +142,7 @@ class RegistryView:
 
     @contextmanager
     def keeping(self, module_id: str) -> Iterator[None]:
-        """Show the module as it is now, with its annotations, while the registry replaces it."""
+        """Return the current module and its annotations while the registry replaces it."""
         self._kept[module_id] = (self.registry.get(module_id), self.get_declared_annotations(module_id))
         try:
             yield
@@ -150,7 +150,7 @@ class RegistryView:
             del self._kept[module_id]
 
     def get_declared_annotations(self, module_id: str) -> Any:
-        """The annotations that the registry knows beside the module's own; None where it knows none."""
+        """Return the annotations that the registry has besides the module's own, or None."""
         if (kept := self._kept.get(module_id)) is not None:
             return kept[1]
         declared = getattr(self.registry, "get_declared_annotations", None)
@@ -170,9 +170,9 @@ class RegistryView:
 
 
 def look_through_views(executor: Any) -> tuple[RegistryView | None, Callable[[], None]]:
-    """Let the executor look modules up through views; returns the view of its registry, and how to undo it.
+    """Make the executor look modules up through views; return the registry's view, and a function that undoes this.
 
-    An executor that is not apcore's own is left alone; it has no view.
+    An executor that is not apcore's own is left unchanged; it has no view.
     """
     steps = getattr(getattr(executor, "current_strategy", None), "steps", ())
     step = next((step for step in steps if isinstance(step, BuiltinModuleLookup)), None)
@@ -231,14 +231,14 @@ def _ended(error: BaseException) -> ModuleError:
 
 
 def _makes_plain_schemas(model: Any) -> bool:
-    """Whether a model makes its JSON schema the usual way; one with a way of its own may have reasons for it."""
+    """Return whether a model creates its JSON schema with pydantic's method; an overridden method is not cached."""
     way = getattr(getattr(model, "model_json_schema", None), "__func__", None)
     usual = BaseModel.model_json_schema.__func__  # type: ignore[attr-defined]  # it is a class method
     return isinstance(model, type) and issubclass(model, BaseModel) and way is usual
 
 
 def _json(schema: dict[str, Any]) -> str | None:
-    """The text of a schema, from which it can be read again; None where something in it is nothing for JSON."""
+    """Return a schema as JSON text; None if it does not survive the round trip."""
     try:
         text = json.dumps(schema)
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""Hot reload: files of an extensions directory that come, change or go are modules that do so.
+"""Hot reload: adds, reloads and removes modules as the files of an extensions directory change.
 
-A file that can't be loaded is told, and the module that was there before stays. The directory is looked at, rather than
-the system asked to report changes: that works on every machine and in every container, and needs nothing installed.
+A file that can't be loaded is logged, and the previous module stays. The directory is polled instead of using
+file-system events: this works on every machine and in every container, without further packages.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ logger = logging.getLogger("keelbolt.apcore")
 
 LOOK_SECONDS = 0.5
 
-Stamp = tuple[int, int]  # when it was written, and its size
+Stamp = tuple[int, int]  # modification time and size
 
 
 class ExtensionsWatch:
-    """Keeps a registry like its directory, from when it is made.
+    """Keeps a registry in sync with its directory, from its creation on.
 
-    ``keeping`` serves a module as it is while it is replaced: a registry has no way to replace one at once.
+    ``keeping`` keeps the current module served while it is replaced: a registry can't replace a module atomically.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ExtensionsWatch:
         self._registry = registry
         self._keeping = keeping or (lambda _: contextlib.nullcontext())
         self._known = self._stamps()
-        self._missing: set[str] = set()  # at the last look
+        self._missing: set[str] = set()  # at the last poll
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -60,11 +60,11 @@ class ExtensionsWatch:
                 logger.exception("the extensions directory could not be looked at")
 
     def look(self) -> None:
-        """Take in what changed since the last look."""
+        """Apply the changes since the last poll."""
         stamps = self._stamps()
         missing = self._known.keys() - stamps.keys()
         for module_id in missing:
-            if module_id not in self._missing:  # some programs delete a file and write it anew
+            if module_id not in self._missing:  # some programs delete a file and write it again
                 stamps[module_id] = self._known[module_id]
             elif self._registry.unregister(module_id):
                 logger.info("module %s is gone", module_id)
@@ -75,13 +75,13 @@ class ExtensionsWatch:
         self._known = stamps
 
     def _stamps(self) -> dict[str, tuple[Path, tuple[Stamp, ...]]]:
-        """Every module file, and when it and what is said about it were written."""
-        with complaints("apcore.registry.scanner"):  # they were told at the start
+        """Return every module file, with the stamps of the file and its metadata."""
+        with complaints("apcore.registry.scanner"):  # reported at start
             found = scan_extensions(self._path)
         stamps: dict[str, tuple[Path, tuple[Stamp, ...]]] = {}
         for each in found:
             files = (each.file_path, each.meta_path)
-            with contextlib.suppress(OSError):  # gone meanwhile: the next look sees it
+            with contextlib.suppress(OSError):  # deleted meanwhile: handled at the next poll
                 written = tuple(_stamp(Path(file)) for file in files if file is not None)
                 stamps.setdefault(each.canonical_id, (Path(each.file_path), written))
         return stamps
@@ -91,21 +91,21 @@ class ExtensionsWatch:
         try:
             metadata = load_metadata(about) if about.exists() else {}
             module = _loaded(file, metadata)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a file of somebody else raises
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's file may raise anything
             ends = "is left as it was" if self._registry.has(module_id) else "is left out"
             logger.warning("module %s %s: %s", module_id, ends, _why(error))
             return
         self._replace(module_id, module, metadata)
 
     def _replace(self, module_id: str, module: Any, metadata: dict[str, Any]) -> None:
-        """Put another module in the place of the one with this id, which stays if the new one can't be registered.
+        """Replace the module with this id; if the new one can't be registered, the old one stays.
 
-        Calls find the old module until the new one is loaded; only then the old one is unloaded.
+        Calls find the old module until the new one is loaded; only then is the old one unloaded.
         """
         if not self._registry.has(module_id):
             try:
                 self._registry.register(module_id, module, metadata=metadata)
-            except Exception as error:  # noqa: BLE001 - a file of a user may raise anything
+            except Exception as error:  # noqa: BLE001 - a user's file may raise anything
                 logger.warning("module %s is left out: %s", module_id, _why(error))
             else:
                 logger.info("module %s is new", module_id)
@@ -117,7 +117,7 @@ class ExtensionsWatch:
             self._registry.unregister(module_id)
             try:
                 self._registry.register(module_id, module, metadata=metadata)
-            except Exception as error:  # noqa: BLE001 - the same
+            except Exception as error:  # noqa: BLE001 - as above
                 logger.warning("module %s is left as it was: %s", module_id, _why(error))
                 self._registry.register(module_id, before, metadata=known)
                 return
@@ -132,7 +132,7 @@ def _quiet(module: Any) -> Iterator[None]:
     """Keep the registry from calling the hooks of a module that is still in use."""
     hidden: list[str] = []
     for name in ("on_load", "on_unload"):
-        with contextlib.suppress(AttributeError, TypeError):  # an object without a dictionary: its hooks are called
+        with contextlib.suppress(AttributeError, TypeError):  # an object without __dict__: its hooks are called
             if name not in vars(module):
                 setattr(module, name, None)
                 hidden.append(name)
@@ -154,7 +154,7 @@ def _hook(module: Any, name: str, *given: Any) -> None:
 
 def _loaded(file: Path, metadata: dict[str, Any]) -> Any:
     with contextlib.suppress(OSError, NotImplementedError):
-        # Python takes what it compiled for the file's, as long as second and size are the same.
+        # Python reuses the compiled file as long as the source's mtime (in seconds) and size are the same.
         Path(cache_from_source(str(file))).unlink(missing_ok=True)
     with importable():
         module = resolve_entry_point(file, meta=metadata)()
@@ -164,7 +164,7 @@ def _loaded(file: Path, metadata: dict[str, Any]) -> Any:
 
 
 def _suspended(module: Any) -> Any:
-    """What the module wants its successor to know."""
+    """Return the state that the module hands over to its replacement."""
     suspend = getattr(module, "on_suspend", None)
     return suspend() if callable(suspend) else None
 

@@ -1,4 +1,4 @@
-"""Runs modules as tasks: one call through the executor is one turn."""
+"""Runs modules as tasks: one turn is one call through the executor."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ from keelbolt.tasks.worker import Worker
 logger = logging.getLogger("keelbolt.apcore")
 
 ARTIFACT = "result"
-GRACE_SECONDS = 0.5  # apcore ends a call at its deadline; what it does not end, we do
+GRACE_SECONDS = 0.5  # after the deadline, at which apcore ends a call itself; then the worker ends it
 
 
 class TaskCancelToken(CancelToken):  # type: ignore[misc]  # apcore has no types
-    """Cancelled when its task is; a run that cleans up after a cancel first passes the steps that were recorded."""
+    """Cancelled with its task; in a clean-up run after a cancel, only after the recorded steps were replayed."""
 
     def __init__(self, ctx: TaskContext) -> None:
         super().__init__()
@@ -83,16 +83,16 @@ class TaskCancelToken(CancelToken):  # type: ignore[misc]  # apcore has no types
 
 
 class ApcoreWorker(Worker):
-    """Calls the module that a message chooses, through the executor.
+    """Calls the module that a message names, through the executor.
 
     worker = ApcoreWorker(catalog, executor)
     server = A2AServer(worker=worker, admission=worker.admission, agent_card=builder.build(), …)
     catalog.on_change(lambda: server.replace_card(builder.build))
 
-    ``default_skill`` is called by messages that choose none. What needs an approval is refused when the executor has
-    nobody to ask, unless ``allow_unapproved``.
+    ``default_skill`` is the module for messages that name none. Calls that need an approval are refused if the
+    executor has no approval handler, unless ``allow_unapproved``.
 
-    While a worker is open, its executor sees the modules through views; `close` leaves the executor as it was.
+    While a worker is open, its executor sees the modules through views; `close` restores the executor.
     """
 
     def __init__(
@@ -120,12 +120,12 @@ class ApcoreWorker(Worker):
 
     @contextlib.contextmanager
     def keeping(self, module_id: str) -> Iterator[None]:
-        """Serve the module as it is now while the registry replaces it: no call and no card misses it."""
+        """Keep the current module served while the registry replaces it, for calls and cards."""
         with self.catalog.keeping(module_id), self._view.keeping(module_id) if self._view else contextlib.nullcontext():
             yield
 
     def close(self) -> None:
-        """Leave the executor as it was; once."""
+        """Restore the executor. Further calls do nothing."""
         self._undo_views()
         self._undo_views = _nothing
         if self._gate is not None:
@@ -147,14 +147,14 @@ class ApcoreWorker(Worker):
             return
         started = time.monotonic()
         try:
-            # A module gets the cancel by its token, and cancel_seconds to heed it.
+            # The cancel token reports the cancel to the module, which then has cancel_seconds to end.
             shield = contextlib.nullcontext() if ctx.is_cancelled else ctx.shielded()
             async with shield, asyncio.timeout(self._timeout + GRACE_SECONDS if self._timeout > 0 else None):
                 parts = await self._run(ctx, call)
         except ApprovalPendingError as error:
             await self._wait(ctx, call, error)
         except ExecutionCancelledError as error:
-            if not ctx.is_cancelled:  # the module gave up by itself
+            if not ctx.is_cancelled:  # the module cancelled itself
                 await self._fail(ctx, call, error)
         except FailedBefore as error:
             await ctx.fail(str(error), data=error.told)
@@ -171,7 +171,7 @@ class ApcoreWorker(Worker):
                 self._say_who_cut(call.module, time.monotonic() - started)
             await self._fail(ctx, call, error)
         else:
-            await self._complete(ctx, parts)  # beyond the timeout: the module has done its part
+            await self._complete(ctx, parts)  # outside of the timeout: the module has ended
 
     # ----------------------------------------------------------------------------------------------------- the call
 
@@ -194,12 +194,12 @@ class ApcoreWorker(Worker):
                 return await call_once(ctx, call.module, output, partial(self._parts, ctx), self._errors)
             return await output()
         except BaseException:
-            context.cancel_token.cancel()  # a module that goes on nevertheless is told that nobody waits for it
+            context.cancel_token.cancel()  # reports to a module that still runs that its result is no longer needed
             running.stop()
             raise
 
     async def _output(self, ctx: TaskContext, module: Module, inputs: Input, context: Context[Any]) -> list[Part]:
-        """Call the module. For a client that streams, a module that streams writes its chunks as artifacts."""
+        """Call the module. If the module and the client stream, its chunks are written as artifacts."""
         if not module.streams or self._stream is None or not ctx.is_streamed:
             found = await self._call(module.id, inputs, context)
             if is_system(module.id):
@@ -215,7 +215,7 @@ class ApcoreWorker(Worker):
         return []
 
     async def _complete(self, ctx: TaskContext, parts: list[Part]) -> None:
-        if ctx.is_cancelled:  # it is too late for a result
+        if ctx.is_cancelled:  # too late for a result
             return
         await ctx.complete(parts=parts, artifact_id=artifact_of(ctx))
 
@@ -227,7 +227,7 @@ class ApcoreWorker(Worker):
         return await output_to_parts(output, keep)
 
     async def _context(self, ctx: TaskContext) -> Context[Any]:
-        """What a module is told about its call: for whom, until when, in which trace, and of which task."""
+        """Return the apcore Context of a call: identity, deadline, trace, cancel token and task."""
         headers = ctx.trace
         identity = identity_of(ctx.principal)
         context: Context[Any] = Context.create(
@@ -250,10 +250,10 @@ class ApcoreWorker(Worker):
         context.data[SERVED] = self._gate is not None
         return context
 
-    # ------------------------------------------------------------------------------------------------------ endings
+    # ---------------------------------------------------------------------------------------------- ending the task
 
     async def _wait(self, ctx: TaskContext, call: Call, error: ApprovalPendingError) -> None:
-        """Ask for the approval, and remember what it is for."""
+        """Ask for the approval, and store the call that it is for."""
         origin = origin_of(error)
         by_module = origin is None or origin.step != GATE
         about = (error.details or {}).get("module_id")
@@ -271,12 +271,12 @@ class ApcoreWorker(Worker):
         )
         reason = sanitized(reason_of(error) or "") or None
         preview = None
-        if not by_module and about == call.module.id:  # the input of a module that it calls is not known here
+        if not by_module and about == call.module.id:  # the input of a nested module is not known here
             preview = await preview_of(self.executor, call.module.id, call.inputs, await self._context(ctx))
         await ctx.request_input(pending.question(reason, preview), data=pending.json(reason, preview))
 
     async def _ask_again(self, ctx: TaskContext, pending: Pending, wrong: SkillInputError) -> None:
-        """Keep waiting: the answer does not fit the module's input."""
+        """Keep waiting, because the answer does not match the module's input."""
         errors = (describe(wrong).data or {}).get("errors", [])
         data = {**replace(pending, turn=ctx.turn).json(), "errors": errors}
         await ctx.request_input(
@@ -285,7 +285,7 @@ class ApcoreWorker(Worker):
 
     async def _fail(self, ctx: TaskContext, call: Call, error: Exception) -> None:
         self._errors.log(error, call.module.id, ctx.task_id)
-        if hides(error, call.module.id):  # that changed since the message was let in: it is told as it would be now
+        if hides(error, call.module.id):  # the skill was removed or denied since admission
             await self._refuse(ctx, SkillNotFoundError(call.module.id))
             return
         mapped = self._errors.map(error, call.module)
@@ -295,7 +295,7 @@ class ApcoreWorker(Worker):
             await ctx.fail(mapped.message, data=mapped.json(), error=error)
 
     async def _refuse(self, ctx: TaskContext, error: ProtocolError) -> None:
-        """The message can't be made into a call; mostly that was said before there was a task."""
+        """End the task because its message can't become a call; admission normally refuses such messages earlier."""
         failure = describe(error)
         kind = (failure.data or {}).get("type", failure.row.name)
         told = MappedError(failure.row.code, sanitized(failure.message), {**(failure.data or {}), "type": kind})
@@ -314,11 +314,11 @@ class ApcoreWorker(Worker):
 
 
 def _nothing() -> None:
-    """What is left to be undone."""
+    """Do nothing: the views are already undone."""
 
 
 def _with_context(call: Callable[..., Any]) -> Callable[[str, Input, Any], Any]:
-    """A method of an executor; one that is not apcore's own may take no context."""
+    """Return an executor's method; if a custom executor's method takes no context, the context is dropped."""
     try:
         inspect.signature(call).bind("", {}, None)
     except TypeError:
@@ -327,6 +327,6 @@ def _with_context(call: Callable[..., Any]) -> Callable[[str, Input, Any], Any]:
 
 
 def artifact_of(ctx: TaskContext) -> str:
-    """The artifact of this turn: what an earlier call in the same task gave stays beside it."""
+    """Return the artifact id of this turn, different from those of earlier calls in the same task."""
     earlier = {artifact.artifact_id for artifact in ctx.previous_artifacts} if ctx.turn > 1 else ()
     return f"{ARTIFACT}-{ctx.turn}" if ARTIFACT in earlier else ARTIFACT

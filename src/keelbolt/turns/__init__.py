@@ -1,4 +1,4 @@
-"""Runs agent turns over a checked storage contract of 27 callbacks, with a durable adapter of its own."""
+"""Runs agent turns over a validated storage contract of 27 callbacks, and provides a durable adapter."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Stopping on purpose. An abort is asked for and seen by whoever looks; nobody is torn out of what they do.
+"""Cooperative aborts: an abort is requested through a signal, and code that checks the signal stops by itself.
 
-To tear a turn out, cancel the task that runs it.
+To interrupt a turn instead, cancel the asyncio task that runs it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class AbortSignal:
-    """Says whether an abort was asked for, and why. It never changes back."""
+    """Reports whether an abort was requested, and its reason. It is never reset."""
 
     __slots__ = ("_aborted", "_listeners", "_reason")
 
@@ -33,7 +33,7 @@ class AbortSignal:
         return self._reason
 
     def on_abort(self, listener: Callable[[object], None]) -> Callable[[], None]:
-        """Call it with the reason, at once if the abort was asked for already. Answers how to take it back."""
+        """Call the listener with the reason, at once if already aborted. Return a function that removes it."""
         if self._aborted:
             _tell(listener, self._reason)
             return lambda: None
@@ -50,7 +50,7 @@ class AbortSignal:
             raise aborted(self._reason)
 
     async def wait(self) -> object:
-        """Wait for the abort; answers its reason."""
+        """Wait for the abort; return its reason."""
         if self._aborted:
             return self._reason
         loop = asyncio.get_running_loop()
@@ -72,7 +72,7 @@ class AbortSignal:
 
 
 class AbortController:
-    """Asks for an abort, from any thread. The first reason stays."""
+    """Requests an abort, from any thread. The first reason stays."""
 
     __slots__ = ("signal",)
 
@@ -80,30 +80,30 @@ class AbortController:
         self.signal = AbortSignal()
 
     def abort(self, reason: object = None) -> None:
-        self.signal._abort(reason)  # noqa: SLF001 - the controller is the other half of its signal
+        self.signal._abort(reason)  # noqa: SLF001 - the controller is the writing side of its signal
 
 
 def linked(parent: AbortSignal) -> tuple[AbortController, Callable[[], None]]:
-    """A controller that also aborts, for the same reason, when the parent does (or has), and how to part them."""
+    """Return a controller that also aborts with its parent, for the same reason, and a function that unlinks them."""
     child = AbortController()
     return child, parent.on_abort(child.abort)
 
 
 def aborted(reason: object) -> TurnAborted:
-    """The error that says so."""
+    """Return the error for an abort with this reason."""
     words = None if reason is None else f"the turn was aborted: {reason}"
     return TurnAborted(words, cause=reason if isinstance(reason, BaseException) else None)
 
 
 def is_abort(error: BaseException, signal: AbortSignal) -> bool:
-    """Whether this error is only the echo of an abort: a gate that broke because its turn was aborted is one too."""
+    """Return whether an abort caused this error; a gate that was aborted with its turn counts too."""
     return isinstance(error, TurnAborted) or (signal.aborted and isinstance(error, TurnGateAborted))
 
 
 def ends_task(error: BaseException) -> bool:
-    """Whether it must go on up, since it ends this task: its cancellation, or the end of the program.
+    """Return whether the error must propagate because it ends this task: its cancellation, or the end of the program.
 
-    A CancelledError while nobody cancels this task is that of something waited for: a failure like any other.
+    A CancelledError while this task is not being cancelled comes from an awaited task and is an ordinary failure.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()

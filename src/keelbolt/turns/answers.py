@@ -1,13 +1,13 @@
-"""What a user's message means at a gate, and what the user is told to type. Pure.
+"""Interprets a user's message at a gate, and builds the reply hint for the user. Pure.
 
 | the message has | it means |
 |---|---|
 | JSON with ``answer``: ``resolve`` (and ``value``), ``reject`` or ``abort`` (and ``reason``) | exactly that |
 | other JSON | resolve, with it |
 | the text ``reject`` or ``reject: why`` | reject |
-| a word for yes | resolve with True, where the schema takes it or there is none |
-| a word for no, alone or with a reason | resolve with False, where the schema takes it or there is none; else reject |
-| text that the schema takes: as text, as a member of its enum, as JSON | resolve, with that |
+| a word for yes | resolve with True, if the schema accepts it or there is none |
+| a word for no, alone or with a reason | resolve with False, if the schema accepts it or there is none; else reject |
+| text that the schema accepts: as text, as a member of its enum, as JSON | resolve, with that |
 | other text | resolve, with the text |
 """
 
@@ -36,7 +36,7 @@ _MISSING: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """``value`` is for resolve, ``reason`` for the others."""
+    """An answer to a gate. ``value`` is for resolve, ``reason`` for reject and abort."""
 
     verb: Verb
     value: Any = None
@@ -44,7 +44,7 @@ class GateAnswer:
 
 
 def read_gate_answer(text: str, data: Sequence[Any], schema: Mapping[str, Any] | None = None) -> GateAnswer:
-    """The answer that a message with this text and these JSON parts gives to a gate with this JSON Schema."""
+    """Return the answer that a message with this text and these JSON parts gives to a gate with this JSON Schema."""
     for value in data:
         if isinstance(value, Mapping) and value.get("answer") in VERBS:
             return GateAnswer(value["answer"], value.get("value"), str(value.get("reason") or ""))
@@ -62,7 +62,7 @@ def read_gate_answer(text: str, data: Sequence[Any], schema: Mapping[str, Any] |
 
 
 def reply_hint(schema: Mapping[str, Any] | None) -> str:
-    """What the user is told to type; empty when any text is an answer."""
+    """Return a hint on what the user can type; empty if any text is an answer."""
     if schema is None:
         return 'Reply "yes", "no", or in your own words.'
     takes = _taking(schema)
@@ -83,7 +83,7 @@ def reply_hint(schema: Mapping[str, Any] | None) -> str:
 
 
 def _readings(words: str, schema: Mapping[str, Any] | None) -> Iterator[Any]:
-    """The values that these words can stand for, the likeliest first."""
+    """Yield the values that the text can represent, the likeliest first."""
     said = _said(words)
     if said is not None:
         yield said
@@ -100,7 +100,7 @@ def _readings(words: str, schema: Mapping[str, Any] | None) -> Iterator[Any]:
 
 
 def _said(words: str) -> bool | None:
-    """Whether these words are a yes or a no. A no may be followed by a reason, a yes by a condition may not."""
+    """Return True for a yes, False for a no (a reason may follow), None for other text, such as a conditional yes."""
     found = _WORD.fullmatch(words)
     if found is None:
         return None
@@ -115,7 +115,7 @@ def _taking(schema: Mapping[str, Any] | None) -> Callable[[Any], bool]:
         return lambda _value: True
     try:
         check = checker(schema)
-    except ValueError:  # more than is checked here: the turn checks the answer
+    except ValueError:  # beyond the supported keywords: the turn checks the answer
         return lambda value: _is(schema.get("type"), value)
 
     def takes(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""How many arguments a function takes, counted as strictly as the storage contract asks for."""
+"""Counts the required parameters of a function, as strictly as the storage contract requires."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import inspect
 
 
 def arity_problem(function: object, count: int) -> str | None:
-    """Why this can't be called with exactly so many arguments by position; None when it can.
+    """Return the reason why the function can't be called with exactly ``count`` positional arguments, or None.
 
-    Counted are the parameters that must be given: those with a default don't count, and neither does ``self`` of a
-    bound method. What a decorator hides is not looked through.
+    Only required parameters count, not those with a default or ``self`` of a bound method. Wrapped functions behind
+    decorators are not inspected.
     """
     try:
         signature = inspect.signature(function, follow_wrapped=False)  # type: ignore[arg-type]

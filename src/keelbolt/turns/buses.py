@@ -1,7 +1,7 @@
-"""Who listens, and how they are told.
+"""Event listeners of turns.
 
-A plain listener is called where the event happens, in the order of registration; an async one is started there and
-waited for before ``turn_end``. What a listener raises is logged and changes nothing in the turn.
+A plain listener is called at the event, in registration order; an async one is started then and awaited before
+``turn_end``. Exceptions of listeners are logged and do not affect the turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Bus:
-    """Listeners by the names of events."""
+    """Listeners by event name."""
 
     __slots__ = ("_listeners",)
 
@@ -30,7 +30,7 @@ class Bus:
         self._listeners: dict[str, list[tuple[Listener, bool]]] = {}
 
     def add(self, name: str, listener: Listener, *, once: bool = False) -> Callable[[], None]:
-        """Tell it about these events; answers how to stop that."""
+        """Add a listener for these events; return a function that removes it."""
         if name not in EVENTS:
             raise ValueError(f"there is no event {name!r}{suggestion(name, EVENTS)}")
         if not callable(listener):
@@ -40,13 +40,13 @@ class Bus:
         return lambda: self._drop(name, entry)
 
     def remove(self, name: str, listener: Listener) -> None:
-        """Stop telling it."""
+        """Remove the listener."""
         for entry in list(self._listeners.get(name, ())):
             if entry[0] == listener:
                 self._drop(name, entry)
 
     def take(self, name: str) -> list[Listener]:
-        """Who is told now."""
+        """Return the current listeners; those registered with ``once`` are removed."""
         found = self._listeners.get(name)
         if not found:
             return []
@@ -59,7 +59,7 @@ class Bus:
 
 
 class Emitter:
-    """Tells the listeners of one turn, and knows which of them still work."""
+    """Calls the listeners of one turn, and tracks the async ones that still run."""
 
     __slots__ = ("_bus", "_hooks", "_loop", "_thread", "_timeout", "_working")
 
@@ -78,7 +78,7 @@ class Emitter:
         self._loop = _running_loop()
 
     def emit(self, name: str, payload: Any) -> None:
-        """Call the listeners of this event, on the event loop of the turn: plain tools emit from other threads."""
+        """Call the listeners of this event on the turn's event loop: plain tools emit from other threads."""
         if self._loop is not None and threading.get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self.emit, name, payload)
             return
@@ -92,7 +92,7 @@ class Emitter:
         self.emit("warning", TurnWarning(kind=kind, message=message, emitted_at=now()))
 
     async def drain(self) -> None:
-        """Wait for the async listeners; one that takes longer than the timeout is cancelled."""
+        """Wait for the async listeners; cancel those that take longer than the timeout."""
         while self._working:
             try:
                 _done, late = await asyncio.wait(self._working, timeout=self._timeout)

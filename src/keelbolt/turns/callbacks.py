@@ -1,7 +1,7 @@
-"""The storage contract: 27 callbacks that must be there, and one that may.
+"""The storage contract: 27 required callbacks and an optional one.
 
-`StorageCallbacks` shows their shapes to editors; `CALLBACKS` is what is checked when a runner is made. Each may be
-plain or async. The context they are given is always the turn's, also for calls made in a dispatch.
+`StorageCallbacks` declares their types for editors; a runner checks `CALLBACKS` when it is created. Each may be plain
+or async. They always get the turn's context, also for calls within a dispatch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ReplaceGroup: TypeAlias = "Callable[[TurnContext, Sequence[str], Sequence[ToolCa
 
 
 class StorageCallbacks(TypedDict):
-    """All 27, and the optional one."""
+    """All 27 callbacks, and the optional one."""
 
     fetch_memories_callback: Fetch[Memory]
     fetch_messages_callback: Fetch[Message]
@@ -60,7 +60,7 @@ class StorageCallbacks(TypedDict):
 
 
 class SomeCallbacks(TypedDict, total=False):
-    """Any of them: what replaces those of a storage. The same names and shapes once more, since none is required."""
+    """Any subset of the callbacks, to override those of a storage. Repeats the types, since none is required here."""
 
     fetch_memories_callback: Fetch[Memory]
     fetch_messages_callback: Fetch[Message]
@@ -94,7 +94,7 @@ class SomeCallbacks(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """One of them: how it is called, and whether it must be there."""
+    """One callback: its parameters, and whether it is required."""
 
     name: str
     parameters: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The context of a turn: what middleware of the turn and every storage callback are given."""
+"""The context of a turn, passed to the turn's middleware and to every storage callback."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnInput:
-    """What a turn begins with. It has no history and no user: hydrate the one, and put the other into the stash.
+    """The input of a turn. It has no history and no user: hydrate the history, and put the user into the stash.
 
     ``incoming`` are the messages that the turn answers: they are stored before the input pipeline runs, and
-    ``ctx.incoming`` has them. ``scope`` says whose turn it is (a `Scope`, or a dict with tenant and thread); it stands
-    in the stash under "scope". A turn that is given a ``turn_id`` can be begun again under it: with a
-    ``progress_store`` it goes on after the last iteration that was stored.
+    ``ctx.incoming`` has them. ``scope`` identifies tenant and thread of the turn (a `Scope`, or a dict with tenant and
+    thread); the stash has it under "scope". A turn with a ``turn_id`` can be started again under it: with a
+    ``progress_store`` it continues after the last stored iteration.
     """
 
     system_prompt: str | Tokenizable
@@ -47,9 +47,9 @@ class TurnInput:
 
 
 class TurnContext(Surface):
-    """One turn. Its sets begin empty (instructions come from the input), and a write goes straight to storage.
+    """One turn. Its sets begin empty (except instructions, from the input), and writes go directly to storage.
 
-    Writes here change no set, fire no hook and retry nothing: what the callback raises comes out.
+    Writes here change no set, fire no hook and are not retried: errors of the callback propagate.
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class TurnContext(Surface):
         self.id = _turn_id(turn_input.turn_id)
         self.iterations_done = 0  # in earlier runs of this turn
         self._stage = "turn"
-        self._opened: Counter[str] = Counter()  # gates without an id, by what they ask
+        self._opened: Counter[str] = Counter()  # gates without an id, by question
         self.system_prompt = _prompt(turn_input.system_prompt)
         self.holdings = Holdings(instructions=_instructions(turn_input.standing_instructions), turn_id=self.id)
         self.stash = _stash(turn_input.stash, turn_input.scope)
@@ -95,7 +95,7 @@ class TurnContext(Surface):
         self._callbacks = callbacks
         self._emitter = emitter
         self._gates = gate_store
-        self._making: dict[asyncio.Future[Any], str] = {}  # writes under way that were not awaited yet
+        self._making: dict[asyncio.Future[Any], str] = {}  # writes in progress that were not awaited yet
         self.progress = progress_store if turn_input.turn_id is not None else None
 
     @property
@@ -106,7 +106,7 @@ class TurnContext(Surface):
         return await self.pass_gate(self.abort_signal, **gate)
 
     async def pass_gate(self, signal: AbortSignal, **fields: Any) -> Any:
-        """Wait at a gate that this signal breaks: the turn's own, or that of a dispatch of this turn."""
+        """Wait at a gate until it is settled or the signal aborts: the turn's own, or that of its dispatch."""
         if self._gates is not None and fields.get("id") is None:
             asked = question(**fields)
             self._opened[asked] += 1
@@ -115,14 +115,14 @@ class TurnContext(Surface):
         return await pass_gate(self, gate, signal=signal, emitter=self._emitter, store=self._gates)
 
     def begin_iteration(self, iteration: int) -> None:
-        """Gates are numbered by iteration, so that one that is repeated after a crash opens the same gates again."""
+        """Start an iteration. Gates are numbered per iteration, so that a repeated iteration reopens its gates."""
         self._stage = str(iteration)
         self._opened.clear()
 
     async def replace_tool_call_group(self, ids: Sequence[str], replacements: Sequence[ToolCall]) -> Any:
-        """Put these calls in the place of those: in one step where storage can, else deleted and stored one by one.
+        """Replace tool calls: in one step if the storage supports it, otherwise deleted and stored one by one.
 
-        When that breaks off, the error has ``deleted_ids``: those that are gone.
+        If that fails midway, the error has ``deleted_ids``: the ids already deleted.
         """
         return await self._replace(ids, replacements, together="replace_tool_call_group_callback" in self._callbacks)
 
@@ -133,7 +133,7 @@ class TurnContext(Surface):
         return await self._call(write.callback, write.value)
 
     def _write(self, op: Op, kind: Kind, value: Any) -> Coroutine[Any, Any, Any]:
-        """Call storage now. Writes that are not awaited are finished before the next stage of the turn."""
+        """Call the storage now. Writes that are not awaited are finished before the next stage of the turn."""
         answer = self._callbacks[f"{op}_{kind}_callback"](self, value)
         if not inspect.isawaitable(answer):
             return Started(lambda: _given(answer))
@@ -152,7 +152,7 @@ class TurnContext(Surface):
             del self._making[making]
 
     async def finish_writes(self) -> None:
-        """Wait for the writes that were not awaited; raises the first error among them."""
+        """Wait for the writes that were not awaited; raise the first error among them."""
         while self._making:
             making, name = next(iter(self._making.items()))
             try:

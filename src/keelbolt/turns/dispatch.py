@@ -1,7 +1,7 @@
-"""The loop: iterations of input pipeline, executor and output pipeline, until somebody signals or aborts.
+"""The loop of a dispatch: iterations of input pipeline, executor and output pipeline, until a signal or an abort.
 
-The unit is one iteration: its writes are stored together when it succeeds, and dropped when it does not. What earlier
-iterations stored stays.
+The unit is one iteration: its writes are stored together when it succeeds, and dropped when it fails. Writes of
+earlier iterations stay stored.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from keelbolt.turns.raw_dispatch import RawDispatch
 from keelbolt.turns.validate import executor_problems, option_problems, persistence_problems, pipeline_problems
 
 MAX_ITERATIONS = 100
-"""How many iterations a dispatch may have, unless ``max_iterations`` says otherwise."""
+"""Default limit of iterations per dispatch."""
 
 Executor: TypeAlias = Callable[[DispatchContext, ExecutorHelpers], Any]
 
 
 class DispatchRunner:
-    """Runs dispatches. A TurnRunner has one; alone it runs dispatches without a turn, from a `RawDispatch`."""
+    """Runs dispatches. A TurnRunner has one; standalone it runs dispatches without a turn, from a `RawDispatch`."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class DispatchRunner:
         self._check_artifact_ids = check_artifact_ids
         self._timeout = listener_timeout_seconds
         self._bus = Bus()
-        self.warned = False  # about an executor that seems to forget its signal
+        self.warned = False  # about an executor that seems to lack ack() or nack()
 
     def on(self, name: str, listener: Listener) -> Callable[[], None]:
-        """Call the listener at each event of this name of dispatches that stand alone."""
+        """Call the listener at each event of this name of standalone dispatches."""
         return self._bus.add(name, listener)
 
     def observe(self, name: str, listener: Listener) -> Callable[[], None]:
@@ -100,7 +100,7 @@ class DispatchRunner:
     async def dispatch(
         self, *, source: TurnContext | None = None, raw: RawDispatch | None = None, emitter: Emitter | None = None
     ) -> DispatchEnd:
-        """Run one dispatch to its end; raises the error that it ends with, once it was told as ``error``."""
+        """Run one dispatch to its end; raise its error after the event ``error`` was emitted."""
         ended = await self.run(source=source, raw=raw, emitter=emitter)
         if ended.error is not None:
             raise ended.error
@@ -109,7 +109,7 @@ class DispatchRunner:
     async def run(
         self, *, source: TurnContext | None = None, raw: RawDispatch | None = None, emitter: Emitter | None = None
     ) -> DispatchEnd:
-        """The same, but the error is only answered."""
+        """Run one dispatch like `dispatch`, but return the error in the result instead of raising it."""
         if (source is None) == (raw is None):
             raise InvalidLlmDispatchInput("pass either source, a turn's context, or raw, a RawDispatch")
         if source is not None and not isinstance(source, TurnContext):
@@ -166,7 +166,7 @@ class DispatchRunner:
 
 @dataclass(slots=True)
 class _Run:
-    """One dispatch under way."""
+    """State of a running dispatch."""
 
     runner: DispatchRunner
     ctx: DispatchContext
@@ -174,7 +174,7 @@ class _Run:
     helpers: ExecutorHelpers
     started_at: datetime
     started: int = 0  # iterations
-    before: list[tuple[str, ...]] | None = None  # what the iteration before this one wrote
+    before: list[tuple[str, ...]] | None = None  # writes of the previous iteration
     error: BaseException | None = None
     aborted: bool = False  # the last iteration was dropped because of an abort
 
@@ -184,7 +184,7 @@ class _Run:
             if limit is not None and self.started >= limit:
                 raise IterationLimitReached(limit)
             if self.started:
-                await asyncio.sleep(0)  # an executor that never waits must not keep others from aborting it
+                await asyncio.sleep(0)  # lets other tasks run and abort an executor that never waits
             ctx.begin_iteration(self.started)
             self.started += 1
             began = now()
@@ -201,9 +201,9 @@ class _Run:
             self.emitter.emit("iteration_end", end)
 
     def _check_signal(self) -> None:
-        """Warn once for each runner when an iteration without a signal wrote the same as the one before, or nothing.
+        """Warn once per runner if an iteration without a signal wrote the same as the previous one, or nothing.
 
-        Iterations that call tools, or wait for one, make progress that can't be seen here.
+        Iterations that call tools, or wait for one, make progress that is not visible here.
         """
         ctx, before = self.ctx, self.before
         self.before = [_content(write) for write in ctx.written]
@@ -221,7 +221,7 @@ class _Run:
             )
 
     async def _passed(self, pipeline: Pipeline) -> bool:
-        """Run a pipeline; answers whether to go on after it."""
+        """Run a pipeline; return whether to continue after it."""
         ctx = self.ctx
         passage = await pipeline.run(ctx)
         for warning in passage.warnings:
@@ -249,7 +249,7 @@ class _Run:
         return not (ctx.aborted or ctx.is_signalled)
 
     async def _settle(self) -> None:
-        """Bring the iteration's writes into storage, unless it was nacked or aborted."""
+        """Store the iteration's writes, unless it was nacked or aborted."""
         self.aborted = self.aborted or self.ctx.aborted
         if self.ctx.nack_error is not None or self.aborted:
             await self.ctx.queue.discard()
@@ -280,5 +280,5 @@ class _Run:
 
 
 def _content(write: Write) -> tuple[str, ...]:
-    """What is written, without the ids and times that differ each time."""
+    """Return the content of a write without its ids and times, which always differ."""
     return write.op, write.kind, str(getattr(write.value, "content", write.value))

@@ -1,4 +1,4 @@
-"""The context of a dispatch: what executors, tools and dispatch middleware are given."""
+"""The context of a dispatch, passed to executors, tools and dispatch middleware."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchSeed:
-    """What a dispatch context grows from: a turn, or a raw dispatch."""
+    """The arguments of a dispatch context: a turn or a raw dispatch, and options."""
 
     source: TurnContext | None
     raw: RawDispatch | None
@@ -51,8 +51,8 @@ class DispatchSeed:
 class DispatchContext(Surface):
     """One dispatch. Its sets are copies of the turn's, and show every write at once.
 
-    Storage and the turn's sets see the writes of an iteration when it succeeds (or at `checkpoint`), and never when it
-    is nacked, aborted or raises. Writes are queued by the call itself; awaiting them is good manners, not a need.
+    Storage and the turn's sets get the writes of an iteration when it succeeds (or at `checkpoint`), and never when it
+    is nacked, aborted or raises. The call itself queues the write; awaiting it is recommended, but not required.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class DispatchContext(Surface):
         self.queue = WriteQueue(self._destination(seed.unit_of_work), seed.persistence)
         self.written: list[Write] = []  # in this iteration
 
-    # ------------------------------------------------------------------------------------------------- what it is
+    # --------------------------------------------------------------------------------------------------- identity
 
     @property
     def id(self) -> str:
@@ -112,16 +112,16 @@ class DispatchContext(Surface):
 
     @property
     def turn_id(self) -> str:
-        """The id of the turn; of the dispatch itself, if it stands alone."""
+        """The id of the turn, or of the dispatch itself if it is standalone."""
         return self._source.id if self._source is not None else self.dispatch_id
 
     @property
     def incoming(self) -> tuple[Message, ...]:
-        """The messages that this turn answers; empty where the turn was not given any."""
+        """The messages that this turn answers; empty if it was given none."""
         return self._source.incoming if self._source is not None else ()
 
     def tool_call_count(self, checksum: str) -> int:
-        """How many calls of this checksum there are: the same tool with the same arguments."""
+        """Return the number of calls with this checksum: the same tool with the same arguments."""
         return sum(call.checksum == checksum for call in self.turn_tool_calls)
 
     # -------------------------------------------------------------------------------------------------- signalling
@@ -139,7 +139,7 @@ class DispatchContext(Surface):
         return self._nack_error
 
     def ack(self) -> None:
-        """The work is done: after this iteration its writes are stored and the dispatch ends."""
+        """Signal success: after this iteration its writes are stored and the dispatch ends."""
         self._signal_once()
         self._acked = True
         for handler in list(self._on_ack):
@@ -149,12 +149,12 @@ class DispatchContext(Surface):
                 _log.exception("a handler of on_ack raised; the others are called all the same")
 
     def nack(self, error: BaseException | str | None = None) -> None:
-        """The work failed: the writes of this iteration are dropped and the dispatch ends with this error."""
+        """Signal failure: the writes of this iteration are dropped and the dispatch ends with this error."""
         self._signal_once()
         self._nack_error = error if isinstance(error, BaseException) else DispatchNacked(error and str(error))
 
     def on_ack(self, handler: Callable[[], Any], /) -> Callable[[], None]:
-        """Call it inside `ack`; answers how to take that back."""
+        """Call the handler inside `ack`; return a function that removes it."""
         self._on_ack.append(handler)
 
         def forget() -> None:
@@ -171,11 +171,11 @@ class DispatchContext(Surface):
 
     @property
     def pending(self) -> tuple[Write, ...]:
-        """The writes that storage does not have yet."""
+        """The writes that are not yet in storage."""
         return self.queue.pending
 
     def begin_iteration(self, number: int) -> None:
-        """Begin the iteration with this index in the dispatch; earlier runs of the turn may have had others before."""
+        """Start the iteration with this index; iterations of earlier runs of the turn are added to it."""
         self.iteration = number
         self.written = []
         if self._source is not None:
@@ -183,7 +183,7 @@ class DispatchContext(Surface):
             self._source.begin_iteration(self.iteration)
 
     async def store_iteration(self) -> None:
-        """Bring this iteration into storage, and with it that it is there."""
+        """Store this iteration's writes together with the progress of the turn."""
         source = self._source
         mark = None
         if source is not None and source.progress is not None:
@@ -191,13 +191,13 @@ class DispatchContext(Surface):
         await self.queue.flush(mark)
 
     async def checkpoint(self) -> None:
-        """Bring what was written so far into storage now, so that neither a nack nor a crash takes it back."""
+        """Store the writes so far now, so that neither a nack nor a crash undoes them."""
         await self.queue.flush()
 
     def replace_tool_call_group(
         self, ids: Sequence[str], replacements: Sequence[ToolCall]
     ) -> Coroutine[Any, Any, None]:
-        """Put these calls in the place of those, in one step where storage can."""
+        """Replace tool calls, in one step if the storage supports it."""
         for call in replacements:
             checked_write("store", "tool_call", call)
         if isinstance(ids, str) or not all(isinstance(one, str) and one for one in ids):

@@ -1,8 +1,9 @@
-"""What the buses carry.
+"""The events of the buses.
 
 The functional bus (`on`): ``message`` and ``thought`` (`TextReport`), ``tool_call`` (`ToolCallReport`).
+
 The observability bus (`observe`): everything else. ``turn_gate_open`` carries the live gate, ``error`` the exception,
-and ``stored_message``, ``mutated_memory``, ``deleted_tool_call``, … the value, or the id of what was deleted.
+and ``stored_message``, ``mutated_memory``, ``deleted_tool_call``, … the value, or the id of the deleted value.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def milliseconds(start: datetime, end: datetime) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextReport:
-    """A message or thought as it grows: ``delta`` is new, ``full`` is all of it."""
+    """A growing message or thought: ``delta`` is the new text, ``full`` the whole text so far."""
 
     id: str
     created_at: datetime
@@ -67,7 +68,7 @@ class TextReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallReport:
-    """A tool call as far as it is known; ``checksum`` comes with its tool and arguments."""
+    """The known state of a tool call; ``checksum`` is set once tool and arguments are known."""
 
     id: str
     tool: str | None
@@ -133,7 +134,7 @@ class DispatchStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchEnd:
-    """``iterations`` counts those that were started; ``error`` is the very object that was nacked or raised."""
+    """``iterations`` counts started iterations; ``error`` is the same object that was nacked or raised."""
 
     dispatch_id: str
     status: Status
@@ -181,7 +182,7 @@ class GenerationStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnWarning:
-    """Nothing failed, but somebody should look: ``kind`` is a word for programs, ``message`` a sentence for people."""
+    """A condition that needs attention, but no failure: ``kind`` is for programs, ``message`` for people."""
 
     kind: str
     message: str

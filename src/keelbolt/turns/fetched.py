@@ -1,4 +1,4 @@
-"""Checks what fetch callbacks return, so that a mistake is reported where it was made."""
+"""Validates the results of fetch callbacks, so that an error is reported at its source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TYPES["refresh_standing_instructions_callback"] = (str, Tokenizable)
 
 
 def fetched(callback: str, found: Any) -> Sequence[Any]:
-    """What was fetched; raises InvalidInitialValue when that is no list of what the callback's name says."""
+    """Return the fetched values; raise InvalidInitialValue if they are not a list of the callback's type."""
     if found is None:
         raise InvalidInitialValue(f"{callback} returned None; return a list, an empty one when there is nothing")
     if isinstance(found, str | bytes | Mapping) or not isinstance(found, Iterable):

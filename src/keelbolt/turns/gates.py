@@ -1,8 +1,8 @@
-"""Where a turn waits for somebody else: an approval, an answer, a payment.
+"""Gates, at which a turn waits for external input: an approval, an answer, a payment.
 
-Whoever listens to ``turn_gate_open`` is given the live gate and may settle it; the first one to settle wins. In memory
-a gate ends with its process. A `GateStore` makes it outlive that: the gate is opened there before anybody hears of it,
-and what was settled there, by whatever process, is what counts.
+Listeners of ``turn_gate_open`` get the live gate and may settle it; the first settlement wins. In memory a gate ends
+with its process. A `GateStore` makes it durable: the gate is stored before listeners are called, and the first stored
+settlement counts, from any process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """How a gate was settled: with a value, or with an error."""
+    """The settlement of a gate: a value or an error."""
 
     result: GateResult
     value: Any = None
@@ -43,28 +43,28 @@ class Settlement:
     settled_at: datetime = field(default_factory=now)
 
     def unwrap(self) -> Any:
-        """The value, or the error raised."""
+        """Return the value, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.value
 
 
 class GateStore(Protocol):
-    """Keeps gates beyond the life of a process. The context is the turn's, as in every storage callback."""
+    """Stores gates beyond the life of a process. The context is the turn's, as in every storage callback."""
 
     async def open(self, ctx: TurnContext, gate: TurnGate, /) -> Settlement | None:
-        """Keep it. A gate of this id that was settled before answers its settlement, and nobody waits again.
+        """Store the gate. If a gate of this id is already settled, return its settlement; the turn then does not wait.
 
-        May set ``token`` and ``created_at``: of a gate that was open before, those of then count.
+        May set ``token`` and ``created_at``: a gate that was already open keeps its original values.
         """
         ...
 
     async def settle(self, ctx: TurnContext, gate: TurnGate, settlement: Settlement, /) -> Settlement:
-        """Keep how it was settled, and answer what counts: the first settlement, be it this one or another's."""
+        """Store the settlement, and return the one that counts: the first, which may be another process's."""
         ...
 
     async def wait(self, ctx: TurnContext, gate: TurnGate, /) -> Settlement:
-        """Wait until somebody settles it elsewhere. Cancelled when it is settled here."""
+        """Wait until another process settles the gate. Cancelled when it is settled here."""
         ...
 
 
@@ -105,7 +105,7 @@ class TurnGate:
         self._check = _check(schema)
         self.timeout_ms = _timeout(timeout_ms)
         self.created_at = now() if created_at is None else time("created_at", created_at)
-        self.token: str | None = None  # by which a kept gate is settled from elsewhere
+        self.token: str | None = None  # for settling a stored gate from another process
         self._loop = asyncio.get_running_loop()
         self._settled: asyncio.Future[Settlement] = self._loop.create_future()
 
@@ -114,13 +114,13 @@ class TurnGate:
         return self._settled.done()
 
     def resolve(self, value: Any = None) -> None:
-        """Let the turn go on with this value. One that does not fit the schema is refused, and the gate stays open."""
+        """Continue the turn with this value. A value that does not match the schema is refused; the gate stays open."""
         if self.settled:
             return
         self.settle(Settlement("resolved", self.checked(value)))
 
     def checked(self, value: Any) -> Any:
-        """This value as the schema converts it; raises InvalidTurnGateResolution."""
+        """Return the value as the schema converts it; raise InvalidTurnGateResolution if it does not match."""
         if self._check is None:
             return value
         try:
@@ -129,18 +129,18 @@ class TurnGate:
             raise InvalidTurnGateResolution(f"gate {self.id}: {wrong}; the gate stays open") from wrong
 
     def reject(self, error: BaseException | str) -> None:
-        """Let the turn go on with this error, raised where it waits; words are raised as TurnGateRejected."""
+        """Continue the turn by raising this error where it waits; a str is raised as TurnGateRejected."""
         known = error if isinstance(error, BaseException) else TurnGateRejected(str(error))
         self.settle(Settlement("rejected", error=known))
 
     def abort(self, reason: object = None) -> None:
-        """Break this gate alone; the turn sees TurnGateAborted."""
+        """Abort only this gate; the turn gets TurnGateAborted."""
         cause = reason if isinstance(reason, BaseException) else None
         words = f"gate {self.id} was aborted{f': {reason}' if reason is not None else ''}"
         self.settle(Settlement("aborted", error=TurnGateAborted(words, cause=cause)))
 
     def settle(self, settlement: Settlement) -> None:
-        """Settle it, unless it is settled."""
+        """Settle the gate, unless it is settled."""
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -164,14 +164,14 @@ class TurnGate:
 async def pass_gate(
     ctx: TurnContext, gate: TurnGate, *, signal: AbortSignal, emitter: Emitter, store: GateStore | None
 ) -> Any:
-    """Open the gate, wait until it is settled by anybody, and answer its value or raise its error."""
+    """Open the gate, wait until it is settled, and return its value or raise its error."""
     settlement = await store.open(ctx, gate) if store is not None else None
     if settlement is None:
         emitter.emit("turn_gate_open", gate)
         try:
             settlement = await _settled(ctx, gate, signal, store)
         except asyncio.CancelledError:
-            if store is None:  # a kept gate stays open for whoever continues the turn
+            if store is None:  # a stored gate stays open for the process that continues the turn
                 gate.abort("the turn was cancelled")
                 _close(gate, await gate.wait(), emitter)
             raise
@@ -181,7 +181,7 @@ async def pass_gate(
 
 
 def question(*, reason: object, payload: Any = None, schema: Any = None, **_rest: Any) -> str:
-    """A short name for what is asked, the same whenever the same is asked."""
+    """Return a short digest of the question, always the same for the same question."""
     told = json.dumps([reason, payload, _described(schema)], sort_keys=True, default=repr)
     return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -189,7 +189,7 @@ def question(*, reason: object, payload: Any = None, schema: Any = None, **_rest
 def _described(schema: Any) -> Any:
     try:
         return None if schema is None else json_schema(schema)
-    except Exception:  # noqa: BLE001 - what is wrong with it is told where the gate is made
+    except Exception:  # noqa: BLE001 - TurnGate reports schema errors
         return None
 
 
@@ -202,10 +202,10 @@ def _close(gate: TurnGate, settlement: Settlement, emitter: Emitter) -> None:
 
 async def _settled(ctx: TurnContext, gate: TurnGate, signal: AbortSignal, store: GateStore | None) -> Settlement:
     loop = asyncio.get_running_loop()
-    # An abort that was asked for before breaks the gate in the next round of the loop, as one that comes later does.
+    # Deferred, so that an earlier abort settles the gate in the next loop iteration, like a later one.
     forget = signal.on_abort(lambda reason: _soon(loop, gate, reason))
     timer = None
-    if gate.timeout_ms is not None:  # of a kept gate the time runs from when it was first opened
+    if gate.timeout_ms is not None:  # a stored gate's timeout runs from its first opening
         past = 0.0 if store is None else (now() - gate.created_at).total_seconds()
         timer = loop.call_later(max(0.0, gate.timeout_ms / 1000 - past), _expire, gate)
     elsewhere = asyncio.ensure_future(store.wait(ctx, gate)) if store is not None else None

@@ -1,4 +1,4 @@
-"""What executors report with. Reports are events: nothing of them is stored."""
+"""Helpers for executors to report output. Reports are events and are not stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keelbolt.turns.primitives import tool_call_checksum
 
 
 class ExecutorHelpers:
-    """One for each dispatch, so that a text may grow over several iterations."""
+    """Helpers of one dispatch, so that a text may grow over several iterations."""
 
     __slots__ = ("_calls", "_ctx", "_emitter", "_messages", "_thoughts", "log")
 
@@ -27,13 +27,13 @@ class ExecutorHelpers:
         self.log = Log(ctx, emitter)
 
     def report_message(self, id: str, delta: str, *, is_complete: bool = False) -> TextReport:  # noqa: A002
-        """More of this message; with ``is_complete`` it is the last of it."""
+        """Report the next piece of this message; ``is_complete`` marks the last one."""
         report = _grown(self._messages, "message", id, delta, is_complete=is_complete)
         self._ctx.emit_message(report)
         return report
 
     def report_thought(self, id: str, delta: str, *, is_complete: bool = False) -> TextReport:  # noqa: A002
-        """More of this thought; with ``is_complete`` it is the last of it."""
+        """Report the next piece of this thought; ``is_complete`` marks the last one."""
         report = _grown(self._thoughts, "thought", id, delta, is_complete=is_complete)
         self._ctx.emit_thought(report)
         return report
@@ -48,7 +48,7 @@ class ExecutorHelpers:
         is_error: bool | None = None,
         is_complete: bool = False,
     ) -> ToolCallReport:
-        """What became known of this call; it is added to what was reported of it before."""
+        """Report new data of this call; it is merged with the earlier reports."""
         before = self._calls.get(id)
         if before is not None and before.is_complete:
             raise ReportAfterCompletion(f"the tool call {id} was reported complete already; report another id")
@@ -85,7 +85,7 @@ class ExecutorHelpers:
         return report
 
     def report_generation_stats(self, **stats: Any) -> None:
-        """What a generation cost: tokens, seconds, whatever the provider tells."""
+        """Report the usage of a generation, such as tokens and seconds, as the provider gives it."""
         about = GenerationStats(
             dispatch_id=self._ctx.dispatch_id, iteration=self._ctx.iteration, emitted_at=now(), stats=stats
         )
@@ -94,7 +94,7 @@ class ExecutorHelpers:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Tells the observers: ``kind`` is a word for programs, ``message`` a sentence for people."""
+    """Emits log events: ``kind`` is for programs, ``message`` for people."""
 
     _ctx: DispatchContext
     _emitter: Emitter

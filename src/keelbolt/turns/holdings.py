@@ -1,4 +1,4 @@
-"""The six sets of a turn or a dispatch, and what each write does to them."""
+"""The six sets of a turn or a dispatch, and the effect of writes on them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from keelbolt.turns.sets import InstructionSet, PrimitiveSet
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Write:
-    """One store, mutate or delete; ``value`` is the primitive, or the id of what is deleted.
+    """One store, mutate or delete; ``value`` is the primitive, or the id of the deleted one.
 
-    A ``replace`` puts some tool calls in the place of others: its value is their ids and the new ones.
+    A ``replace`` replaces tool calls: its value is their ids and the new calls.
     """
 
     op: Op | Literal["replace"]
@@ -36,7 +36,7 @@ class Write:
 
 
 def checked_write(op: Op, kind: Kind, value: Any) -> Write:
-    """A write whose value is what its name says; the text of an instruction is taken as it is now."""
+    """Return a write after checking the type of its value; the current text of an instruction is frozen."""
     called = f"{op}_{kind}"
     if kind == "standing_instruction":
         if not isinstance(value, str | Tokenizable) or not value:
@@ -67,7 +67,7 @@ class Holdings:
         turn_id: str | None = None,
     ) -> None:
         self.turn_id = turn_id
-        self._own: dict[int, Any] = {}  # calls and thoughts that were written in this run, by identity
+        self._own: dict[int, Any] = {}  # calls and thoughts written in this run, by ``id()``
         self.messages = PrimitiveSet(messages)
         self.memories = PrimitiveSet(memories)
         self.thoughts = PrimitiveSet(thoughts)
@@ -76,7 +76,7 @@ class Holdings:
         self.instructions = InstructionSet(instructions)
 
     def copy(self) -> Holdings:
-        """Sets of their own, with the same primitives; instructions, whose text can be changed, are copied."""
+        """Return new sets with the same primitives; instructions are copied, since their text is mutable."""
         copied = Holdings(
             messages=self.messages,
             memories=self.memories,
@@ -90,14 +90,14 @@ class Holdings:
         return copied
 
     def own_tool_calls(self) -> PrimitiveSet[ToolCall]:
-        """The calls of this very turn."""
+        """Return the calls of this turn."""
         return PrimitiveSet(call for call in self.tool_calls if self._is_own(call))
 
     def _is_own(self, value: Any) -> bool:
         return id(value) in self._own or (self.turn_id is not None and value.turn_id == self.turn_id)
 
     def apply(self, write: Write) -> None:
-        """Let the sets show this write."""
+        """Apply this write to the sets."""
         if write.kind == "standing_instruction":
             change = {"store": self.instructions.add, "mutate": self.instructions.replace}
             change.get(write.op, self.instructions.discard)(write.value)
@@ -112,7 +112,7 @@ class Holdings:
             self._apply(write.op, write.kind, write.value)
 
     def _apply(self, op: Op, kind: Kind, value: Any) -> None:
-        """Show it as storage will: a value that is stored again, after a crash for example, is there once."""
+        """Apply it as storage will: a value that is stored again, for example after a crash, is there once."""
         held = self._set(kind)
         known = value if op == "delete" else value.id
         found = self._found(held, kind, known, stored=op == "store")
@@ -130,7 +130,7 @@ class Holdings:
             held.replace_by_id(value)
 
     def _found(self, held: PrimitiveSet[Any], kind: Kind, known: str, *, stored: bool) -> Any:
-        """The primitive that a write to this id changes: of calls and thoughts this turn's own, else the last one."""
+        """Return the primitive that a write to this id changes: this turn's call or thought, or else the last one."""
         named = [item for item in held if item.id == known]
         if kind not in PER_TURN:
             return named[0] if named else None
@@ -140,7 +140,7 @@ class Holdings:
         return named[-1] if named else None
 
     def check_artifact_ids(self, write: Write) -> None:
-        """Refuse an artifact whose id another kind has: tools that read artifacts by id could not tell them apart."""
+        """Refuse an artifact with the id of another kind: reading artifacts by id would be ambiguous."""
         if write.op not in {"store", "mutate"} or write.kind not in {"tool_call", "retrievable"}:
             return
         others: PrimitiveSet[Any] = self.retrievables if write.kind == "tool_call" else self.tool_calls

@@ -1,4 +1,4 @@
-"""`hydrate`: the middleware that fetches what is stored and puts it into the turn before anything runs."""
+"""`hydrate`: middleware that fetches stored data into the turn's sets before the executor runs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _NAMES = (*PLURALS.values(), "tools")
 
 
 def hydrate(*names: str, **limits: Limit) -> Middleware:
-    """A middleware for ``turn_input_pipeline`` that fetches these and adds them to the sets of the turn.
+    """Return middleware for ``turn_input_pipeline`` that fetches these and adds them to the sets of the turn.
 
         turn_input_pipeline=[hydrate("tool_calls", messages=Window(last=200), memories=TopK(20))]
 
-    A name is one of messages, memories, thoughts, tool_calls, retrievables, standing_instructions and tools; given with
-    a Window (or, for memories, a TopK) no more than that is fetched. An adapter that knows nothing of limits fetches
-    everything, and what is over is left out here. Standing instructions that the turn has already are not added twice.
+    A name is one of messages, memories, thoughts, tool_calls, retrievables, standing_instructions and tools; with a
+    Window (or, for memories, a TopK) no more than that is fetched. An adapter without support for limits fetches
+    everything, and the excess is dropped here. Standing instructions that the turn already has are not added twice.
     """
     wanted = _wanted(names, limits)
 
-    async def hydrating(ctx: TurnContext, next: Callable[[], Next]) -> None:  # noqa: A002 - its name in every middleware
+    async def hydrating(ctx: TurnContext, next: Callable[[], Next]) -> None:  # noqa: A002 - its name in all middleware
         for name, limit in wanted.items():
             await _add(ctx, name, limit)
         await next()

@@ -1,4 +1,4 @@
-"""A message that was sent to the agent, as a message of the thread."""
+"""Converts a message that was sent to the agent to a message of the thread."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _KINDS: dict[str, MediaKind] = {"image": "image", "audio": "audio", "video": "vi
 
 
 async def incoming(task: TaskContext, storage: DurableStorage, turn: Turn) -> Message:
-    """The message of this task's turn: text and JSON are its content, files its attachments.
+    """Return the message of this task's turn: text and JSON are its content, files its attachments.
 
-    Files of more than `INLINE_BYTES` are written to the blobs of the storage first. A file that the message names by a
-    URL is downloaded when it is read. The id is the same at each call, and no agent or client of another task gives it.
+    Files of more than `INLINE_BYTES` are first written to the blobs of the storage. A file given by URL is downloaded
+    when it is read. The id is the same at each call, and can't collide with ids of agents or of other tasks' clients.
     """
     name = f"user:{task.task_id}:{task.message_id}"
     said = [task.user_text] if task.user_text else []
@@ -64,7 +64,7 @@ def _media(name: str, file: FileInfo, reader: MediaReader) -> Media:
 
 
 def _last_name(url: str | None) -> str:
-    """The name of the file at this URL, if the URL ends with one."""
+    """Return the name of the file at this URL; empty if the URL does not end with one."""
     try:
         return unquote(urlsplit(url or "").path).rpartition("/")[2]
     except ValueError:

@@ -1,10 +1,10 @@
-"""Lines of text as everything here counts them, and an index by which one is found in a large text.
+"""Line counting for texts, and an index that finds a line in a large text.
 
-A line ends at a line feed and nowhere else: a carriage return, a vertical tab or U+2028 stays in its line. Text that
-ends in a line feed has an empty last line, text without bytes has none. Bytes that are not UTF-8 are read as U+FFFD.
+A line ends only at a line feed: a carriage return, a vertical tab or U+2028 stays in its line. Text that ends in a
+line feed has an empty last line; empty text has no lines. Bytes that are not UTF-8 are read as U+FFFD.
 
-The index has one number per stretch of 256 KiB, which is how the kernel cuts its blobs: how many line feeds lie before
-it. So it is small whatever the lines are (6 KB for 200 MiB), and any line is found in the one stretch where it begins.
+The index has one number per stretch of 256 KiB, the kernel's blob chunk size: the number of line feeds before it. So
+it is small for lines of any length (6 KB for 200 MiB), and any line is found in the one stretch where it begins.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Chunk = Callable[[int], Awaitable[bytes]]  # the stretch with this number, from 
 
 
 def text_of(data: bytes) -> str:
-    """The bytes as text, with U+FFFD for what is none. A byte order mark stays: nothing is left out."""
+    """Return the bytes as text, with U+FFFD for invalid bytes. A byte order mark is kept."""
     return data.decode("utf-8", "replace")
 
 
 def lines_of(data: bytes) -> list[bytes]:
-    """The lines, without their line feeds."""
+    """Return the lines, without their line feeds."""
     return data.split(b"\n") if data else []
 
 
 class LineIndex:
-    """How many line feeds lie before each stretch; ``feeds`` is how many there are in all."""
+    """The number of line feeds before each stretch; ``feeds`` is their total."""
 
     def __init__(self, before: array[int], feeds: int, size: int) -> None:
         self._before = before
@@ -44,15 +44,16 @@ class LineIndex:
         return self.feeds + 1 if self.size else 0
 
     def stretch_of(self, line: int) -> int:
-        """The number of the stretch in which this line begins, or in which the feed before it lies."""
-        # A line begins after the feed that ends the one before: the last stretch with fewer feeds before it than that.
+        """Return the number of the stretch in which this line begins, or which has the feed before it."""
+        # A line begins after the feed that ends the previous one: the last stretch with fewer feeds before it than
+        # that.
         return max(bisect_left(self._before, line) - 1, 0)
 
     def feeds_before(self, stretch: int) -> int:
         return self._before[stretch]
 
     def dump(self) -> bytes:
-        """The numbers as 64 bits each, the small end first, and the total after them."""
+        """Return the numbers as 64-bit little-endian integers, followed by the total."""
         numbers = array("Q", [*self._before, self.feeds])
         if byteorder == "big":
             numbers.byteswap()
@@ -68,7 +69,7 @@ class LineIndex:
 
 
 class LineCounter:
-    """Makes a LineIndex of bytes that pass by in pieces of any size."""
+    """Builds a LineIndex from bytes in pieces of any size."""
 
     def __init__(self) -> None:
         self._before: array[int] = array("Q")
@@ -91,13 +92,13 @@ class LineCounter:
 
 
 async def lines_between(chunk: Chunk, index: LineIndex, start: int, end: int) -> AsyncIterator[bytes]:
-    """The lines from ``start`` (included) to ``end`` (not included), as far as there are any."""
+    """Yield the existing lines from ``start`` (inclusive) to ``end`` (exclusive)."""
     start, end = max(start, 0), min(end, index.line_count)
     if start >= end:
         return
     number = index.stretch_of(start)
-    line = index.feeds_before(number)  # the line that goes on where this stretch begins
-    held: list[bytes] = []  # what was read of it, in pieces: joined once, however long it is
+    line = index.feeds_before(number)  # the line that continues where this stretch begins
+    held: list[bytes] = []  # its pieces so far: joined once, regardless of its length
     position = number * STRETCH_BYTES
     while position < index.size:
         data = await chunk(number)

@@ -1,4 +1,4 @@
-"""Byte stores that keep everything in this process: for tests, for prototypes and for what needs no durability."""
+"""In-memory byte stores, for tests, prototypes and data that needs no durability."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ R = TypeVar("R")
 
 
 async def bytes_of(source: ByteSource) -> bytes:
-    """All bytes of the source: text as UTF-8, a file or a stream read to its end."""
+    """Return all bytes of the source: text as UTF-8, a file or a stream read to its end."""
     if isinstance(source, bytes):
         return source
     return b"".join([chunk async for chunk in chunks_of(source)])
 
 
 async def pieces_of(data: bytes, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-    """The bytes from ``start`` to ``end``, some at a time."""
+    """Yield the bytes from ``start`` to ``end`` in pieces."""
     end = len(data) if end is None else min(end, len(data))
     for at in range(max(start, 0), end, STRETCH_BYTES):
         yield data[at : min(at + STRETCH_BYTES, end)]
 
 
 class InMemorySpoolReader:
-    """Reads the bytes it was given, whatever happens to the store they came from."""
+    """Reads the given bytes, independent of later changes to their store."""
 
     def __init__(self, data: bytes) -> None:
         self._data = bytes(data)
@@ -59,7 +59,7 @@ class InMemorySpoolReader:
 
 
 class InMemoryMediaReader:
-    """Streams the bytes it was given, anew at each call."""
+    """Streams the given bytes, from the start at each call."""
 
     def __init__(self, data: bytes) -> None:
         self._data = bytes(data)
@@ -72,7 +72,7 @@ class InMemoryMediaReader:
 
 
 class _Store(Generic[R]):
-    """Bytes by id. What was handed out reads on, whatever is written, deleted or cleared afterwards."""
+    """Bytes by id. Readers stay valid after later writes, deletes and clears."""
 
     def __init__(self, reader: Callable[[bytes], R]) -> None:
         self._reader = reader
@@ -80,11 +80,11 @@ class _Store(Generic[R]):
 
     @property
     def size(self) -> int:
-        """How many ids are kept."""
+        """Number of stored ids."""
         return len(self._kept)
 
     async def write(self, key: str, data: ByteSource) -> R:
-        """Keep these bytes under the id, in place of those that were there; a stream that fails leaves them alone."""
+        """Store these bytes under the id, replacing earlier ones; a stream that fails leaves those unchanged."""
         whole = await bytes_of(data)
         self._kept[key] = whole
         return self._reader(whole)
@@ -120,5 +120,5 @@ class InMemoryMediaStore(_Store[InMemoryMediaReader]):
 
 
 async def in_memory_media_reader(source: ByteSource | AsyncIterable[bytes]) -> InMemoryMediaReader:
-    """A reader of these bytes, a stream drained."""
+    """Return a reader of these bytes; a stream is read to its end."""
     return InMemoryMediaReader(await bytes_of(source))

@@ -1,4 +1,4 @@
-"""Suggestions for names that are not known."""
+"""Suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:
-    """``; did you mean …?``, or the known names when none is similar."""
+    """Return ``; did you mean …?``, or the known names if none is similar."""
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(names)}"

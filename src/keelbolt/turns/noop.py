@@ -1,4 +1,4 @@
-"""A storage that keeps nothing: where prototypes and tests begin."""
+"""A storage that stores nothing, for prototypes and tests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from keelbolt.turns.readers import ByteSource, MediaReader, SpoolReader
 
 
 def noop_storage() -> StorageCallbacks:
-    """All 27 callbacks. Fetches find nothing and writes are forgotten; bytes are kept in memory, since they are read.
+    """Return all 27 callbacks. Fetches return nothing and writes are dropped; bytes stay in memory, since they are
+    read.
 
     runner = TurnRunner(executor_callback=execute, **noop_storage() | {"store_message_callback": store})
     """
-    spool = InMemorySpoolStore()  # one for all calls: bytes stored under an id must be found under it
+    spool = InMemorySpoolStore()  # shared by all calls: bytes stored under an id must be found under it
 
     async def fetch(_ctx: TurnContext) -> list[Any]:
         return []

@@ -1,6 +1,6 @@
-"""Middleware in the manner of an onion: ``await next()`` runs everything further in, then the rest of the body runs.
+"""Nested middleware: ``await next()`` runs the inner middleware, then the rest of the body runs.
 
-What a middleware raises is caught at its own level, so those further out finish their work after ``next()``.
+An exception of a middleware is caught at its own level, so that outer ones finish their work after ``next()``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Abortable(Protocol):
 
 
 class Next(Started):
-    """What ``await next()`` waits for. Nothing further in runs before that."""
+    """The awaitable of ``next()``. The inner middleware runs only when it is awaited."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ Middleware: TypeAlias = Callable[[Any, Callable[[], Next]], Any]
 
 @dataclass(slots=True)
 class Passage:
-    """How a pipeline went: whether its end was reached, what was raised first, and what somebody should look at."""
+    """The result of a pipeline: whether its end was reached, the first error, and warnings."""
 
     reached: bool = False
     error: BaseException | None = None
@@ -38,7 +38,7 @@ class Passage:
 
 
 class Pipeline:
-    """The same middleware for every run; each run has its own place in it."""
+    """A fixed list of middleware; each run has its own state."""
 
     __slots__ = ("_middleware", "name")
 
@@ -53,7 +53,7 @@ class Pipeline:
 
     async def _enter(self, ctx: Abortable, index: int, passage: Passage) -> None:
         if ctx.abort_signal.aborted:
-            index = len(self._middleware)  # the bodies that are left are skipped
+            index = len(self._middleware)  # skip the remaining middleware
         if index == len(self._middleware):
             passage.reached = True
             return
@@ -71,7 +71,7 @@ class Pipeline:
             answer = self._middleware[index](ctx, lambda: Next(further))
             if inspect.isawaitable(answer):
                 await answer
-        except BaseException as error:  # kept, and told by whoever ran the pipeline
+        except BaseException as error:  # kept for the caller of the pipeline to report
             if ends_task(error):
                 raise
             if passage.error is None and not is_abort(error, ctx.abort_signal):

@@ -1,4 +1,4 @@
-"""How far a turn is. Kept with what its iterations store, it lets a turn that was interrupted go on where it was."""
+"""Progress of a turn. It is stored with the iterations, so that an interrupted turn continues after the last one."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """``iterations`` are stored; ``ended``: the last of them was acknowledged, and nothing is left to dispatch."""
+    """``iterations`` counts the stored iterations; ``ended``: the last one was acknowledged, no dispatch is left."""
 
     iterations: int = 0
     ended: bool = False
 
 
 class ProgressStore(Protocol):
-    """Knows how far turns are that were given a ``turn_id``."""
+    """Stores the progress of turns that were given a ``turn_id``."""
 
     async def begin(self, ctx: TurnContext, /) -> Progress:
-        """This process runs the turn from now on; another one that still does can store nothing more of it."""
+        """Make this process the runner of the turn; writes of another process that still runs it are then refused."""
         ...
 
     async def reached(self, ctx: TurnContext, progress: Progress, /) -> None:
-        """Called within the unit of work of each iteration, so that it is stored with it or not at all."""
+        """Store the progress. Called within the unit of work of each iteration, so that both are stored or neither."""
         ...
 
     def leave(self, ctx: TurnContext, /) -> None:
-        """The run is over, however it ended."""
+        """End the run, after success or failure."""
         ...

@@ -1,8 +1,8 @@
-"""The writes of an iteration, between the call and storage.
+"""The queue of an iteration's writes.
 
-A *deferred* write waits until its iteration succeeds; then all of them are made in the order of the calls, within the
-unit of work if there is one. An *immediate* write is made when it is awaited (or at the end of the iteration, if nobody
-awaited it), and only what the turn sees of it waits for success.
+A *deferred* write waits until its iteration succeeds; then all are made in call order, within the unit of work if
+there is one. An *immediate* write is made when it is awaited (or at the end of the iteration, if it was not awaited);
+only its effect on the turn's sets waits for success.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def mode_of(persistence: Persistence, kind: Kind) -> Mode:
-    """How writes of this kind are made."""
+    """Return the mode of writes of this kind."""
     if isinstance(persistence, str):
         return persistence
     return persistence.get(kind) or persistence.get("*") or "deferred"
@@ -36,7 +36,7 @@ def mode_of(persistence: Persistence, kind: Kind) -> Mode:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A write in the queue; ``made`` once storage has it, ``error`` when an immediate one failed or was interrupted."""
+    """A write in the queue; ``made`` once it is stored, ``error`` if an immediate one failed or was interrupted."""
 
     write: Write
     mode: Mode
@@ -50,7 +50,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where writes go: ``perform`` calls storage, ``mirror`` shows it in the turn's sets, ``tell`` fires the hook."""
+    """Target of writes: ``perform`` calls storage, ``mirror`` updates the turn's sets, ``tell`` fires the hook."""
 
     perform: Callable[[Write], Awaitable[Any]]
     mirror: Callable[[Write], None]
@@ -59,7 +59,7 @@ class Destination:
 
 
 class WriteQueue:
-    """What was called and is not yet in storage, or not yet seen by the turn."""
+    """Writes that are not yet in storage, or not yet in the turn's sets."""
 
     __slots__ = ("_closed", "_entries", "_failure", "_lock", "_persistence", "_to", "_unmade")
 
@@ -67,14 +67,14 @@ class WriteQueue:
         self._to = to
         self._persistence = persistence
         self._entries: list[_Entry] = []
-        self._unmade: deque[_Entry] = deque()  # immediate writes that nobody has awaited yet
+        self._unmade: deque[_Entry] = deque()  # immediate writes that were not awaited yet
         self._lock = asyncio.Lock()
         self._failure: DispatchFlushError | None = None
         self._closed = False
 
     @property
     def pending(self) -> tuple[Write, ...]:
-        """The writes that storage does not have yet, in the order of the calls."""
+        """The writes that are not yet in storage, in call order."""
         return tuple(entry.write for entry in self._entries if not entry.made)
 
     def check_open(self) -> None:
@@ -84,7 +84,7 @@ class WriteQueue:
             )
 
     def put(self, write: Write) -> Coroutine[Any, Any, None]:
-        """Queue it now, whether or not the answer is awaited."""
+        """Queue the write now, whether or not the returned coroutine is awaited."""
         entry = _Entry(write, mode_of(self._persistence, write.kind))
         self._entries.append(entry)
         if entry.mode == "deferred":
@@ -93,11 +93,11 @@ class WriteQueue:
         return Started(lambda: self._finish(entry))
 
     async def flush(self, mark: Mark | None = None) -> None:
-        """Bring everything queued into storage and show it to the turn; raises DispatchFlushError when that fails.
+        """Store all queued writes and apply them to the turn's sets; raise DispatchFlushError on failure.
 
-        Once it failed, it fails: what it could not store is not taken for stored by a later call. So does one that was
-        cancelled half-way, since nobody knows what storage has of it. ``mark`` is called after the last write, within
-        the same unit of work, also when there is nothing to write.
+        After a failure every later call fails too, so that unstored writes are not taken for stored. The same holds
+        for a flush cancelled midway, since its stored part is unknown. ``mark`` is called after the last write, within
+        the same unit of work, even if there is nothing to write.
         """
         async with self._lock:
             while self._failure is None and (self._entries or self._unmade or mark is not None):
@@ -112,7 +112,7 @@ class WriteQueue:
             raise self._failure
 
     async def discard(self) -> None:
-        """Forget what is deferred; what was to be immediate is made all the same, as if it had been awaited."""
+        """Drop deferred writes; immediate ones are still made, as if they had been awaited."""
         async with self._lock:
             await self._make_all()
         for entry in self._entries:
@@ -121,7 +121,7 @@ class WriteQueue:
         self._entries.clear()
 
     def close(self) -> None:
-        """Forget everything and take no more: whoever writes from now on is told so."""
+        """Drop everything; later writes raise."""
         self._entries.clear()
         self._unmade.clear()
         self._closed = True
@@ -138,7 +138,7 @@ class WriteQueue:
                     failed = None
                     if mark is not None:
                         await mark()
-            except BaseException as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
+            except BaseException as error:  # noqa: BLE001 - raised by flush as the cause of its failure
                 others = [entry.write for entry in unmade if entry is not failed]
                 self._fail(DispatchFlushError((), failed and failed.write, others, cause=error))
                 return
@@ -153,7 +153,7 @@ class WriteQueue:
             if not entry.made:
                 try:
                     await self._to.perform(entry.write)
-                except BaseException as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
+                except BaseException as error:  # noqa: BLE001 - raised by flush as the cause of its failure
                     applied = [one.write for one in taken[:index]]
                     rest = [one.write for one in taken[index + 1 :] if not one.made]
                     self._fail(DispatchFlushError(applied, entry.write, rest, cause=error))
@@ -165,7 +165,7 @@ class WriteQueue:
         if mark is not None:
             try:
                 await mark()
-            except BaseException as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
+            except BaseException as error:  # noqa: BLE001 - raised by flush as the cause of its failure
                 self._fail(DispatchFlushError([entry.write for entry in taken], cause=error))
 
     def _fail(self, failure: DispatchFlushError) -> None:
@@ -174,14 +174,14 @@ class WriteQueue:
             raise failure.__cause__
 
     async def _finish(self, entry: _Entry) -> None:
-        """Make an immediate write, and before it those that were called earlier and not awaited."""
+        """Make an immediate write, after the earlier ones that were not awaited."""
         try:
             if not entry.tried:
                 async with self._lock:
                     while self._unmade and not entry.tried:
                         await self._make(self._unmade.popleft())
         finally:
-            if entry.error is not None:  # whoever awaits it is told, so flush need not
+            if entry.error is not None:  # the awaiting caller gets the error, so flush need not report it
                 self._forget(entry)
         if entry.error is not None:
             raise entry.error

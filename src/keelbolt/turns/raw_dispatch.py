@@ -1,4 +1,4 @@
-"""A dispatch without a turn: what it begins with is given by hand."""
+"""A dispatch without a turn; the caller provides its input."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ HOOKS = EMITS | WRITTEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawDispatch:
-    """What a dispatch that stands alone begins with.
+    """The input of a standalone dispatch.
 
-    ``callbacks`` are any of the storage callbacks, given this dispatch's own context; without them writes change the
-    local sets and go nowhere. ``hooks`` are listeners by event: the five emitted kinds and ``stored_message``, … .
+    ``callbacks`` are any of the storage callbacks; they get this dispatch's own context. Without them writes only
+    change the local sets. ``hooks`` are listeners by event: the five emitted kinds and ``stored_message``, … .
     ``wait_for`` opens gates; without it there are none.
     """
 
@@ -55,7 +55,7 @@ class RawDispatch:
         )
 
     def check(self) -> None:
-        """Refuse what does not fit, all of it at once."""
+        """Raise InvalidLlmExecutionContext that lists all problems."""
         if problems := [*self._text_problems(), *self._set_problems(), *self._function_problems()]:
             raise InvalidLlmExecutionContext("; ".join(problems))
 

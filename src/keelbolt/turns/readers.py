@@ -1,7 +1,7 @@
-"""What hands out stored bytes: readers of text by lines, readers of media, and the stores that give them.
+"""Protocols for stored bytes: readers of text by lines, readers of media, and byte stores.
 
-They are duck-typed: whatever has the methods is one, and its methods may be plain or async (`answer` waits for both).
-A reader that can be found again after a restart also has ``describe()``, which answers a `Descriptor`.
+They are duck-typed: any object with the methods qualifies, and its methods may be plain or async (`answer` handles
+both). A reader that can be opened again after a restart also has ``describe()``, which returns a `Descriptor`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ByteSource = str | bytes | bytearray | memoryview | BinaryIO | AsyncIterable[byt
 
 
 class Descriptor(TypedDict):
-    """How a reader is found again: ``tag`` names who can, ``locator`` is what it needs for that (JSON)."""
+    """How to open a reader again: ``tag`` selects the resolver, ``locator`` is its argument (JSON)."""
 
     tag: str
     locator: object
@@ -29,7 +29,7 @@ class Descriptor(TypedDict):
 class SpoolReader(Protocol):
     """Reads text line by line, without holding it in memory.
 
-    ``line`` answers None outside of the text (below 0 too), and a line without its line feed.
+    ``line`` returns a line without its line feed, or None outside of the text (also below 0).
     """
 
     def line(self, index: int, /) -> Awaitable[str | None] | str | None: ...
@@ -40,7 +40,7 @@ class SpoolReader(Protocol):
 
 @runtime_checkable
 class RangeReader(SpoolReader, Protocol):
-    """A SpoolReader that also gives several lines at once, and bytes from one place to another."""
+    """A SpoolReader that also returns several lines at once, and byte ranges."""
 
     def lines(self, start: int, end: int, /) -> Awaitable[list[str]] | list[str]: ...
     def stream(self, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]: ...
@@ -48,7 +48,7 @@ class RangeReader(SpoolReader, Protocol):
 
 @runtime_checkable
 class MediaReader(Protocol):
-    """Reads media as a stream, anew at each call. A ``byte_length`` of None is unknown, which is not 0."""
+    """Streams media, from the start at each call. A ``byte_length`` of None means unknown, not 0."""
 
     def stream(self) -> AsyncIterable[bytes]: ...
     def byte_length(self) -> Awaitable[int | None] | int | None: ...
@@ -56,14 +56,14 @@ class MediaReader(Protocol):
 
 @runtime_checkable
 class Describable(Protocol):
-    """A reader that can be found again after a restart."""
+    """A reader that can be opened again after a restart."""
 
     def describe(self) -> Descriptor | None: ...
 
 
 @runtime_checkable
 class ByteStore(Protocol[R_co]):
-    """Keeps bytes by id. Writing an id again replaces its bytes; what was handed out before may go on reading."""
+    """Stores bytes by id. Writing an id again replaces its bytes; earlier readers may still read the old ones."""
 
     def write(self, key: str, data: ByteSource, /) -> Awaitable[R_co]: ...
     def read(self, key: str, /) -> Awaitable[R_co | None]: ...
@@ -72,7 +72,7 @@ class ByteStore(Protocol[R_co]):
 
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
-    """One entry of a byte store: its id and its size; ``sha256`` where the store keeps it."""
+    """One entry of a byte store: its id and its size; ``sha256`` if the store has it."""
 
     id: str
     size: int
@@ -81,33 +81,33 @@ class BlobInfo:
 
 @runtime_checkable
 class ListableByteStore(ByteStore[R_co], Protocol[R_co]):
-    """A ByteStore that tells what it keeps, in the order of the ids."""
+    """A ByteStore that lists its entries, ordered by id."""
 
     def list(self, prefix: str = "") -> AsyncIterator[BlobInfo]: ...
 
 
 def is_spool_reader(value: object) -> TypeGuard[SpoolReader]:
-    """Whether it has the methods of a SpoolReader; they are not called."""
+    """Return whether it has the methods of a SpoolReader, without calling them."""
     return _has(value, "line", "byte_length", "line_count", "read_all")
 
 
 def is_range_reader(value: object) -> TypeGuard[RangeReader]:
-    """Whether it has the methods of a RangeReader; they are not called."""
+    """Return whether it has the methods of a RangeReader, without calling them."""
     return is_spool_reader(value) and _has(value, "lines", "stream")
 
 
 def is_media_reader(value: object) -> TypeGuard[MediaReader]:
-    """Whether it has the methods of a MediaReader; they are not called."""
+    """Return whether it has the methods of a MediaReader, without calling them."""
     return _has(value, "stream", "byte_length")
 
 
 def is_byte_store(value: object) -> TypeGuard[ByteStore[object]]:
-    """Whether it has the methods of a ByteStore; they are not called."""
+    """Return whether it has the methods of a ByteStore, without calling them."""
     return _has(value, "write", "read", "delete")
 
 
 def described(reader: object) -> Descriptor | None:
-    """What ``describe()`` of this reader answers, or None when it can't describe itself."""
+    """Return the descriptor of this reader, or None if it has none."""
     describe = getattr(reader, "describe", None)
     if not callable(describe):
         return None
@@ -118,12 +118,12 @@ def described(reader: object) -> Descriptor | None:
 
 
 async def answer(value: Awaitable[T] | T) -> T:
-    """The value, waited for if it has to be: readers may be plain or async."""
+    """Return the value, awaited if necessary: readers may be plain or async."""
     if inspect.isawaitable(value):
         return await value
     return value
 
 
 def _has(value: object, *names: str) -> bool:
-    # A class has the methods too, but is no reader.
+    # A class has the methods too, but is not a reader.
     return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in names)

@@ -1,4 +1,4 @@
-"""The stash: a nested dict read and written by paths."""
+"""The stash: a nested dict that is read and written by paths."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from keelbolt.turns.primitives.frozen import REFUSED
 
 
 class Registry:
-    """Values by paths with dots: ``set("user.name", "Ann")`` is ``{"user": {"name": "Ann"}}``.
+    """Values by dotted paths: ``set("user.name", "Ann")`` is ``{"user": {"name": "Ann"}}``.
 
-    Everything is copied on its way in and out, so nobody changes it from outside. A dot always parts a path: the key of
-    ``Registry({"a.b": 1})`` is kept and shown by `all`, but ``get("a.b")`` looks for b in a and does not find it.
+    All values are copied on write and read, so that outside changes have no effect. A dot always separates path steps:
+    the key of ``Registry({"a.b": 1})`` is stored and returned by `all`, but ``get("a.b")`` looks for b in a and does
+    not find it.
     """
 
     __slots__ = ("_frozen", "_values")
@@ -33,7 +34,7 @@ class Registry:
         return self._frozen
 
     def frozen(self) -> Registry:
-        """As it is now, and unchangeable: a copy, or this one if it is frozen already."""
+        """Return a frozen copy, or this object if it is already frozen."""
         if self._frozen:
             return self
         found = Registry(self._values)
@@ -41,14 +42,14 @@ class Registry:
         return found
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A copy of what is there, or the default."""
+        """Return a copy of the value at this path, or the default."""
         found = self._find(key)
         return default if found is _NOTHING else copy.deepcopy(found)
 
     def set(self, key: str, value: Any) -> None:
-        """Keep a copy; dicts on the way are made, and something else on the way is replaced by one.
+        """Store a copy; missing dicts on the path are created, and other values on it are replaced by dicts.
 
-        Raises TypeError if this registry is frozen, as the stash of media is.
+        Raise TypeError if this registry is frozen, as the stash of media is.
         """
         if self._frozen:
             raise TypeError(REFUSED)
@@ -65,11 +66,11 @@ class Registry:
         return self._find(key) is not _NOTHING
 
     def keys(self) -> list[str]:
-        """The paths of all leaves; an empty dict is a leaf."""
+        """Return the paths of all leaves; an empty dict is a leaf."""
         return list(_leaves(self._values))
 
     def all(self) -> dict[str, Any]:
-        """A copy of everything."""
+        """Return a copy of all values."""
         return copy.deepcopy(self._values)
 
     def _find(self, key: str) -> Any:

@@ -1,8 +1,8 @@
-"""Shows the clients of a task what a turn reports: messages and thoughts as they grow, tool calls as they are known.
+"""Shows a turn's reports to the clients of its task: messages and thoughts as they grow, tool calls as they progress.
 
-Each is an artifact of the task, and so is each attachment of an assistant's message. Its metadata says under
-``keelbolt.turns`` of what ``kind`` it is (message, thought, tool_call, media), its ``id`` in the turn, and whether it
-was ``discarded``: an interrupted iteration reported it, and the one that repeats it did not.
+Each is an artifact of the task, as is each attachment of an assistant's message. Its metadata has under
+``keelbolt.turns`` its ``kind`` (message, thought, tool_call, media), its ``id`` in the turn, and whether it was
+``discarded``: an interrupted iteration reported it, and the repeated one did not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INLINE_BYTES = 256 * 1024  # larger attachments are files of the task
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """What is to be shown next: more text with ``append``, or else all of it anew."""
+    """The next content to show: more text with ``append``, otherwise the whole content."""
 
     kind: str
     id: str
@@ -41,11 +41,11 @@ class _Chunk:
 
 
 class Relay:
-    """What was reported and is not shown yet, in the order of the reports."""
+    """Reports that are not shown yet, in order."""
 
     def __init__(self, task: TaskContext, turn: str, shown: Collection[str]) -> None:
         self._task = task
-        self._prefix = turn.rpartition(".")[2]  # artifacts of two turns of one task are not mixed up
+        self._prefix = turn.rpartition(".")[2]  # separates the artifacts of two turns of one task
         self._shown = shown
         self._waiting: deque[_Chunk] = deque()
         self._news = asyncio.Event()
@@ -54,7 +54,7 @@ class Relay:
         self._closed = False
 
     def hooks(self) -> Mapping[str, Listener]:
-        """Listeners of the turn."""
+        """Return the listeners for the turn's events."""
         found: dict[str, Listener] = {"stored_message": self._stored}
         if "message" in self._shown:
             found["message"] = lambda report: self._text("message", report)
@@ -65,7 +65,7 @@ class Relay:
         return found
 
     def catch_up(self, stored: Collection[Message]) -> None:
-        """Show what earlier runs of this turn stored and may not have shown; and know what they left unfinished."""
+        """Show stored messages of earlier runs that may not have been shown; note the ones left unfinished."""
         shown, prefix = self._task.artifact_ids, self._artifact("message", "")
         kept = {self._artifact("message", message.id) for message in stored}
         self._unfinished = {
@@ -78,12 +78,12 @@ class Relay:
                 self._stored(message)
 
     def resume(self, task: TaskContext) -> None:
-        """Go on in the next turn of the task, after `close` without an end."""
+        """Continue in the next turn of the task, after ``close(ended=False)``."""
         self._task = task
         self._closed = False
 
     async def pump(self) -> None:
-        """Show everything, until it is closed and all is shown."""
+        """Show all reports until the relay is closed and empty."""
         while not (self._closed and not self._waiting):
             if not self._waiting:
                 self._news.clear()
@@ -92,7 +92,7 @@ class Relay:
             await self._show(self._next())
 
     def close(self, *, ended: bool) -> None:
-        """Nothing more will be reported; ``ended``: by no later run of the turn either."""
+        """Accept no more reports; ``ended``: later runs of the turn won't report either."""
         for name in sorted(self._unfinished) if ended else ():
             if self._artifact("message", name) not in self._begun:
                 self._put(_Chunk("message", name, last=True, discarded=True))
@@ -102,7 +102,7 @@ class Relay:
     # ------------------------------------------------------------------------------------------------------ reports
 
     def _text(self, kind: str, report: TextReport) -> None:
-        began = report.full == report.delta  # in this run: what an earlier one said of it is said anew
+        began = report.full == report.delta  # in this run: text of an earlier run is replaced
         self._put(_Chunk(kind, report.id, report.delta, last=report.is_complete, append=not began))
 
     def _call(self, report: ToolCallReport) -> None:
@@ -117,7 +117,7 @@ class Relay:
         self._put(_Chunk("tool_call", report.id, data=data, name=name, last=report.is_complete))
 
     def _stored(self, message: Message) -> None:
-        """A message of the agent that was not reported while it grew, and the attachments of any."""
+        """Show an assistant message that was not reported while it grew, and the attachments of any message."""
         known = self._artifact("message", message.id) in self._begun
         if message.role != "assistant":
             return
@@ -136,7 +136,7 @@ class Relay:
     # ------------------------------------------------------------------------------------------------------ showing
 
     def _next(self) -> _Chunk:
-        """The next chunk; texts of one message that pile up are one."""
+        """Return the next chunk; queued texts of one message are merged."""
         chunk = self._waiting.popleft()
         while self._waiting and not chunk.last:
             more = self._waiting[0]
@@ -165,7 +165,7 @@ class Relay:
         )
 
     async def _show_media(self, artifact: str, media: Media, about: dict[str, Any]) -> None:
-        """The bytes as a part of the artifact; more than a chunk may have are a file of the task, shown by its path."""
+        """Show media: inline in the artifact, or, above INLINE_BYTES or of unknown length, as a file of the task."""
         length = await media.byte_length()
         if length is not None and length <= INLINE_BYTES:
             content: dict[str, Any] = {"file_bytes": await media.as_bytes()}

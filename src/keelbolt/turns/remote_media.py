@@ -1,4 +1,4 @@
-"""Media that lies at a URL which a client named: it is fetched when it is read, under the rules of the storage."""
+"""Media at a URL given by a client: downloaded when it is read, under the rules of the storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ URL_TAG = "keelbolt.url"
 
 
 class RemoteMediaReader:
-    """Fetches the file anew at each `stream`. Raises AddressNotAllowed or DownloadFailed."""
+    """Downloads the file at each `stream`. Raises AddressNotAllowed or DownloadFailed."""
 
     def __init__(self, url: str, rules: DownloadRules) -> None:
         self.url = url
@@ -20,14 +20,14 @@ class RemoteMediaReader:
 
     @classmethod
     def at(cls, rules: DownloadRules, locator: Any) -> RemoteMediaReader:
-        """The reader that `describe` described."""
+        """Return the reader for a locator from `describe`."""
         return cls(str(locator["url"]), rules)
 
     def stream(self) -> AsyncIterator[bytes]:
         return download(self.url, self._rules)
 
     async def byte_length(self) -> int | None:
-        """None: the length is not known before the file is fetched."""
+        """Return None: the length is not known before the download."""
         return None
 
     def describe(self) -> Descriptor:

@@ -1,4 +1,4 @@
-"""Runs turns: input pipeline, one dispatch, output pipeline. What comes of a turn are events, and what was stored."""
+"""Runs turns: input pipeline, one dispatch, output pipeline. A turn's results are its events and stored records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TurnStatus = Literal["ack", "nack", "aborted", "failed"]
 
 
 class TurnRunnerOptions(TypedDict, total=False):
-    """What has a default; see the reference of turns."""
+    """Options with a default; see the reference of turns."""
 
     tools: Sequence[Tool]
     turn_input_pipeline: Sequence[Middleware]
@@ -63,11 +63,11 @@ class TurnRunnerOptions(TypedDict, total=False):
 
 
 class TurnRunnerChanges(SomeCallbacks, TurnRunnerOptions, total=False):
-    """What may be given to the runner of a storage: options, and callbacks in the place of the storage's own."""
+    """Arguments for the runner of a storage: options, and callbacks that replace the storage's own."""
 
 
 class TurnRunnerConfig(StorageCallbacks, TurnRunnerOptions):
-    """Everything a runner is made of: an executor, the storage callbacks, and options that have a default."""
+    """All arguments of a runner: an executor, the storage callbacks, and options with a default."""
 
     executor_callback: Executor
 
@@ -77,11 +77,11 @@ _KNOWN = {"executor_callback", *CALLBACKS, *TurnRunnerOptions.__annotations__}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """How a turn went. ``context`` holds its sets as they were at the end: what the turn knew and stored.
+    """The result of a turn. ``context`` has its sets at the end: the fetched and stored values.
 
-    ``status`` is that of the dispatch; it is ``failed`` when a pipeline of the turn failed, and ``aborted`` when the
-    turn was aborted before anything was dispatched. ``errors`` are the ``error`` events, in order. ``iterations`` are
-    those of this run; earlier runs of the same turn stored ``context.iterations_done`` before them.
+    ``status`` is that of the dispatch; it is ``failed`` if a pipeline of the turn failed, and ``aborted`` if the turn
+    was aborted before the dispatch. ``errors`` are the ``error`` events, in order. ``iterations`` counts those of this
+    run; earlier runs of the same turn stored ``context.iterations_done`` before them.
     """
 
     turn_id: str
@@ -94,12 +94,12 @@ class TurnResult:
 
     @property
     def ok(self) -> bool:
-        """Acknowledged, and nothing failed afterwards."""
+        """Whether the turn was acknowledged and nothing failed afterwards."""
         return self.status == "ack"
 
 
 class TurnRunner:
-    """Checked when it is made, then runs any number of turns, also at the same time.
+    """Runs any number of turns, also concurrently. The configuration is validated on creation.
 
     runner = TurnRunner(executor_callback=execute, **noop_storage())
     await runner.run(TurnInput(system_prompt="Be kind."))
@@ -130,7 +130,7 @@ class TurnRunner:
     # ------------------------------------------------------------------------------------------------- listening
 
     def on(self, name: str, listener: Listener) -> Callable[[], None]:
-        """Call the listener at each event of this name; returns the function that removes it."""
+        """Call the listener at each event of this name; return a function that removes it."""
         return self._bus.add(name, listener)
 
     def once(self, name: str, listener: Listener) -> Callable[[], None]:
@@ -154,7 +154,7 @@ class TurnRunner:
     # ---------------------------------------------------------------------------------------------------- running
 
     async def run(self, turn_input: TurnInput) -> None:
-        """Run one turn. What goes wrong in it is told as ``error``; only an input that can't be used is raised."""
+        """Run one turn. Failures are emitted as ``error``; only an invalid input raises."""
         await self.run_result(turn_input)
 
     async def run_result(
@@ -164,9 +164,9 @@ class TurnRunner:
         before: Sequence[Middleware] = (),
         hooks: Mapping[str, Listener] | None = None,
     ) -> TurnResult:
-        """Run one turn, and answer how it went. Raises no more than `run` does.
+        """Run one turn and return its result. Raises only where `run` does.
 
-        ``before`` is middleware in front of the input pipeline, ``hooks`` are listeners: both of this turn alone.
+        ``before`` is middleware in front of the input pipeline, ``hooks`` are listeners; both only for this turn.
         """
         emitter = Emitter(self._bus, hooks=hooks, timeout_seconds=self._timeout)
         ctx = TurnContext(
@@ -202,7 +202,7 @@ class TurnRunner:
 
 @dataclass(slots=True)
 class _Turn:
-    """One turn under way."""
+    """State of a running turn."""
 
     ctx: TurnContext
     emitter: Emitter
@@ -211,7 +211,7 @@ class _Turn:
     errors: list[BaseException] = field(default_factory=list)
     dispatched: DispatchEnd | None = None
     failed: bool = False
-    ended: bool = False  # in an earlier run: storage has all of its iterations
+    ended: bool = False  # in an earlier run: all of its iterations are stored
 
     async def run(self, before: Pipeline, after: Pipeline) -> None:
         if not (await self._begun() and await self._received() and await self._passed(before, InputPipelineError)):
@@ -220,36 +220,36 @@ class _Turn:
         if not self.ended:
             self.dispatched = await self.dispatcher.run(source=self.ctx, emitter=self.emitter)
         if self.dispatched is not None and self.dispatched.error is not None:
-            self.errors.append(self.dispatched.error)  # the dispatch has told it
+            self.errors.append(self.dispatched.error)  # the dispatch has emitted it
         elif not self.ctx.aborted:
             await self._passed(after, OutputPipelineError)
 
     async def _begun(self) -> bool:
-        """Find out how far the turn is, if that is kept."""
+        """Load the progress of the turn, if it is stored."""
         if self.ctx.progress is None:
             return True
         try:
             found = await self.ctx.progress.begin(self.ctx)
-        except Exception as error:  # noqa: BLE001 - told, as everything that goes wrong in a turn
+        except Exception as error:  # noqa: BLE001 - emitted, like every failure of a turn
             self._fail(InputPipelineError(f"it can't be found out how far the turn is: {error}", cause=error))
             return False
         self.ctx.iterations_done, self.ended = found.iterations, found.ended
         return True
 
     async def _received(self) -> bool:
-        """Store the messages that the turn answers. A repeat finds them stored, which is no error."""
+        """Store the messages that the turn answers. In a repeated run they may already be stored, which is no error."""
         if self.ctx.iterations_done or self.ended:
             return True
         try:
             for message in self.ctx.incoming:
                 await self.ctx.store_message(message)
-        except Exception as error:  # noqa: BLE001 - emitted, as everything that goes wrong in a turn
+        except Exception as error:  # noqa: BLE001 - emitted, like every failure of a turn
             self._fail(InputPipelineError(f"the incoming message could not be stored: {error}", cause=error))
             return False
         return True
 
     def _show_incoming(self) -> None:
-        """A turn knows the messages that it answers, also without `hydrate`."""
+        """Add the messages that the turn answers to its sets, also without `hydrate`."""
         known = {message.id for message in self.ctx.turn_messages}
         for message in self.ctx.incoming:
             if message.id not in known:
@@ -261,7 +261,7 @@ class _Turn:
         self.emitter.emit("error", error)
 
     async def _passed(self, pipeline: Pipeline, kind: type[InputPipelineError | OutputPipelineError]) -> bool:
-        """Run a pipeline of the turn; answers whether to go on after it."""
+        """Run a pipeline of the turn; return whether to continue after it."""
         passage = await pipeline.run(self.ctx)
         try:
             await self.ctx.finish_writes()
@@ -296,7 +296,7 @@ class _Turn:
 
 
 def explained(error: BaseException) -> str:
-    """The error and its cause in one line, with the place in the code where the cause was raised."""
+    """Return the error and its cause in one line, with the code location where the cause was raised."""
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

@@ -1,7 +1,7 @@
-"""What values must look like: the arguments of tools, the answers at gates.
+"""Schemas for values: the arguments of tools, the answers at gates.
 
-A schema is a pydantic model, a pydantic `TypeAdapter`, a JSON Schema of the plain kind (a dict), or a function that
-answers the value as it is to be used, or raises ValueError.
+A schema is a pydantic model, a pydantic `TypeAdapter`, a plain JSON Schema (a dict), or a function that returns the
+converted value or raises ValueError.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NOTES |= {"discriminator"}
 
 
 def checker(schema: Schema) -> Check:
-    """The function that checks and converts values. Raises ValueError when this schema is not understood here."""
+    """Return a function that validates and converts values. Raise ValueError if this schema is not supported."""
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         return _explained(schema.model_validate)
     if isinstance(schema, TypeAdapter):
@@ -61,7 +61,7 @@ def checker(schema: Schema) -> Check:
 
 
 def json_schema(schema: Schema) -> dict[str, Any] | None:
-    """The JSON Schema that a model is shown; None when there is only a function."""
+    """Return the JSON Schema for a language model; None if the schema is a function."""
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         found = schema.model_json_schema()
     elif isinstance(schema, TypeAdapter):
@@ -70,7 +70,7 @@ def json_schema(schema: Schema) -> dict[str, Any] | None:
         found = dict(schema)
     else:
         return None
-    while "$ref" in found and "type" not in found:  # a model that holds itself: providers want an object at the top
+    while "$ref" in found and "type" not in found:  # a recursive model: providers require an object at the top
         whole = _referred(found, found, "schema")
         found = {**{name: value for name, value in found.items() if name != "$ref"}, **whole}
     return found
@@ -88,7 +88,7 @@ def _explained(check: Check) -> Check:
 
 
 def _understood(schema: Any, place: str, root: Mapping[str, Any]) -> None:
-    """A keyword that would be ignored is refused here, not found out about later."""
+    """Raise ValueError for unsupported keywords, instead of ignoring them."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, Mapping):
@@ -118,7 +118,7 @@ def _understood(schema: Any, place: str, root: Mapping[str, Any]) -> None:
 
 
 def _referred(schema: Mapping[str, Any], root: Mapping[str, Any], place: str) -> Any:
-    """The schema that ``$ref`` names: a definition of the same schema."""
+    """Return the schema that ``$ref`` names: a definition of the same schema."""
     for group in _DEFINED:
         name = str(schema["$ref"]).removeprefix(f"#/{group}/").replace("~1", "/").replace("~0", "~")
         if str(schema["$ref"]).startswith(f"#/{group}/") and name in root.get(group, {}):
@@ -143,7 +143,7 @@ def _well_formed(schema: Mapping[str, Any], place: str) -> None:
 
 
 def _same(one: object, other: object) -> bool:
-    """Equal as JSON, where true is not 1."""
+    """Return whether two values are equal as JSON, where true is not 1."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 

@@ -1,4 +1,4 @@
-"""What a turn holds of each kind: ordered, and changed in place, so that whoever holds a set sees it change."""
+"""The ordered sets of a turn. They are changed in place, so that all users of a set see the changes."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ T = TypeVar("T", bound=Identified)
 
 
 class PrimitiveSet(Generic[T]):
-    """Primitives in the order in which they came. `add` never asks whether the id is there already.
+    """Primitives in insertion order. `add` does not check for equal ids.
 
-    Whoever goes through it sees what was there at the beginning, and may change it meanwhile.
+    Iteration uses a snapshot, so the set may be changed meanwhile.
     """
 
     __slots__ = ("_items",)
 
     def __init__(self, items: Iterable[T] = ()) -> None:
-        self._items: dict[int, T] = {id(item): item for item in items}  # by identity, not by their ids
+        self._items: dict[int, T] = {id(item): item for item in items}  # by ``id()``, not by their ids
 
     def add(self, item: T) -> None:
-        """Append it; the very same object is held once."""
+        """Append the item; the same object is held only once."""
         self._items[_identity(item)] = item
 
     def discard(self, item: T) -> None:
-        """Take this very object out, if it is there."""
+        """Remove this object, if it is present."""
         self._items.pop(_identity(item), None)
 
     def clear(self) -> None:
         self._items.clear()
 
     def get(self, id: str) -> T | None:  # noqa: A002
-        """The first one with this id."""
+        """Return the first item with this id, or None."""
         return next((item for item in self._items.values() if item.id == id), None)
 
     def replace_by_id(self, item: T) -> list[T]:
-        """Put it where the first one of its id was, take out all others of that id, append it if there is none.
+        """Replace the first item of the same id, remove all others of that id, or append if there is none.
 
-        Answers those taken out.
+        Return the removed items.
         """
         held = list(self)
         taken = [other for other in held if other.id == item.id]
@@ -61,11 +61,11 @@ class PrimitiveSet(Generic[T]):
         return taken
 
     def put_in_place(self, old: T, new: T) -> None:
-        """Put a new object where this very one is."""
+        """Replace this object by a new one at its position."""
         self._items = {_identity(item): item for item in (new if held is old else held for held in self)}
 
     def remove_by_id(self, id: str) -> T | None:  # noqa: A002
-        """Take out the first one with this id; answers it."""
+        """Remove and return the first item with this id, or return None."""
         found = self.get(id)
         if found is not None:
             self.discard(found)
@@ -84,13 +84,13 @@ class PrimitiveSet(Generic[T]):
         return f"PrimitiveSet({list(self)!r})"
 
 
-_identity = id  # parameters named id hide it
+_identity = id  # parameters named id shadow it
 
 
 class InstructionSet:
-    """Standing instructions in order. One with a key is known by it, one without by its text; a str is a text.
+    """Standing instructions in order. Identified by their key, or without one by their text; a str is a text.
 
-    Those that come are copied: whoever changes the text of theirs afterwards changes nothing here.
+    Added instructions are copied, so that later changes to the originals have no effect.
     """
 
     __slots__ = ("_items",)
@@ -101,12 +101,12 @@ class InstructionSet:
             self.add(item)
 
     def add(self, item: str | Tokenizable) -> None:
-        """Append it, unless it is there."""
+        """Append it, unless it is present."""
         if self._place(item) is None:
             self._items.append(Tokenizable.of(item).copy())
 
     def replace(self, item: str | Tokenizable) -> None:
-        """Put it in the place of the one with its key; without a key, or where there is none, it is added."""
+        """Replace the instruction with the same key; add it if it has no key or none matches."""
         place = self._place(item)
         if place is None:
             self.add(item)
@@ -114,7 +114,7 @@ class InstructionSet:
             self._items[place] = Tokenizable.of(item).copy()
 
     def discard(self, item: str | Tokenizable) -> None:
-        """Take it out, if it is there; or else the last one that says the same, whatever its key is."""
+        """Remove it if it is present, or else the last one with the same text, regardless of its key."""
         place = self._place(item)
         if place is None:
             place = self._saying(str(item))

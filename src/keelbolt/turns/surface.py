@@ -1,4 +1,4 @@
-"""What turn contexts and dispatch contexts have in common: reads, writes, bytes, sets, events and the abort."""
+"""The common API of turn contexts and dispatch contexts: reads, writes, bytes, sets, events and abort."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Written: TypeAlias = Coroutine[Any, Any, Any]
 
 
 class Reads(ABC):
-    """Fetches read storage; nothing is fetched unless somebody asks, and nothing fetched enters a set by itself."""
+    """Fetches read storage; nothing is fetched automatically, and fetched values are not added to the sets."""
 
     __slots__ = ()
 
@@ -63,12 +63,12 @@ class Reads(ABC):
         return found
 
     async def store_media_bytes(self, id: str, data: ByteSource) -> MediaReader:  # noqa: A002
-        """Store these bytes now, never deferred, and answer their reader; then store the primitive that owns them."""
+        """Store these bytes now, never deferred, and return their reader; then store the primitive that owns them."""
         reader: MediaReader = await self._call("store_media_bytes_callback", id, data)
         return reader
 
     async def store_retrievable_bytes(self, id: str, data: ByteSource) -> SpoolReader:  # noqa: A002
-        """Store this text now, never deferred, and answer its reader; then store the retrievable that owns it."""
+        """Store this text now, never deferred, and return its reader; then store the retrievable that owns it."""
         reader: SpoolReader = await self._call("store_retrievable_bytes_callback", id, data)
         return reader
 
@@ -152,7 +152,7 @@ class Writes(ABC):
 
 
 class Surface(Reads, Writes):
-    """Sets, events and the abort, as both contexts show them."""
+    """Sets, events and abort of both contexts."""
 
     __slots__ = ("_controller", "_emitter", "holdings")
 
@@ -169,7 +169,7 @@ class Surface(Reads, Writes):
         return self._controller.signal.aborted
 
     def abort(self, reason: object = None) -> None:
-        """End it on purpose, without an error: what is left is skipped. Aborting a dispatch does not abort its turn."""
+        """Stop without an error: the remaining work is skipped. Aborting a dispatch does not abort its turn."""
         self._controller.abort(reason)
 
     @property
@@ -194,7 +194,7 @@ class Surface(Reads, Writes):
 
     @property
     def own_tool_calls(self) -> PrimitiveSet[ToolCall]:
-        """The calls of this very turn among `turn_tool_calls`: earlier turns may have calls with the same ids."""
+        """The calls of this turn among `turn_tool_calls`: earlier turns may have calls with the same ids."""
         return self.holdings.own_tool_calls()
 
     @property
@@ -214,7 +214,7 @@ class Surface(Reads, Writes):
         timeout_ms: int | None = None,
         created_at: Moment | None = None,
     ) -> Any:
-        """Open a gate and wait until somebody settles it; answers the value, or raises what it was settled with."""
+        """Open a gate and wait until it is settled; return its value, or raise its error."""
         return await self._pass(
             id=id, reason=reason, payload=payload, schema=schema, timeout_ms=timeout_ms, created_at=created_at
         )

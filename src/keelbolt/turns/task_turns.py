@@ -1,4 +1,4 @@
-"""Which turn of the agent a task is in. A turn that waits at a gate goes on with the next message of its task."""
+"""The current turn of a task. A turn that waits at a gate continues with the next message of its task."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from keelbolt.turns.durable.scope import under
 
 @dataclass(frozen=True, slots=True)
 class TaskTurn:
-    """``through`` is the last turn of the task that belongs to it; ``waiting``: the one after it answers ``token``.
+    """``through`` is the last task turn that belongs to it; ``waiting``: the next task turn answers ``token``.
 
-    It is kept beside the turns themselves. Only a task that came to a gate has one.
+    It is stored beside the turns, and only for tasks that reached a gate.
     """
 
     turn_id: str

@@ -25,7 +25,7 @@ class ToolRegistry:
             self.register(tool)
 
     def register(self, tool: Tool, *, overwrite: bool = False) -> None:
-        """Add it; with ``overwrite`` it takes the place of the one of its name."""
+        """Add the tool; with ``overwrite`` it replaces one of the same name."""
         if not isinstance(tool, Tool):
             raise InvalidInitialToolValue(f"a Tool is registered, not {type(tool).__name__}")
         if tool.name in self._tools and not overwrite:
@@ -35,7 +35,7 @@ class ToolRegistry:
         self._tools[tool.name] = tool
 
     def unregister(self, name: str) -> bool:
-        """Take it out; answers whether it was there."""
+        """Remove the tool; return whether it was registered."""
         self._hidden.discard(name)
         return self._tools.pop(name, None) is not None
 
@@ -49,35 +49,35 @@ class ToolRegistry:
         return list(self._tools.values())
 
     def visible(self) -> list[Tool]:
-        """What the model is shown."""
+        """Return the tools that the model is shown."""
         return [tool for tool in self if tool.name not in self._hidden]
 
     def hidden(self) -> list[Tool]:
         return [tool for tool in self if tool.name in self._hidden]
 
     def hide(self, *names: str) -> None:
-        """Hide these; a name that is registered later is hidden then."""
+        """Hide these tools; this also applies to names registered later."""
         self._hidden.update(names)
 
     def unhide(self, *names: str) -> None:
         self._hidden.difference_update(names)
 
     def set_hidden(self, names: Iterable[str]) -> None:
-        """Hide these and no others."""
+        """Hide exactly these tools."""
         self._hidden = set(names)
 
     def clear_hidden(self) -> None:
         self._hidden.clear()
 
     def prune_ephemeral(self) -> list[Tool]:
-        """Take out the ephemeral ones; answers them."""
+        """Remove and return the ephemeral tools."""
         pruned = [tool for tool in self if tool.ephemeral]
         for tool in pruned:
             self.unregister(tool.name)
         return pruned
 
     def bind_context(self, ctx: Acknowledged) -> Callable[[], None]:
-        """Take out the ephemeral ones when this dispatch is acknowledged. Answers how to undo the binding."""
+        """Remove the ephemeral tools when this dispatch is acknowledged. Return a function that undoes the binding."""
 
         def prune() -> None:
             self.prune_ephemeral()
@@ -91,7 +91,7 @@ class ToolRegistry:
 
     @staticmethod
     def merge(registries: Iterable[ToolRegistry], *, on_collision: Collision = "throw") -> ToolRegistry:
-        """One registry of all. Where two have a name in common, the later tool's own policy decides, then this one."""
+        """Return one registry of all. For equal names the later tool's own policy decides, or else ``on_collision``."""
         if on_collision not in COLLISIONS:
             raise InvalidInitialToolValue(f"on_collision is throw, replace or keep, not {on_collision!r}")
         merged = ToolRegistry()

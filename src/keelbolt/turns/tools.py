@@ -1,4 +1,4 @@
-"""What a model can call."""
+"""Tools that a model can call."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ COLLISIONS = ("throw", "replace", "keep")
 class Tool:
     """A function with a name, a description and a schema of its arguments.
 
-    The handler is called with the checked arguments (an instance, where the schema is a pydantic model), the context
-    and ``meta``. It returns a str, bytes, Media or a list of Media. An async handler runs on the event loop, a plain
-    one in a thread of its own, so that blocking code does not stop the process's heartbeats. An ``ephemeral`` tool is
-    removed after the dispatch in which it was acknowledged; ``trusted`` is a note for code that shows results to a
-    model. An attempt may take ``timeout`` seconds. One that raises is repeated, ``retries`` times; a plain handler that
+    The handler is called with the validated arguments (an instance if the schema is a pydantic model), the context and
+    ``meta``. It returns a str, bytes, Media or a list of Media. An async handler runs on the event loop, a plain one
+    in its own thread, so that blocking code does not stop the process's heartbeats. An ``ephemeral`` tool is removed
+    after the dispatch in which it was acknowledged; ``trusted`` is a note for code that shows results to a model. An
+    attempt may take ``timeout`` seconds. An attempt that raises is retried, ``retries`` times; a plain handler that
     timed out is not, since its thread can't be stopped. ``needs_approval`` makes the chat executor ask first: True, a
     question with the arguments in braces, or a function of the arguments that returns one of these.
     """
@@ -101,11 +101,11 @@ class Tool:
         self.retries = retries
 
     def json_schema(self) -> dict[str, Any] | None:
-        """What a model is shown of the arguments."""
+        """Return the JSON Schema of the arguments for the model."""
         return json_schema(self.input_schema)
 
     def executor(self, ctx: TurnContext | DispatchContext) -> Callable[[Mapping[str, Any]], Awaitable[ToolResult]]:
-        """The function that calls the tool in this context, and tells the observers."""
+        """Return the function that calls the tool in this context and emits its events."""
 
         async def execute(args: Mapping[str, Any]) -> ToolResult:
             return await self._execute(ctx, args)
@@ -114,8 +114,8 @@ class Tool:
 
     async def _execute(self, ctx: TurnContext | DispatchContext, args: Mapping[str, Any]) -> ToolResult:
         try:
-            call_id = tool_call_checksum(self.name, args)  # of what was asked for, before anything is converted
-            checked = self._check(thawed(args))  # a handler may change its arguments; the call stays as it is
+            call_id = tool_call_checksum(self.name, args)  # of the original arguments, before conversion
+            checked = self._check(thawed(args))  # a handler may change its arguments; the recorded call stays unchanged
         except (TypeError, ValueError) as wrong:
             raise InvalidToolArgs(f"{self.name}: {wrong}; the tool was not called") from wrong
         started = now()
@@ -165,12 +165,12 @@ class Tool:
 
 
 def runs_on_loop(function: Callable[..., Any]) -> bool:
-    """Whether `called` calls it on the event loop: it is async."""
+    """Return whether `called` runs the function on the event loop, because it is async."""
     return any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None))))  # noqa: B004
 
 
 async def called(function: Callable[..., Any], *given: Any) -> Any:
-    """Call an async function on the event loop, and a plain one in a thread of its own."""
+    """Call an async function on the event loop, and a plain one in its own thread."""
     if runs_on_loop(function):
         return await function(*given)
     answer = await in_thread(function, *given)

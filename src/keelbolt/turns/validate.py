@@ -1,4 +1,4 @@
-"""What a configuration must be, checked before anything runs. All problems are told at once."""
+"""Validates configurations before anything runs, and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODES = ("deferred", "immediate")
 
 
 def callback_problems(config: Mapping[str, Any], *, required: bool = True) -> list[str]:
-    """What is wrong with the storage callbacks of this configuration."""
+    """Return the problems of the storage callbacks in this configuration."""
     return [
         problem
         for callback in CALLBACKS.values()
@@ -72,7 +72,7 @@ def pipeline_problems(name: str, middleware: object) -> list[str]:
 
 
 def persistence_problems(persistence: object) -> list[str]:
-    """`"deferred"`, `"immediate"`, or one of them for each kind, with ``"*"`` for the rest."""
+    """Return the problems of ``persistence``: `"deferred"`, `"immediate"`, or a dict of them by kind or ``"*"``."""
     if isinstance(persistence, str):
         return [] if persistence in MODES else [f"persistence is deferred or immediate, not {persistence!r}"]
     if not isinstance(persistence, Mapping):
@@ -86,7 +86,7 @@ def persistence_problems(persistence: object) -> list[str]:
 
 
 def option_problems(config: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the options that have a default."""
+    """Return the problems of the options that have a default."""
     problems: list[str] = []
     limit = config.get("max_iterations")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):

@@ -1,6 +1,6 @@
-"""A gate that was settled elsewhere wakes the task that waits at it: a message in the name of its owner.
+"""Wakes a task whose gate was settled elsewhere, by a message in the name of the task's owner.
 
-A settled gate, and one with a time limit, has an item in the queue `WAKES`. The turn worker of any process takes it.
+A settled gate, and one with a deadline, has an item in the queue `WAKES`. The turn worker of any process claims it.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from keelbolt.turns.durable.gate_records import StoredGate
 from keelbolt.turns.durable.gates import DurableGates
 from keelbolt.turns.events import now
 
-WAKE = "keelbolt.gate"  # in the data of the message: the token of a gate that is settled
+WAKE = "keelbolt.gate"  # key in the message's data: the token of a settled gate
 TRIES = 20
 AGAIN_SECONDS = 0.25
-POLL_SECONDS = 0.5  # time limits give no notification
+POLL_SECONDS = 0.5  # deadlines give no notification
 BATCH = 16
-LEASE_SECONDS = 8.0  # to wake a task takes at most TRIES × AGAIN_SECONDS
+LEASE_SECONDS = 8.0  # waking a task takes at most TRIES × AGAIN_SECONDS
 
 logger = logging.getLogger("keelbolt.turns")
 
 
 async def wake_task(tasks: TaskManager, gate: StoredGate) -> bool:
-    """Let the task of this gate go on, if it has one and it is not over; answers whether it does."""
+    """Continue the task of this gate, if it has one that is not terminal; return whether it continues."""
     task_id = gate.task_id
     if not gate.settled or task_id is None:
         return False
@@ -52,7 +52,7 @@ async def wake_task(tasks: TaskManager, gate: StoredGate) -> bool:
         except TaskTerminalStateError:
             return False
         except TaskNotAcceptingMessagesError:
-            # It is about to ask, and takes no messages before that; or it is over.
+            # The task is about to ask and accepts no messages before that, or it is terminal.
             if task.view.state.terminal:
                 return False
             await asyncio.sleep(AGAIN_SECONDS)
@@ -62,7 +62,7 @@ async def wake_task(tasks: TaskManager, gate: StoredGate) -> bool:
 
 
 class Waker:
-    """Wakes the tasks of gates that were settled elsewhere or whose time is over; one in each turn worker."""
+    """Wakes the tasks of gates that were settled elsewhere or timed out; each turn worker has one."""
 
     def __init__(self, kernel: Kernel, gates: DurableGates, tasks: TaskManager) -> None:
         self._kernel = kernel
@@ -92,7 +92,7 @@ class Waker:
                     claims = await self._kernel.claim(WAKES, self._name, limit=BATCH, lease_seconds=LEASE_SECONDS)
                     await asyncio.gather(*map(self._wake, claims))
                     outage.ended()
-                except Exception as error:  # noqa: BLE001 - a waker that stops would look healthy
+                except Exception as error:  # noqa: BLE001 - a stopped waker would go unnoticed
                     outage.failed(error)
                     claims = ()
                     await asyncio.sleep(POLL_SECONDS)
@@ -101,7 +101,7 @@ class Waker:
 
     async def _wake(self, claim: Claim) -> None:
         gate = await self._gates.due(claim)
-        if gate is not None and not gate.settled and gate.deadline is not None:  # this clock is behind
+        if gate is not None and not gate.settled and gate.deadline is not None:  # this process's clock is behind
             left = max(POLL_SECONDS, (gate.deadline - now()).total_seconds())
             await claim.scope.commit(claim.release(ready_in=left))
             return

@@ -1,4 +1,4 @@
-"""How much of what is stored a turn wants to see: fetch callbacks are given the context alone, so it is said aside."""
+"""Limits of fetches. Fetch callbacks only get the context, so limits are passed in a context variable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The ``last`` so many, in the order in which they were stored; None: all of them."""
+    """The ``last`` n values in storage order; None: all of them."""
 
     last: int | None = None
 
@@ -24,13 +24,13 @@ class Window:
             raise InvalidValue(f"last is a whole number from 1, or None for everything, not {self.last!r}")
 
     def of(self, values: Sequence[T]) -> list[T]:
-        """These, cut to the window."""
+        """Return the values within the window."""
         return list(values) if self.last is None else list(values[-self.last :])
 
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """The ``k`` memories with the largest importance (or confidence), in the order in which they were stored."""
+    """The ``k`` memories with the highest importance (or confidence), in storage order."""
 
     k: int = 50
     by: Literal["importance", "confidence"] = "importance"
@@ -42,7 +42,7 @@ class TopK:
             raise InvalidValue(f"by is 'importance' or 'confidence', not {self.by!r}")
 
     def of(self, values: Sequence[T]) -> list[T]:
-        """These, cut to the best."""
+        """Return the best values."""
         best = sorted(range(len(values)), key=lambda at: -getattr(values[at], self.by))[: self.k]
         return [values[at] for at in sorted(best)]
 
@@ -53,7 +53,7 @@ EVERYTHING = Window()
 
 @dataclass(frozen=True, slots=True)
 class FetchPolicy:
-    """What each fetch answers when nobody asks for something else; everything, unless said otherwise."""
+    """The default limit of each fetch; without one, everything."""
 
     messages: Window = EVERYTHING
     memories: Limit = EVERYTHING
@@ -68,7 +68,7 @@ class FetchPolicy:
 
 
 def check_limit(name: str, limit: object) -> Limit:
-    """A Window; a TopK only for memories, since nothing else has an importance."""
+    """Return the limit if it is a Window, or, only for memories, a TopK: other kinds have no importance."""
     if isinstance(limit, Window) or (isinstance(limit, TopK) and name == "memories"):
         return limit
     allowed = "a Window or a TopK" if name == "memories" else "a Window"
@@ -80,7 +80,7 @@ _asked: ContextVar[Mapping[str, Limit]] = ContextVar("keelbolt_turns_asked", def
 
 @contextmanager
 def asking(name: str, limit: Limit | None) -> Iterator[None]:
-    """Within this, fetches of this name that know of limits answer no more than that."""
+    """Limit fetches of this name within the block, for adapters that support limits."""
     if limit is None:
         yield
         return
@@ -92,6 +92,6 @@ def asking(name: str, limit: Limit | None) -> Iterator[None]:
 
 
 def asked(name: str, policy: Any) -> Limit:
-    """What is asked for now, or else what the policy says."""
+    """Return the current limit, or else the policy's."""
     limit: Limit = _asked.get().get(name) or getattr(policy, name)
     return limit

@@ -1,4 +1,4 @@
-"""A turn runner as the worker of an agent server: a message is a turn, a gate a question, an abort a cancel."""
+"""A turn runner as the worker of an agent server: a message starts a turn, a gate asks a question, a cancel aborts."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from keelbolt.turns.runner import TurnResult, TurnRunner
 from keelbolt.turns.task_turns import TaskTurn
 from keelbolt.turns.waking import WAKE, Waker
 
-CANCEL_SECONDS = 0.1  # how soon a turn is aborted after its task was cancelled
-HEED_SECONDS = 1.0  # then it may clean up for so long, before it is cancelled
-PARKED_SECONDS = 600.0  # so long a turn stays in memory while its task asks
+CANCEL_SECONDS = 0.1  # interval at which a cancel of the task is checked
+HEED_SECONDS = 1.0  # time to end after an abort, before the turn is cancelled
+PARKED_SECONDS = 600.0  # time that a turn stays in memory while its task asks
 FAILED = "The agent failed while it worked on this task."
 
 Prompt = str | Tokenizable | Callable[[TaskContext], str | Tokenizable]
@@ -53,14 +53,14 @@ def turn_worker(
     stash: Stash | None = None,
     show: Collection[str] = SHOWN,
 ) -> TurnWorker:
-    """A worker that runs a turn for each message, on a runner that ``storage.runner(…)`` made.
+    """Return a worker that runs a turn for each message, on a runner created by ``storage.runner(…)``.
 
         server = A2AServer(worker=turn_worker(runner, storage, system_prompt="Be kind."), agent_card=card)
 
     The thread is the context of the task, the tenant is its owner (the partition of the principal), and ``agent``
-    divides memories where several agents share a storage. ``stash`` answers what else the stash of a turn holds;
-    ``show`` is what clients see besides the answer: of message, thought, tool_call. A storage that is not open is
-    opened with the server, and closed with it.
+    separates memories if several agents share a storage. ``stash`` returns additional values for the stash of a turn;
+    ``show`` lists the reports that clients see besides the answer: any of message, thought, tool_call. A storage that
+    is not open is opened and closed with the server.
     """
     if runner.gate_store is not storage.gates or runner.progress_store is not storage.progress:
         raise InvalidValue("this runner does not keep its turns in this storage; make it with storage.runner(…)")
@@ -71,7 +71,7 @@ def turn_worker(
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A turn as storage sees it, before it runs."""
+    """A turn with the attributes that storage needs, before it runs."""
 
     id: str
     stash: Registry
@@ -79,7 +79,7 @@ class _Named:
 
 @dataclass(slots=True)
 class _Under:
-    """A turn under way in a task. While the task asks, it stays here and waits at its gates."""
+    """A running turn of a task. While the task asks, it stays in memory and waits at its gates."""
 
     task: TaskContext
     turn_id: str
@@ -92,7 +92,7 @@ class _Under:
     expiry: asyncio.TimerHandle | None = None
 
     def opened(self, gate: TurnGate) -> None:
-        def note() -> None:  # listeners of the runner may settle it on the spot
+        def note() -> None:  # listeners of the runner may settle it immediately
             if not gate.settled:
                 self.open[gate.id] = gate
                 self.changed.set()
@@ -105,7 +105,7 @@ class _Under:
 
 
 class TurnWorker(Worker, Dependency):
-    """Made by `turn_worker`."""
+    """Created by `turn_worker`."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class TurnWorker(Worker, Dependency):
         self._opened = False
         self._tasks: TaskManager | None = None
         self._waker: Waker | None = None
-        self._parked: dict[str, _Under] = {}  # turns whose tasks ask, by their ids
+        self._parked: dict[str, _Under] = {}  # turns whose tasks ask, by turn id
 
     def attach(self, tasks: TaskManager) -> None:
         self._tasks = tasks
@@ -149,10 +149,10 @@ class TurnWorker(Worker, Dependency):
             self._opened = False
             await self._storage.close()
 
-    # ------------------------------------------------------------------------------------------------ which turn it is
+    # ---------------------------------------------------------------------------------------------- selecting the turn
 
     async def handle(self, task: TaskContext) -> None:
-        """Find the turn that this message begins or answers, and run it."""
+        """Find the turn that this message starts or answers, and run it."""
         stash = self._stash(task)
         fresh = f"{task.task_id}.{task.turn}"
         place = self._storage.place(_Named(fresh, Registry(stash)))
@@ -171,7 +171,7 @@ class TurnWorker(Worker, Dependency):
         await self._run(under, stash)
 
     async def _woken(self, task: TaskContext) -> StoredGate | None:
-        """The gate of this task that was settled elsewhere, if that is what the message says."""
+        """Return the gate of this task that was settled elsewhere, if the message names one."""
         for data in task.data_parts:
             if isinstance(data, Mapping) and WAKE in data:
                 try:
@@ -182,15 +182,15 @@ class TurnWorker(Worker, Dependency):
         return None
 
     async def _answered(self, task: TaskContext, entry: TaskTurn, stash: Mapping[str, Any]) -> bool:
-        """Settle the gate with this message; if it is no answer, ask again.
+        """Settle the gate with this message and return True; if it is not an answer, ask again and return False.
 
-        A message that was sent before the question was asked is no answer. It is stored as a message of the turn.
+        A message that was sent before the question is not an answer. It is stored as a message of the turn.
         """
         assert entry.token is not None
         gates = self._storage.gates
         try:
             gate = await gates.get(entry.token)
-        except TurnStorageNotFound:  # it was erased; the turn will ask again
+        except TurnStorageNotFound:  # erased; the turn will ask again
             return True
         if task.sent_while_working and not gate.settled:
             named = _Named(entry.turn_id, Registry(stash))
@@ -206,7 +206,7 @@ class TurnWorker(Worker, Dependency):
         return True
 
     async def _ask(self, task: TaskContext, entry: TaskTurn, gate: StoredGate, problem: str = "") -> None:
-        """Ask the question (again); the turn stays where it is."""
+        """Ask the question (again); the turn keeps waiting."""
         if entry.through < task.turn:
             again = TaskTurn(entry.turn_id, task.turn, entry.token, waiting=True)
             place = self._storage.place(_Named(entry.turn_id, Registry(self._stash(task))))
@@ -232,7 +232,7 @@ class TurnWorker(Worker, Dependency):
     # --------------------------------------------------------------------------------------------- while the task asks
 
     def _park(self, under: _Under) -> None:
-        """Let the turn wait at its gates, and its other work go on, while the task asks."""
+        """Keep the turn in memory while the task asks: it waits at its gates, and its other work continues."""
         self._parked[under.turn_id] = under
         under.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, under)
 
@@ -247,7 +247,7 @@ class TurnWorker(Worker, Dependency):
         return under
 
     def _expire(self, under: _Under) -> None:
-        """Free the memory of a turn whose answer does not come; the answer begins its iteration again."""
+        """Free the memory of a turn that waits too long; a later answer repeats its iteration."""
         if self._parked.pop(under.turn_id, None) is not None and under.turning is not None:
             under.turning.cancel()
 
@@ -258,7 +258,7 @@ class TurnWorker(Worker, Dependency):
         if under.turning is not None:
             await asyncio.wait({under.turning})
 
-    # ------------------------------------------------------------------------------------------------------ running it
+    # ------------------------------------------------------------------------------------------------ running the turn
 
     async def _run(self, under: _Under, stash: Mapping[str, Any]) -> None:
         """Run the turn to its end, or to a gate that is not settled at once."""
@@ -286,7 +286,7 @@ class TurnWorker(Worker, Dependency):
                 await _ended(each)
 
     async def _until_gate_or_end(self, under: _Under, pumping: asyncio.Task[None]) -> None:
-        """Wait until the turn is over or waits at a gate that is still open."""
+        """Wait until the turn has ended or waits at a gate that is still open."""
         assert under.turning is not None
         while not under.turning.done():
             under.changed.clear()
@@ -298,10 +298,10 @@ class TurnWorker(Worker, Dependency):
             finally:
                 changed.cancel()
             if pumping.done():
-                pumping.result()  # it ends by itself only by failing
+                pumping.result()  # it ends early only by failing
 
     async def _still_open(self, under: _Under) -> bool:
-        """Whether storage has a gate of this turn open; one that was answered closes soon."""
+        """Return whether storage has an open gate of this turn; an answered gate closes soon."""
         for gate in list(under.open.values()):
             assert gate.token is not None
             try:
@@ -340,7 +340,7 @@ class TurnWorker(Worker, Dependency):
         return await self._runner.run_result(turn, before=[begin], hooks=hooks)
 
     async def _wait(self, under: _Under, gate: TurnGate) -> None:
-        """Ask the user. The answer goes on with the turn: here, or in another process from its last iteration on."""
+        """Ask the user. The answer continues the turn: here, or in another process after its last stored iteration."""
         task, token = under.task, gate.token
         assert token is not None
         entry = TaskTurn(under.turn_id, task.turn, token, waiting=True)
@@ -348,7 +348,7 @@ class TurnWorker(Worker, Dependency):
         await self._ask(task, entry, await self._storage.gates.get(token))
 
     async def _torn(self, task: TaskContext) -> None:
-        """The turn was cancelled: by a cancel of its task that it did not heed, or with its process."""
+        """Handle a cancelled turn: its task was cancelled and it did not end in time, or its process stops."""
         if not task.is_cancelled:
             raise asyncio.CancelledError
 
@@ -357,7 +357,7 @@ class TurnWorker(Worker, Dependency):
         if result.ok:
             await task.complete()
         elif result.status == "aborted":
-            if not task.is_cancelled:  # else the engine ends it
+            if not task.is_cancelled:  # otherwise the task engine ends it
                 reason = result.context.abort_signal.reason
                 await task.give_up(None if reason is None else str(reason))
         else:
@@ -366,26 +366,26 @@ class TurnWorker(Worker, Dependency):
     async def _fail(self, task: TaskContext, error: BaseException) -> None:
         cause: BaseException | None = error
         while cause is not None:
-            if isinstance(cause, StorageUnavailable):  # the task is given back, and the turn goes on when storage does
+            if isinstance(cause, StorageUnavailable):  # the task is released; the turn continues when storage is back
                 raise cause
-            if isinstance(cause, TurnGateRejected):  # the user declined: the work stops on purpose
+            if isinstance(cause, TurnGateRejected):  # the user declined: the work stops intentionally
                 await task.give_up(str(cause))
                 return
             cause = cause.__cause__
-        words = str(error) if isinstance(error, DispatchNacked) else FAILED  # those are the executor's own
+        words = str(error) if isinstance(error, DispatchNacked) else FAILED  # a nack's message comes from the executor
         data = {"code": error.code} if isinstance(error, TurnError) else None
         await task.fail(words, data=data, error=error)
 
 
 def _question(gate: StoredGate) -> dict[str, Any]:
-    """What a program needs to answer: see `keelbolt.turns.answers`."""
+    """Return the data that a program needs to answer: see `keelbolt.turns.answers`."""
     asked = {"id": gate.id, "payload": gate.payload, "schema": gate.schema, "deadline": gate.to_json()["deadline"]}
     return {"gate": {name: value for name, value in asked.items() if value is not None}}
 
 
 async def _heed(task: TaskContext, controller: AbortController, turning: asyncio.Task[Any]) -> None:
-    """Abort the turn when the task is cancelled; cancel it when it does not end by itself soon."""
-    while not task.is_cancelled:  # noqa: ASYNC110 - nothing tells it
+    """Abort the turn when the task is cancelled; cancel it if it does not end soon."""
+    while not task.is_cancelled:  # noqa: ASYNC110 - polls the flag
         await asyncio.sleep(CANCEL_SECONDS)
     controller.abort("the task was cancelled")
     await asyncio.wait({turning}, timeout=HEED_SECONDS)

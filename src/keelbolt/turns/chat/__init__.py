@@ -1,4 +1,4 @@
-"""A ready executor: a model with tools, written on the public surface of turns alone."""
+"""A ready executor: a model with tools, built only on the public API of turns."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class AnthropicModel:
 
 
 def _read(event: Mapping[str, Any], calls: dict[int, dict[str, str]]) -> Delta | None:
-    """What an event says, if anything; pieces of calls are added to ``calls``."""
+    """Return the delta of an event, or None; pieces of calls are added to ``calls``."""
     match event.get("type"):
         case "content_block_start" if event["content_block"].get("type") == "tool_use":
             calls[event["index"]] = {"name": event["content_block"]["name"], "arguments": ""}
@@ -102,13 +102,16 @@ def _read(event: Mapping[str, Any], calls: dict[int, dict[str, str]]) -> Delta |
             return CallRequest(call["name"], call["arguments"] or "{}")
         case "message_delta" if usage := event.get("usage"):
             return Usage(usage)
-        case _:  # ping, and kinds of events that are added later
+        case _:  # ping, and event types that are added later
             pass
     return None
 
 
 def _messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Results of tools are blocks of a user's message; neighbours of one role are one message."""
+    """Return the messages in Anthropic's form.
+
+    Tool results are blocks of user messages, and adjacent messages of one role are merged.
+    """
     found: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"

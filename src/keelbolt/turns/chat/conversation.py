@@ -1,4 +1,4 @@
-"""The conversation of a thread as a model gets it: messages and calls in order, each call with its result. Pure."""
+"""Builds the conversation of a thread for a model: messages and calls in order, each call with its result. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Texts = Mapping[int, str]
 def conversation(
     messages: Iterable[Message], calls: Iterable[ToolCall], texts: Texts, *, turn: str, asked: Collection[str]
 ) -> list[ChatMessage]:
-    """The entries in the order of their times; the calls of one generation follow its text in one entry.
+    """Return the entries ordered by time; the calls of one generation follow its text in one entry.
 
-    Those of this turn come last, also when other turns on the thread run at the same time: the model answers what this
-    turn was asked (``asked``: the ids of those messages). Unfinished calls of other turns are left out. ``texts`` has
-    the results that are not plain text, by the identity of the call.
+    Entries of this turn come last, even if other turns run on the thread at the same time: the model answers the
+    messages of this turn (``asked``: their ids). Unfinished calls of other turns are omitted. ``texts`` has the
+    results that are not plain text, by ``id()`` of the call.
     """
     entries: list[tuple[tuple[bool, datetime, int], Message | list[ToolCall]]]
     entries = [((each.id in asked or each.id.startswith(f"{turn}."), each.created_at, 0), each) for each in messages]
@@ -53,7 +53,7 @@ def conversation(
 
 
 def _generation(call_id: str) -> str:
-    """Calls of one generation are named ``turn.iteration.number``."""
+    """Return the generation of a call id, ``turn.iteration``; call ids are ``turn.iteration.number``."""
     return call_id.rpartition(".")[0] or call_id
 
 
@@ -75,7 +75,7 @@ def _result(call: ToolCall, texts: Texts) -> str:
 
 
 def described(results: object) -> str:
-    """Results in words; media are named, not shown."""
+    """Return results as text; media are named, not included."""
     if isinstance(results, tuple):
         return "\n".join(map(described, results))
     if isinstance(results, Media):

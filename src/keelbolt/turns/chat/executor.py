@@ -1,7 +1,8 @@
 """`chat_executor`: asks a model, calls tools, asks again, until the model answers without a call.
 
-Each step is stored before the next one begins: what the model decided is one iteration, and the result of each call is
-stored by itself. A process that dies repeats at most the step in doubt: one generation, or one call, under the same id.
+Each step is stored before the next one begins: a generation of the model is one iteration, and the result of each call
+is stored separately. After a crash, at most the step in doubt is repeated: one generation, or one call with the same
+id.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from keelbolt.turns.tools import Tool, ToolResult
 from keelbolt.turns.windows import Window
 
 HISTORY = Window(last=100)
-MAX_RESULT_CHARACTERS = 100_000  # of one result, as the model sees it
-_LOADED = "keelbolt_chat_loaded"  # in the stash of the dispatch
+MAX_RESULT_CHARACTERS = 100_000  # of one result in a request to the model
+_LOADED = "keelbolt_chat_loaded"  # key in the stash of the dispatch
 
 Execute = Callable[[DispatchContext, ExecutorHelpers], Coroutine[Any, Any, None]]
 
@@ -43,12 +44,12 @@ Execute = Callable[[DispatchContext, ExecutorHelpers], Coroutine[Any, Any, None]
 def chat_executor(
     model: Model, tools: Sequence[Tool] = (), *, history: Window = HISTORY, max_parallel: int = 8
 ) -> Execute:
-    """An executor for a turn runner: this model with these tools.
+    """Return an executor for a turn runner that uses this model with these tools.
 
         runner = storage.runner(executor_callback=chat_executor(OpenAIModel("gpt-5-mini"), tools=[search, pay]))
 
     The model sees the last messages and calls of the thread (``history``), also without `hydrate`. Calls of one
-    generation run at the same time, at most ``max_parallel``; those that need an approval ask one after another.
+    generation run concurrently, at most ``max_parallel``; those that need an approval ask one after another.
     """
     return _Chat(model, tuple(tools), history, max_parallel)
 
@@ -69,7 +70,7 @@ class _Chat:
             await self._decide(ctx, helpers)
 
     async def _load(self, ctx: DispatchContext) -> None:
-        """Register the tools and fetch the thread, once in a dispatch; what middleware has fetched stays as it is."""
+        """Register the tools and fetch the thread, once per dispatch; entries fetched by middleware are kept."""
         if ctx.stash.get(_LOADED):
             return
         ctx.stash.set(_LOADED, True)
@@ -91,7 +92,7 @@ class _Chat:
     # ------------------------------------------------------------------------------------------------------- decide
 
     async def _decide(self, ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
-        """Ask the model, and store what it says. Without a call, that is the answer."""
+        """Ask the model and store its output. Without a call, the text is the answer."""
         name, now = f"{ctx.turn_id}.{ctx.iteration}", datetime.now(UTC)
         text, thought, wanted = "", "", list[CallRequest]()
         async with aclosing(self.model.stream(await self._request(ctx))) as deltas:  # type: ignore[type-var]
@@ -137,7 +138,7 @@ class _Chat:
     # ---------------------------------------------------------------------------------------------------------- act
 
     async def _act(self, ctx: DispatchContext, helpers: ExecutorHelpers, pending: Sequence[ToolCall]) -> None:
-        """Make the calls that were decided on. Each result is stored when it is there."""
+        """Execute the pending calls. Each result is stored as soon as it is available."""
         slots = asyncio.Semaphore(self.max_parallel)
         asking = [call for call in pending if _question(ctx, call) is not None]
 
@@ -200,7 +201,7 @@ async def _nothing() -> None:
 
 
 def _call(request: CallRequest, name: str, now: datetime) -> ToolCall:
-    """The call that the model wants; arguments that are no JSON object are a finished call with an error."""
+    """Return the requested call; if its arguments are not a JSON object, a completed call with an error."""
     about: dict[str, Any] = {"id": name, "tool": request.name or "unnamed", "created_at": now}
     try:
         args = json.loads(request.arguments or "{}")
@@ -213,7 +214,7 @@ def _call(request: CallRequest, name: str, now: datetime) -> ToolCall:
 
 
 def _question(ctx: DispatchContext, call: ToolCall) -> str | None:
-    """What to ask before this call; None: it needs no approval."""
+    """Return the approval question for this call, or None if it needs no approval."""
     tool = ctx.tools.get(call.tool)
     wanted: Any = False if tool is None else tool.needs_approval
     if callable(wanted):
@@ -232,7 +233,7 @@ def _question(ctx: DispatchContext, call: ToolCall) -> str | None:
 async def _done(
     ctx: DispatchContext, helpers: ExecutorHelpers, call: ToolCall, answer: ToolResult, *, failed: bool = False
 ) -> None:
-    """Report the result, and store it now."""
+    """Report the result and store it immediately."""
     results: Any = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
     helpers.report_tool_call(
         call.id, tool=call.tool, args=call.args, results=results, is_error=failed, is_complete=True

@@ -1,4 +1,4 @@
-"""One streaming POST to a provider: time-outs, retries before the first event, and server-sent events."""
+"""One streaming POST to a provider: timeouts, retries before the first event, and server-sent events."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from keelbolt.errors import ModelError
 
 RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 BACKOFF_SECONDS = 0.5  # doubled with each retry
-MAX_WAIT_SECONDS = 30.0  # a provider that wants a longer pause gets an error to the caller
+MAX_WAIT_SECONDS = 30.0  # a longer Retry-After raises an error instead
 MAX_ERROR_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a provider listens, and how patient the client is."""
+    """A provider's URL and headers, with timeout and retries."""
 
     url: str
     headers: Mapping[str, str]
@@ -28,7 +28,7 @@ class Endpoint:
     retries: int
 
     async def events(self, body: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """The JSON of each event. Raises ModelError; a request that got no event yet is repeated first."""
+        """Yield the JSON of each event. Raise ModelError; a request without any event so far is retried first."""
         for attempt in range(self.retries + 1):
             got = False
             try:
@@ -68,7 +68,7 @@ class Endpoint:
             ) from error
 
 
-UNFIT = (KeyError, TypeError, AttributeError, IndexError, ValueError)  # what reading an unexpected event raises
+UNFIT = (KeyError, TypeError, AttributeError, IndexError, ValueError)  # raised when an unexpected event is read
 
 
 def unfit(error: Exception) -> ModelError:
@@ -76,7 +76,7 @@ def unfit(error: Exception) -> ModelError:
 
 
 class _Again(Exception):
-    """The request may be repeated, after so many seconds."""
+    """The request can be retried after ``seconds``."""
 
     def __init__(self, message: str, seconds: float = 0.0) -> None:
         super().__init__(message)
@@ -97,7 +97,7 @@ def _event(data: str) -> dict[str, Any]:
 
 
 def _problem(text: str) -> str:
-    """What the body of an error response says."""
+    """Return the error message in the body of an error response."""
     try:
         error = json.loads(text)["error"]
         return str(error["message"] if isinstance(error, dict) else error)[:MAX_ERROR_CHARACTERS]

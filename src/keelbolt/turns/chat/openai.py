@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, and the many servers that speak the same protocol."""
+"""OpenAI's chat completions API, and compatible servers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class OpenAIModel:
 
 
 def _read(event: Mapping[str, Any], calls: dict[int, dict[str, str]]) -> tuple[list[Delta], bool]:
-    """What an event says, and whether the answer ends with it; pieces of calls are added to ``calls``."""
+    """Return the deltas of an event, and whether it ends the answer; pieces of calls are added to ``calls``."""
     found: list[Delta] = []
     ended = False
     if usage := event.get("usage"):
@@ -104,7 +104,7 @@ def _read(event: Mapping[str, Any], calls: dict[int, dict[str, str]]) -> tuple[l
 
 
 def _add(call: dict[str, str], part: Mapping[str, Any]) -> None:
-    """A call comes in pieces: its name once, its arguments as they are generated."""
+    """Add a piece of a call: the name comes once, the arguments as they are generated."""
     function = part.get("function") or {}
     call["name"] = call["name"] or function.get("name") or ""
     call["arguments"] += function.get("arguments") or ""

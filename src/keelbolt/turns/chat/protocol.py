@@ -1,4 +1,4 @@
-"""What a model is to the chat executor: messages in, deltas out."""
+"""The interface between the chat executor and a model: messages in, deltas out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A call that the model wants: the tool's name, and its arguments as JSON text of an object.
+    """A call that the model requests: the tool's name, and its arguments as JSON text of an object.
 
     In a request to the model, ``id`` links the call to its result; a model that streams need not set it.
     """
@@ -21,7 +21,7 @@ class CallRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One entry of the conversation. ``calls`` are those of an assistant; a ``tool`` entry is the result of one."""
+    """One entry of the conversation. ``calls`` belong to an assistant entry; a ``tool`` entry is a call's result."""
 
     role: Literal["user", "assistant", "tool"]
     text: str = ""
@@ -41,7 +41,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """Everything that one generation gets."""
+    """The input of one generation."""
 
     system: str
     messages: Sequence[ChatMessage]
@@ -50,21 +50,21 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of the answer."""
+    """The next piece of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThoughtDelta:
-    """More of the reasoning."""
+    """The next piece of the reasoning."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the generation cost, as the provider counts it."""
+    """The token usage of the generation, as the provider reports it."""
 
     stats: Mapping[str, Any] = field(default_factory=dict)
 

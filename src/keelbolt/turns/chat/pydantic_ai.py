@@ -1,4 +1,4 @@
-"""A model of pydantic-ai: every provider that it knows. Needs the extra ``pydantic-ai``."""
+"""Models of pydantic-ai, for every provider that it supports. Needs the extra ``pydantic-ai``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keelbolt.turns.chat.protocol import CallRequest, ChatMessage, Delta, ModelR
 class PydanticAIModel:
     """Runs a pydantic-ai model: an object, an agent that has one, or a name such as ``"openai:gpt-5-mini"``.
 
-    Of an agent, only its model is used: tools and instructions are those of the chat executor.
+    Only the model of an agent is used: tools and instructions are those of the chat executor.
     """
 
     def __init__(self, model: Any) -> None:
@@ -25,7 +25,7 @@ class PydanticAIModel:
         self._model = infer_model(found)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
-        """Generate once. What pydantic-ai raises is a ModelError; retries and time-outs are those of its provider."""
+        """Generate once. Errors of pydantic-ai become ModelError; retries and timeouts are those of its provider."""
         from pydantic_ai.exceptions import AgentRunError, UserError  # noqa: PLC0415
 
         try:
@@ -66,7 +66,7 @@ class PydanticAIModel:
 
 
 def _messages(said: Any, request: ModelRequest) -> list[Any]:
-    """The conversation in pydantic-ai's terms: requests (user, results) and responses take turns."""
+    """Return the conversation in pydantic-ai's form: requests (user, results) and responses alternate."""
     found: list[Any] = []
     names = {call.id: call.name for message in request.messages for call in message.calls}
     parts: list[Any] = [said.SystemPromptPart(content=request.system)]

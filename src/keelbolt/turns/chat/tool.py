@@ -1,4 +1,4 @@
-"""`@tool`: a tool made of a function, its type hints and its docstring."""
+"""`@tool`: creates a tool from a function, its type hints and its docstring."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ARG = re.compile(r"^\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.+)$")
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """The call that is being made: what the executor knows, and the tool's arguments do not say."""
+    """The current call: data of the executor that is not in the tool's arguments."""
 
     call_id: str
     helpers: ExecutorHelpers | None = None
@@ -60,7 +60,7 @@ def tool(
     timeout: float | None = None,
     retries: int = 0,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function.
+    """Create a tool from a function.
 
         @tool(needs_approval="May I pay {amount} EUR to {to}?", timeout=30)
         async def pay(amount: int, to: str, call_id: str) -> dict[str, Any]:
@@ -71,10 +71,11 @@ def tool(
                 to: Name of the receiver.
             \"\"\"
 
-    Type hints and docstring become what the model sees. Parameters named ``ctx``, ``helpers`` and ``call_id`` are given
-    by the executor: the dispatch context, the executor's helpers, and an id that stays the same when a call is repeated
-    after a crash; use it as the key of a payment. A plain function runs in a thread. A generator yields progress; its
-    return value, or else its last yielded value, is the result. A result is text, bytes, Media, or a JSON value.
+    The model sees the type hints and the docstring. The executor passes the parameters named ``ctx``, ``helpers`` and
+    ``call_id``: the dispatch context, the executor's helpers, and an id that stays the same when a call is repeated
+    after a crash; use it as the idempotency key of a payment. A plain function runs in a thread. A generator yields
+    progress; its return value, or else its last yielded value, is the result. A result is text, bytes, Media, or a JSON
+    value.
     """
 
     def make(found: Callable[..., Any]) -> Tool:
@@ -95,7 +96,7 @@ def tool(
 
 
 def _documented(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]]:
-    """The description, and what is said about each argument."""
+    """Return the description from the docstring, and the descriptions of the arguments."""
     text = inspect.getdoc(function) or ""
     section = _SECTION.search(text)
     summary = (text[: section.start()] if section else text).strip()
@@ -108,13 +109,13 @@ def _documented(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]]:
             if described := _ARG.match(line):
                 last = described[1]
                 about[last] = described[2].strip()
-            elif line.strip() and last:  # the description goes on
+            elif line.strip() and last:  # the description continues
                 about[last] += f" {line.strip()}"
     return summary, about
 
 
 def _arguments(function: Callable[..., Any], about: Mapping[str, str]) -> type[BaseModel]:
-    """A model of the arguments. Its fields have names of their own, since some names mean something to pydantic."""
+    """Return a model of the arguments. Its fields are prefixed, since some names are reserved by pydantic."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as unknown:
@@ -195,7 +196,7 @@ def _progress(value: Any) -> None:
 
 
 def result(value: Any) -> ToolResult:
-    """What a tool's handler returns for this value."""
+    """Return the tool result for a value that a function returned."""
     if isinstance(value, bytes | Media) or (
         isinstance(value, list) and value and all(isinstance(item, Media) for item in value)
     ):

@@ -1,4 +1,4 @@
-"""Primitives as JSON and back: `Codec`. Bytes are never in it, only descriptors of the readers that read them."""
+"""Converts primitives to JSON and back: `Codec`. JSON never contains bytes, only descriptors of their readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Primitives as JSON, with descriptors in the place of readers."""
+"""Primitives as JSON, with descriptors instead of readers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Describe = Callable[[MediaReader | SpoolReader], Descriptor]
 
 
 def readers_of(value: Primitive | str) -> Iterator[tuple[MediaReader | SpoolReader, bool]]:
-    """Every reader in it, and whether it reads media (otherwise spooled text)."""
+    """Yield every reader in the value, and whether it reads media (otherwise spooled text)."""
     if isinstance(value, Message):
         for media in value.attachments:
             yield media.reader, True
@@ -43,7 +43,7 @@ def readers_of(value: Primitive | str) -> Iterator[tuple[MediaReader | SpoolRead
 
 
 def describe(reader: MediaReader | SpoolReader) -> Descriptor:
-    """What the reader says about itself."""
+    """Return the reader's descriptor. Raise ReaderNotDescribable if it has none."""
     found = described(reader)
     if found is None:
         raise ReaderNotDescribable(
@@ -53,14 +53,14 @@ def describe(reader: MediaReader | SpoolReader) -> Descriptor:
 
 
 class Codec:
-    """Encodes to plain JSON values and decodes them through the constructors, which check them again."""
+    """Encodes to plain JSON values, and decodes them through the constructors, which validate again."""
 
     def __init__(self, resolvers: Resolvers | None = None, artifacts: ArtifactTypes | None = None) -> None:
         self.resolvers = resolvers if resolvers is not None else Resolvers()
         self.artifacts = artifacts if artifacts is not None else ArtifactTypes()
 
     def encode(self, value: Primitive | str, describe: Describe = describe) -> Data:
-        """The value as JSON; ``describe`` answers the descriptor of each of its readers. What is None is left out."""
+        """Return the value as JSON, without None; ``describe`` returns the descriptor of each of its readers."""
         if isinstance(value, str | Tokenizable):
             return {"text": _text(value)}
         kind = kind_of(value)
@@ -78,7 +78,7 @@ class Codec:
         return data
 
     def decode(self, kind: Kind, data: Mapping[str, Any], resolvers: Resolvers | None = None) -> Any:
-        """The value again; readers are opened by ``resolvers``, or by the codec's own."""
+        """Return the decoded value; ``resolvers`` (default: the codec's own) open its readers."""
         if kind == "standing_instruction":
             return _tokenizable(data["text"])
         opened = resolvers if resolvers is not None else self.resolvers
@@ -105,7 +105,7 @@ class Codec:
 
     def _decode_part(self, part: Any, resolvers: Resolvers) -> Any:
         if isinstance(part, str):
-            return part  # text, or an identity that is shown as it is called
+            return part  # text, or an identity whose representation is its identifier
         if isinstance(part, list):
             return [self._decode_part(item, resolvers) for item in part]
         if "text" in part:
@@ -118,7 +118,7 @@ class Codec:
 
 
 def _json(name: str, value: Any) -> Any:
-    """What JSON can say, so that it comes back as it was; the rest is refused, and not made into something else."""
+    """Return the value if it survives a JSON round trip unchanged; raise InvalidValue instead of converting it."""
     try:
         return plain(name, value)
     except Wrong as wrong:

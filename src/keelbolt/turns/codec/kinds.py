@@ -1,4 +1,4 @@
-"""The six kinds of things that a turn keeps, by the names that callbacks, events and records use."""
+"""The six kinds of primitives that a turn stores, by the names that callbacks, events and records use."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ PLURALS: dict[Kind, str] = {
 }
 
 PER_TURN: frozenset[Kind] = frozenset({"thought", "tool_call"})
-"""Kinds whose ids are unique within a turn only: providers begin anew with call_0 in every turn."""
+"""Kinds whose ids are unique only within a turn: providers restart at call_0 in every turn."""
 
 _KINDS = {type_: kind for kind, type_ in TYPES.items()}
 
 
 def kind_of(value: object) -> Kind:
-    """Which kind of thing this is. A str is a standing instruction: nothing else is bare text."""
+    """Return the kind of a value. A str is a standing instruction, the only kind that is bare text."""
     exact = _KINDS.get(type(value))
     if exact is not None:
         return exact

@@ -1,6 +1,6 @@
-"""Who opens a reader again from its descriptor, and which class of artifact a name stands for.
+"""Functions that open readers from their descriptors, and artifact classes by name.
 
-Names are registered by the program, so that nothing stored can choose what is imported or opened.
+The program registers them, so that stored data can't make it import or open anything else.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ Resolver = Callable[[Any], Any]  # the locator of a descriptor → a reader
 
 
 class Resolvers:
-    """One for media and one for spooled text: a tag → the function that opens its locators."""
+    """Functions that open locators, by tag; separate for media and spooled text."""
 
     def __init__(self) -> None:
         self._media: dict[str, Resolver] = {}
         self._spool: dict[str, Resolver] = {}
 
     def media(self, tag: str, resolver: Resolver) -> None:
-        """Open media of this tag so; the last registration counts."""
+        """Register the resolver for media of this tag; the last registration wins."""
         self._media[tag] = resolver
 
     def spool(self, tag: str, resolver: Resolver) -> None:
-        """Open spooled text of this tag so; the last registration counts."""
+        """Register the resolver for spooled text of this tag; the last registration wins."""
         self._spool[tag] = resolver
 
     def knows(self, descriptor: Descriptor, *, media: bool) -> bool:
         return descriptor["tag"] in (self._media if media else self._spool)
 
     def open(self, descriptor: Descriptor, *, media: bool) -> Any:
-        """The reader that was described."""
+        """Return the described reader. Raise NoReaderResolver if its tag is not registered."""
         resolver = (self._media if media else self._spool).get(descriptor["tag"])
         if resolver is None:
             what = "media" if media else "spool"
@@ -52,13 +52,13 @@ class Resolvers:
 
 
 class ArtifactTypes:
-    """Subclasses of SpooledArtifact by name; the class itself has the name "text"."""
+    """Subclasses of SpooledArtifact by name; SpooledArtifact itself has the name "text"."""
 
     def __init__(self) -> None:
         self._types: dict[str, type[SpooledArtifact]] = {"text": SpooledArtifact}
 
     def register(self, name: str, kind: type[SpooledArtifact]) -> None:
-        """Keep artifacts of this class under this name."""
+        """Store artifacts of this class under this name."""
         self._types[name] = kind
 
     def name_of(self, artifact: SpooledArtifact) -> str:

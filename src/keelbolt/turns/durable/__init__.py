@@ -1,4 +1,4 @@
-"""The durable adapter: `durable_storage(url)` gives the 27 callbacks over any engine of the kernel."""
+"""The durable adapter: `durable_storage(url)` provides the 27 callbacks over any engine of the kernel."""
 
 from __future__ import annotations
 

@@ -60,15 +60,16 @@ def durable_storage(
     eager_bytes: int = EAGER_BYTES,
     clock: Callable[[], float] = time.time,
 ) -> DurableStorage:
-    """Storage of turns in this URL (or in a kernel that is open), to be used as an async context manager.
+    """Return a storage for turns at this URL (or in an open kernel), to be used as an async context manager.
 
         async with durable_storage("sqlite:///agent.db") as storage:
             runner = TurnRunner(executor_callback=execute, **storage.callbacks(), unit_of_work=storage.unit_of_work)
 
-    ``scope`` answers whose turn it is; by default the stash holds it under "scope". ``tools`` is what fetch_tools
-    answers. ``resolvers`` open readers that you describe yourself, ``artifacts`` names your kinds of SpooledArtifact.
-    ``remote_media`` says which files of URLs may be read; by default those at public addresses, up to 50 MiB.
-    Texts of up to ``eager_bytes`` are read as a whole when a line is asked for. The rest is in `Policy`.
+    ``scope`` returns the tenant and thread of a turn; by default the stash has them under "scope". ``tools`` is the
+    result of fetch_tools. ``resolvers`` open readers with custom descriptors, ``artifacts`` names custom subclasses of
+    SpooledArtifact. ``remote_media`` limits which files at URLs may be read; by default those at public addresses, up
+    to 50 MiB. Texts of up to ``eager_bytes`` are read as a whole when a line is requested. `Policy` describes the
+    other arguments.
     """
     if isinstance(eager_bytes, bool) or not isinstance(eager_bytes, int) or eager_bytes < 0:
         raise InvalidValue(f"eager_bytes is a whole number from 0, not {eager_bytes!r}")
@@ -88,7 +89,7 @@ def durable_storage(
 
 
 class DurableStorage:
-    """Made by `durable_storage`. Several processes may use the same storage at once."""
+    """Created by `durable_storage`. Several processes may use the same storage at once."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class DurableStorage:
         await self.close()
 
     async def open(self) -> None:
-        """Open the storage and bring an older form of it up to date; a newer one raises TurnStorageSchema."""
+        """Open the storage and upgrade an older format; raise TurnStorageSchema if the format is newer."""
         if not self._own:
             await self.kernel.declare(*FAMILIES)
         else:
@@ -139,20 +140,20 @@ class DurableStorage:
         self._open = True
 
     async def close(self) -> None:
-        """Let go of the storage, if it was opened here."""
+        """Close the storage, if it was opened here."""
         self._open = False
         if self._own:
             await self.kernel.close()
 
     async def migrate(self) -> list[int]:
-        """Bring an older form up to date, as opening does; answers the forms that were reached."""
+        """Upgrade an older format, as `open` does; return the formats that were reached."""
         await check_format(self.kernel)
         return await upgrade(self.kernel)
 
     # --------------------------------------------------------------------------------------------------- callbacks
 
     def callbacks(self) -> StorageCallbacks:
-        """The 27 callbacks, and the one that replaces a group of tool calls, by the names that a TurnRunner takes."""
+        """Return the callbacks for a TurnRunner by name: the 27, and the optional one for groups of tool calls."""
         found: dict[str, Callback] = {}
         for kind in KINDS:
             found[fetch_name(kind)] = self._fetching(kind)
@@ -166,11 +167,11 @@ class DurableStorage:
         return cast("StorageCallbacks", found)
 
     def runner(self, *, executor_callback: Executor, **changes: Unpack[TurnRunnerChanges]) -> TurnRunner:
-        """A TurnRunner on this storage: its callbacks, its unit of work, its gates, and how far turns are.
+        """Return a TurnRunner on this storage, with its callbacks, unit of work, gate store and progress store.
 
             runner = storage.runner(executor_callback=execute, tools=[add])
 
-        A callback given here replaces the storage's own, and has no part in the unit of work.
+        A callback given here replaces the storage's own, and is not part of the unit of work.
         """
         ours = {"unit_of_work": self.unit_of_work, "gate_store": self.gates, "progress_store": self.progress}
         config: dict[str, Any] = {**self.callbacks(), **ours, **changes}
@@ -195,18 +196,18 @@ class DurableStorage:
         return LeasedTurns(self, runner, again, lease_seconds=lease_seconds, concurrency=concurrency)
 
     def unit_of_work(self, ctx: Turn) -> AbstractAsyncContextManager[object]:
-        """Within this, what the callbacks of this turn write is one commit at the end; nothing, if it is left early.
+        """Commit the writes of this turn's callbacks together at the end of the block, or none if the block raises.
 
-        Fetches see it afterwards. A callback that you replaced by one of your own has no part in it.
+        Fetches see the writes afterwards. A callback that you replaced is not part of the unit.
         """
         return self._store.unit(self._where(ctx), ctx)
 
     async def messages_of(self, ctx: Turn) -> list[Message]:
-        """The messages that this very turn has stored, among the last 500 of its thread."""
+        """Return the messages that this turn has stored, among the last 500 of its thread."""
         return await self._store.fetch_of_turn(self._where(ctx), "message")
 
     def media_at(self, url: str) -> MediaReader:
-        """A reader of the file at this URL, under the rules ``remote_media``. It is stored as the URL."""
+        """Return a reader of the file at this URL, under the rules ``remote_media``. It is stored as the URL."""
         reader: MediaReader = self._store.codec.resolvers.open(
             Descriptor(tag=URL_TAG, locator={"url": url}), media=True
         )
@@ -229,7 +230,7 @@ class DurableStorage:
         return _called(write, f"{change.__name__}_{kind}_callback")
 
     def _conduit(self, conduit: Conduit) -> Callback:
-        async def write(ctx: Turn, id: str, data: Any) -> Any:  # noqa: A002 - its name in the contract
+        async def write(ctx: Turn, id: str, data: Any) -> Any:  # noqa: A002 - the contract's name
             return await self._store.blobs.write(self._shelf(ctx, conduit), id, data)
 
         return _called(write, f"store_{conduit}_bytes_callback")
@@ -245,30 +246,30 @@ class DurableStorage:
     # ---------------------------------------------------------------------------------------------------- retention
 
     async def purge(self, *, older_than: float = 0.0, tenant: str | None = None) -> Removed:
-        """Remove what was deleted more than so many seconds ago, with its bytes; of one tenant or of all.
+        """Remove records deleted more than ``older_than`` seconds ago, with their bytes; of one tenant or of all.
 
-        How far turns came and what their gates asked is forgotten a day after that.
+        Progress records and gates of turns are removed a day later.
         """
         until = self._until(older_than)
         return await self._everywhere(tenant, lambda at: retention.purge(at, until=until))
 
     async def reap(self, *, older_than: float = REAP_SECONDS, tenant: str | None = None) -> Removed:
-        """Let go of bytes that were written so many seconds ago and that no record took."""
+        """Release bytes written more than ``older_than`` seconds ago that no record refers to."""
         until = self._until(older_than)
         return await self._everywhere(tenant, lambda at: retention.reap(at, until=until))
 
     async def erase(self, tenant: str, *, thread: str | None = None) -> Removed:
-        """Remove everything of this tenant, or of one of its threads: nothing of it is left.
+        """Remove all data of this tenant, or of one of its threads.
 
-        Memories and standing instructions are the tenant's, unless the policy says that they belong to the thread.
-        Bytes that nobody else holds leave the disk with the next sweep of the storage.
+        Memories and standing instructions belong to the tenant, unless the policy assigns them to the thread. Bytes
+        that no other record holds leave the disk with the next sweep of the storage.
         """
         return await retention.erase(
             tenant_scope(self.kernel, tenant), None if thread is None else name("thread", thread)
         )
 
     def export(self, tenant: str, *, thread: str | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Every living record of this tenant (or of one of its threads) as JSON, with descriptors of its bytes."""
+        """Yield every live record of this tenant (or of one of its threads) as JSON, with descriptors of its bytes."""
         return retention.export(tenant_scope(self.kernel, tenant), _owners(thread))
 
     async def _everywhere(self, tenant: str | None, act: Callable[[Scope], Awaitable[Removed]]) -> Removed:
@@ -277,7 +278,7 @@ class DurableStorage:
             removed += await act(each)
         return removed
 
-    # ------------------------------------------------------------------------------------------------------- inside
+    # ------------------------------------------------------------------------------------------------------ private
 
     def _where(self, ctx: Turn) -> Where:
         if not self._open:
@@ -288,11 +289,11 @@ class DurableStorage:
         return self._store.where(as_scope(self._scope(ctx)), ctx.id, self.progress.run_of(ctx))
 
     def scope_of(self, ctx: Turn) -> TurnScope:
-        """Whose turn this is."""
+        """Return the tenant, thread and agent of this turn."""
         return as_scope(self._scope(ctx))
 
     def place(self, ctx: Turn) -> Place:
-        """Where this turn lies in the kernel."""
+        """Return the address of this turn in the kernel."""
         where, scope = self._where(ctx), self.scope_of(ctx)
         owner = where.owners["message"]
         return Place(where.scope, owner, under(owner, ctx.id), where.run, scope.tenant, scope.thread)

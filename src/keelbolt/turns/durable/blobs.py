@@ -1,7 +1,7 @@
-"""The bytes that go with turns: written through the conduits, held by the records that refer to them.
+"""Bytes of turns: written through the conduits, and held by the records that refer to them.
 
 written ─▶ staged ──a record that refers to them is committed──▶ committed ──the record is purged──▶ gone
-             └──────────────nobody did, and reap() found them old enough──────────────────────────▶ gone
+             └───────────no record did, and reap() found them old enough──────────────────────────▶ gone
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TRIES = 50
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Where the bytes of one turn lie: whose they are, and through which conduit they came."""
+    """Address of the bytes of one turn: their owner and the conduit that wrote them."""
 
     scope: Scope
     owner: str
@@ -61,7 +61,7 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a record needs to know of its bytes: descriptors of its readers, by their identity, and what it holds."""
+    """The bytes of a record: descriptors of its readers by ``id()``, the digests that it holds, and their entries."""
 
     descriptors: dict[int, Descriptor]
     digests: tuple[str, ...]
@@ -75,7 +75,7 @@ _NOTHING = Kept({}, (), ())
 
 
 class Blobs:
-    """Writes bytes, opens them again, and makes records hold them."""
+    """Writes bytes, opens them again, and lets records hold them."""
 
     def __init__(self, clock: Callable[[], int], *, eager_bytes: int) -> None:
         self._clock = clock
@@ -84,7 +84,7 @@ class Blobs:
     # ------------------------------------------------------------------------------------------------------ writing
 
     async def write(self, shelf: Shelf, blob_id: str, data: ByteSource) -> StoredMediaReader | StoredSpoolReader:
-        """Keep the bytes under this id, in place of those that were there. A stream that fails leaves nothing."""
+        """Store the bytes under this id, replacing earlier ones. A stream that fails leaves nothing."""
         media = shelf.conduit == "media"
         written = await self.stage(shelf.scope, data, lines=not media)
         key = shelf.key(blob_id)
@@ -98,7 +98,7 @@ class Blobs:
         raise StorageBusy("others write these bytes all the time; try again")
 
     async def stage(self, scope: Scope, data: ByteSource, *, lines: bool) -> Bytes:
-        """Write the bytes without a name; text that is long gets an index of its lines."""
+        """Write the bytes without a name; long text also gets a line index."""
         counter = LineCounter()
         blob = await scope.stage_blob(_counted(data, counter) if lines else data)
         if not lines or blob.size <= STRETCH_BYTES:
@@ -126,7 +126,7 @@ class Blobs:
     # ------------------------------------------------------------------------------------------------------ reading
 
     async def read(self, shelf: Shelf, blob_id: str) -> StoredMediaReader | StoredSpoolReader | None:
-        """The bytes of this id: those of this turn, or else the last that were written in any."""
+        """Return a reader of this turn's bytes with this id, or else of the last ones of any turn, or None."""
         found = await self._find(shelf, blob_id)
         if found is None:
             return None
@@ -135,7 +135,7 @@ class Blobs:
         return self._reader(shelf.scope, Bytes.at(_body(found)), media=shelf.conduit == "media", entry=entry)
 
     async def delete(self, shelf: Shelf, blob_id: str) -> bool:
-        """Forget the id; records that refer to its bytes go on holding them."""
+        """Delete the id; records that refer to its bytes keep holding them."""
         for _ in range(TRIES):
             found = await self._find(shelf, blob_id)
             if found is None:
@@ -148,7 +148,7 @@ class Blobs:
         raise StorageBusy("others write these bytes all the time; try again")
 
     async def list(self, shelf: Shelf, prefix: str) -> AsyncIterator[BlobInfo]:
-        """What lies in this thread, by id; of an id that several turns wrote, the last one's."""
+        """Yield the bytes of this thread by id; if several turns wrote an id, only the last one."""
         query = Query(BYTES, {"shelf": shelf.name}, order="id", since=prefix or None)
         last: Record | None = None
         async for record in shelf.scope.scan(query):
@@ -178,18 +178,18 @@ class Blobs:
         return StoredSpoolReader(scope, bytes_, entry, eager_bytes=self._eager_bytes)
 
     def resolvers(self, scope: Scope, given: Resolvers) -> Resolvers:
-        """Those that were given, and ours for the bytes of this tenant: a stored locator can't name another's."""
+        """Return the given resolvers plus those for this tenant's bytes; a locator can't name other tenants' bytes."""
         own = given.copy()
         own.media(readers.MEDIA_TAG, lambda found: self._reader(scope, Bytes.at(found), media=True))
         own.spool(readers.SPOOL_TAG, lambda found: self._reader(scope, Bytes.at(found), media=False))
         return own
 
-    # -------------------------------------------------------------------------------------------------- of records
+    # ----------------------------------------------------------------------------------------------------- records
 
     async def keep(self, unit: Unit, value: Any, given: Resolvers) -> Kept:
-        """Make sure that the bytes of this value's readers can be read again.
+        """Make the bytes of this value's readers durable, and return the descriptors and digests for its record.
 
-        A reader that nobody could open again is drained: its bytes are stored with the record.
+        If no resolver can open a reader again, its bytes are read and stored with the record.
         """
         found = list(readers_of(value))
         if not found:
@@ -220,7 +220,7 @@ class Blobs:
 
 
 def forgetting(entry: Record) -> list[Operation]:
-    """What removes the record of conduit bytes and its hold on them, if it is still the same."""
+    """Return the operations that remove a conduit's byte record and its hold, if it is unchanged."""
     held = Bytes.at(_body(entry)).digests
     return [Delete(BYTES, entry.key, entry.version), *holdings(BYTES, entry.key, before=held, after=())]
 

@@ -1,14 +1,14 @@
-"""The numbers by which the records of one owner are ordered: in the order of their commits.
+"""Sequence numbers for the records of one owner, in commit order.
 
-An owner has one record whose *version* is its clock: a commit that stores something raises it by one, and is refused
-when another commit raised it first. A record's seq is that version and its place in the commit. Normally nothing is
-read to get a number: this process remembers the last version, and several of its commits can be under way at once,
-because the kernel evaluates the commits of a process in call order.
+An owner has one record whose *version* is its clock: a commit that stores records increments it, and is refused if
+another commit incremented it first. A record's seq combines that version and its position in the commit. Normally no
+read is needed to get a number: this process remembers the last version, and several of its commits can be in progress
+at once, because the kernel evaluates the commits of a process in call order.
 
-A refused commit has guessed wrong, and so have the commits of this process that were called after it. Repairing the
-guesses one by one does not end where commits raise several clocks. So the refused commit waits until no commit of its
-tenant is under way, reads all of its clocks, and goes on with true numbers; the others that guessed wrong use what
-it read. Between processes, a commit is refused only because another process has committed.
+A refused commit used an outdated version, and so did the later commits of this process. Correcting the versions one by
+one does not terminate when commits increment several clocks. So the refused commit waits until no commit of its tenant
+is in progress, reads all of its clocks, and continues with correct numbers; the other outdated commits use its
+reads. Between processes, a commit is refused only because another process has committed.
 
 The record also has the time of the last commit and the kind of owner, so that threads are listed by last use.
 """
@@ -23,13 +23,13 @@ from keelbolt.storage import Insert, Replace, Scope
 from keelbolt.storage.records import Scalar
 from keelbolt.turns.durable.families import STREAMS
 
-PLACES = 1 << 20  # in one commit; the kernel allows fewer operations than that
-_REMEMBERED = 10_000  # clocks of one tenant, and tenants; forgetting one costs a refused commit
+PLACES = 1 << 20  # positions per commit; the kernel allows fewer operations than that
+_REMEMBERED = 10_000  # clocks of one tenant, and tenants; an evicted clock costs a refused commit
 
 
 @dataclass(slots=True)
 class _Clock:
-    """The version that the next commit expects. ``reads`` counts how often it was read from storage."""
+    """The version that the next commit expects. ``reads`` counts its reads from storage."""
 
     version: int = 0
     reads: int = 0
@@ -37,7 +37,7 @@ class _Clock:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One commit's raising of a clock: the operation for it, and the first seq that it gives."""
+    """One commit's increment of a clock: its operation, and the first seq that it assigns."""
 
     owner: str
     clock: _Clock
@@ -58,18 +58,18 @@ class Tick:
 
     @property
     def outdated(self) -> bool:
-        """Whether the clock was read since."""
+        """Whether the clock was read again since."""
         return self.clock.reads != self.reads
 
     def undone(self) -> None:
-        """The commit came to nothing. Take the number back, unless a later commit counts on it."""
+        """Revert the increment after a failed commit, unless a later commit builds on it."""
         if not self.outdated and self.clock.version == self.version + 1:
             self.clock.version = self.version
 
 
 @dataclass(slots=True)
 class Numbers:
-    """The clocks of one tenant, as this process knows them, and its commits that are under way."""
+    """The clocks of one tenant as known to this process, and the number of its commits in progress."""
 
     clocks: dict[str, _Clock] = field(default_factory=dict)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -77,14 +77,14 @@ class Numbers:
     under_way: int = 0
 
     def tick(self, owner: str, at: int) -> Tick:
-        """Raise this owner's clock; the next tick counts on it, though it may come before the commit is done."""
+        """Increment this owner's clock. The next tick builds on it, even before the commit is done."""
         clock = self.clocks.setdefault(owner, _Clock())
         tick = Tick(owner, clock, clock.version, clock.reads, at)
         clock.version += 1
         return tick
 
     def leave(self) -> None:
-        """The commit is over."""
+        """Mark the commit as ended."""
         self.under_way -= 1
         if not self.under_way:
             self.idle.set()
@@ -95,20 +95,20 @@ class Numbers:
 
 
 class Clocks:
-    """What this process knows about the clocks of owners; a guess, which each commit checks."""
+    """The clock versions that this process assumes; each commit checks them."""
 
     def __init__(self) -> None:
         self._tenants: dict[Scope, Numbers] = {}
 
     async def enter(self, scope: Scope, refused: Iterable[Tick] = ()) -> Numbers:
-        """Begin a commit, or repeat one that was refused with these ticks. End it with `Numbers.leave`."""
+        """Begin a commit, or repeat one that was refused with these ticks. `Numbers.leave` ends it."""
         numbers = self._numbers(scope)
         wrong = list(refused)
         if wrong or numbers.reading.locked():
             async with numbers.reading:
                 owners = [tick.owner for tick in wrong if not tick.outdated]
                 if owners:
-                    while numbers.under_way:  # commits under way change the clocks
+                    while numbers.under_way:  # commits in progress change the clocks
                         await numbers.idle.wait()
                     await self._read(scope, numbers, owners)
                 numbers.enter()
@@ -135,5 +135,5 @@ class Clocks:
 
 
 def used(owner: str, at: int) -> dict[str, Scalar]:
-    """What the record of a clock says beside its version: a thread, an agent or the tenant stored something then."""
+    """Return the fields of a clock's record: the kind of owner and the time of its last commit."""
     return {"kind": owner.partition("/")[0], "at": at}

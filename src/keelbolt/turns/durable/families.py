@@ -1,8 +1,8 @@
-"""Where turns lie in the kernel: all of one tenant in one partition, so that an iteration is one commit.
+"""Collections of turns in the kernel. One partition holds all data of a tenant, so that an iteration is one commit.
 
-``owner`` is who shares a record (a thread, an agent, the tenant), and ``seq`` its place among the owner's. A deleted
-record belongs to nobody: its owner is DELETED and its seq the time when it was deleted, so that no index of the living
-has it, and those whose time is over are found by one range. ``place`` is a seq that stays as it was.
+``owner`` is the thread, agent or tenant that shares a record, and ``seq`` the record's position within the owner. A
+deleted record has the owner DELETED and its deletion time as seq, so that it is not in the indexes of live records,
+and one range finds the expired ones. ``place`` is the original seq.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ COLLECTIONS: dict[Kind, str] = {
 }
 KIND_OF: dict[str, Kind] = {collection: kind for kind, collection in COLLECTIONS.items()}
 
-STREAMS = "turn_streams"  # owner → its version is the clock by which its records are numbered: see clocks.py
-BYTES = "turn_bytes"  # owner/conduit/turn/id → which blob it is, and whether a record holds it yet
-TURNS = "turn_turns"  # owner/turn → how far it is, and which run of it counts
-GATES = "turn_gates"  # owner/turn/id → what it asks, and how it was settled
-GATE_LOG = "turn_gates"  # a stream for each gate, which wakes whoever waits
-WAKES = "turn_wakes"  # a queue: gates whose tasks are to be woken, since they are settled or their time is over
+STREAMS = "turn_streams"  # owner → its version is the clock that numbers its records: see clocks.py
+BYTES = "turn_bytes"  # owner/conduit/turn/id → its blob, and whether a record holds it yet
+TURNS = "turn_turns"  # owner/turn → its progress, and its current run
+GATES = "turn_gates"  # owner/turn/id → its question and settlement
+GATE_LOG = "turn_gates"  # a stream for each gate, which wakes waiting processes
+WAKES = "turn_wakes"  # a queue: gates whose tasks must be woken, because they are settled or timed out
 TURN_RUNS = "turn_runs"  # owner/turn → a turn that a process runs under a lease; also the queue of its work item
-TASK_TURNS = "turn_tasks"  # owner/task → which turn the task is in
-FORMATS = "turn_formats"  # in the partition FORMAT_PARTITION: in which form all this is written
+TASK_TURNS = "turn_tasks"  # owner/task → the task's current turn
+FORMATS = "turn_formats"  # in the partition FORMAT_PARTITION: the storage format
 
 FORMAT_PARTITION = "~turns"
-DELETED = "~deleted"  # no owner's name begins so
+DELETED = "~deleted"  # no owner's name begins with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRetention(Policy):
-    """How long turns are kept, in seconds; None: for ever.
+    """How long turns are kept, in seconds; None: forever.
 
-    ``threads`` goes by when a thread last stored something: all of it is erased. ``turns`` is how long after its end
-    one can look at how far a turn came and what its gates asked. ``deleted`` is how long a deleted record stays.
+    ``threads`` counts from a thread's last write: the whole thread is erased. ``turns`` is how long progress and gates
+    of a turn are kept after its end. ``deleted`` is how long a deleted record stays.
     """
 
     face: ClassVar[str] = "turns"
@@ -62,13 +62,13 @@ class TurnRetention(Policy):
 
 
 _OWNER = Index("owner", equal=("owner",), order="seq")
-_NAMED = Index("named", equal=("named",), order="place")  # by id (or text), where the key holds more than that
+_NAMED = Index("named", equal=("named",), order="place")  # by id (or text), for kinds whose key holds more than that
 _NAMED_FIELDS = {"owner": str, "seq": int, "named": str, "place": int}
 _CONDUITS = ("media", "retrievable")
 
 
 async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
-    """Turns of a served agent have the partition of the task's owner as tenant, and its context as thread."""
+    """Yield the targets of a subject. In a served agent, tenant = the task owner's partition, thread = the context."""
     tenants = [Principal(owner=subject.owner, tenant=subject.tenant).partition]
     match subject.kind:
         case "thread" | "context":
@@ -89,7 +89,7 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
 
 @dataclass(frozen=True, slots=True)
 class _Owned:
-    """The records of an owner, and the deleted ones that it had, which only their keys tell."""
+    """Finds the records of an owner, and its deleted records, whose owner is only in their keys."""
 
     async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
         async for record in ByField("owner")(scope, collection, ref):
@@ -100,7 +100,7 @@ class _Owned:
 
 
 def _held(record: Record) -> Iterator[Detach]:
-    """Lets go of the blobs of a record. One that can't be read is erased all the same; its blobs stay held."""
+    """Yield operations that release a record's blobs. An unreadable record is erased too, but its blobs stay held."""
     with contextlib.suppress(ValueError, AttributeError, TypeError):
         for digest in json.loads(record.body).get("blobs", ()):
             yield Detach(digest, f"{record.collection}/{record.key}")
@@ -112,7 +112,7 @@ def _held_bytes(record: Record) -> Iterator[Detach]:
 
 
 def _thread(record: Record) -> tuple[str, str] | None:
-    """The thread that an owner is; agents and tenants are no subjects."""
+    """Return the thread that an owner is, or None: agents and tenants are not subjects."""
     kind, _, ref = record.key.partition("/")
     return (kind, unquote(ref, errors="surrogatepass")) if kind == "thread" else None
 

@@ -1,4 +1,4 @@
-"""In which form turns are stored. A newer one refuses this program, an older one is brought up to date."""
+"""The storage format of turns. This program refuses a newer format, and upgrades an older one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from keelbolt.turns.durable.families import FORMAT_PARTITION, FORMATS
 from keelbolt.turns.durable.last_use import note_last_use
 
 FORMAT = 2
-UPGRADES: dict[int, Callable[[Kernel], Awaitable[None]]] = {  # from this form to the next; must bear being run twice
-    1: note_last_use,  # form 2 can list threads by when they were last used
+UPGRADES: dict[int, Callable[[Kernel], Awaitable[None]]] = {  # from this format to the next; must be idempotent
+    1: note_last_use,  # format 2 lists threads by last use
 }
 
 _KEY = "format"
 
 
 async def check_format(kernel: Kernel) -> int:
-    """The form that is stored (a new storage gets ours); raises TurnStorageSchema when it is newer than ours."""
+    """Return the stored format; a new storage gets FORMAT. Raise TurnStorageSchema if it is newer."""
     found = await kernel.get(FORMAT_PARTITION, FORMATS, _KEY)
     if found is None:
         try:
@@ -37,7 +37,7 @@ async def check_format(kernel: Kernel) -> int:
 
 
 async def upgrade(kernel: Kernel) -> list[int]:
-    """Bring an older form to ours, step by step; answers the forms that were reached."""
+    """Upgrade an older format step by step; return the formats that were reached."""
     reached = []
     while (stored := await check_format(kernel)) < FORMAT:
         step = UPGRADES.get(stored)

@@ -1,4 +1,4 @@
-"""A gate as it is stored: what it asks, and how it was settled. Pure."""
+"""A stored gate: its question and its settlement. Pure."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _ERRORS: dict[str, type[TurnError]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGate:
-    """A gate for whoever may settle it. ``result`` is None while it is open.
+    """A gate for callers that may settle it. ``result`` is None while it is open.
 
-    ``schema`` is the JSON Schema of the answer, where there is one; ``checked``: whether it is checked where the answer
-    is given. One that is not is checked by the turn, and an answer that doesn't fit opens the gate again. ``about`` is
-    what the stash of the turn holds under "task", so that people find what it belongs to.
+    ``schema`` is the JSON Schema of the answer, if there is one. ``checked``: the answer is validated when it is
+    given; otherwise the turn validates it, and an invalid answer reopens the gate. ``about`` is the value of "task" in
+    the turn's stash, which identifies the gate's task for users.
     """
 
     token: str
@@ -81,7 +81,7 @@ class StoredGate:
         return to_json([self.reason, self.payload, self.schema]) == to_json([other.reason, other.payload, other.schema])
 
     def check(self, value: Any) -> None:
-        """Raises InvalidTurnGateResolution when this can't be the answer."""
+        """Raise InvalidTurnGateResolution if the value is not a valid answer."""
         try:
             to_json(value)
         except PydanticSerializationError as wrong:
@@ -130,7 +130,7 @@ class StoredGate:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """For people and programs that look from outside."""
+        """Return the gate as JSON for API clients."""
         return {
             "token": self.token,
             "id": self.id,
@@ -156,7 +156,7 @@ _KEPT = tuple(name for name in StoredGate.__dataclass_fields__ if name not in ("
 
 
 def new_gate(gate: TurnGate, *, scope: Scope, tenant: str, thread: str, about: Any) -> StoredGate:
-    """What is kept of this gate, under a token that nobody can guess."""
+    """Return the stored form of this gate, with an unguessable token."""
     try:
         to_json([gate.payload, about])
     except PydanticSerializationError as wrong:
@@ -190,13 +190,13 @@ def read_gate(record: Record) -> StoredGate:
 
 
 def make_token(scope: Scope) -> str:
-    """Where the gate lies, and a secret."""
+    """Return a token: the partition of the gate, and a secret."""
     place = base64.urlsafe_b64encode(scope.partition.removeprefix(PARTITIONS).encode()).decode().rstrip("=")
     return f"{place}.{secrets.token_urlsafe(_SECRET_BYTES)}"
 
 
 def read_token(token: object) -> tuple[str, str]:
-    """The partition and the secret of a token; raises TurnStorageNotFound for what can't be one."""
+    """Return the partition and the secret of a token; raise TurnStorageNotFound if it is malformed."""
     if isinstance(token, str) and token.isascii() and len(token) < 500:
         place, _, secret = token.partition(".")
         try:

@@ -1,4 +1,4 @@
-"""Gates that outlive their process: any process that reaches the storage can settle one, and the first one wins."""
+"""Gates that outlive their process: any process with access to the storage can settle a gate; the first one wins."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from keelbolt.turns.durable.scope import Turn, under
 from keelbolt.turns.events import now
 from keelbolt.turns.gates import Settlement, TurnGate
 
-LOOK_SECONDS = 30.0  # a waiting process is woken; should that be lost, it looks by itself
+LOOK_SECONDS = 30.0  # poll interval of a waiting process, in case a notification is lost
 PAGE = 100
 
 
 class DurableGates:
-    """`storage.gates`: the ``gate_store`` of a runner, and what settles gates from elsewhere.
+    """`storage.gates`: the ``gate_store`` of a runner, and the API to settle gates from outside of the turn.
 
         gate = await storage.gates.resolve(token, {"amount": 20})
 
-    ``resolve``, ``reject`` and ``abort`` answer the gate as it is settled: by them, or by somebody who was first.
+    ``resolve``, ``reject`` and ``abort`` return the settled gate, also if another caller has settled it first.
     """
 
     def __init__(self, kernel: Kernel, place: Callable[[Turn], Place] | None = None) -> None:
@@ -43,19 +43,19 @@ class DurableGates:
         self._place = place
 
     async def declare(self) -> None:
-        """Make the collections of gates known to a kernel that was opened without them."""
+        """Declare the collections of gates in a kernel that was opened without them."""
         await self._kernel.declare(*GATE_FAMILIES)
 
-    # ------------------------------------------------------------------------------------------------ from elsewhere
+    # --------------------------------------------------------------------------------------------- for other callers
 
     async def get(self, token: str) -> StoredGate:
-        """The gate with this token. Raises TurnStorageNotFound."""
+        """Return the gate with this token. Raise TurnStorageNotFound if there is none."""
         return read_gate((await self._found(token))[1])
 
     async def list(
         self, *, tenant: str | None = None, state: GateState = "open", limit: int = PAGE
     ) -> list[StoredGate]:
-        """Gates of one tenant or of all, the oldest first within a tenant."""
+        """Return gates of one tenant or of all, oldest first within a tenant."""
         if state not in ("open", "settled"):
             raise InvalidValue(f"the state of a gate is open or settled, not {state!r}")
         found: list[StoredGate] = []
@@ -65,14 +65,14 @@ class DurableGates:
         return found
 
     async def resolve(self, token: str, value: Any = None) -> StoredGate:
-        """Let the turn go on with this value. One that doesn't fit is refused, and the gate stays open.
+        """Continue the turn with this value. An invalid value is refused, and the gate stays open.
 
-        Where a task asks the gate's question, the task goes on: any process with its turn worker wakes it.
+        If a task asks the gate's question, the task continues: any process with its turn worker wakes it.
         """
         return await self._settle(token, Settlement("resolved", value))
 
     async def answer(self, token: str, answer: GateAnswer) -> StoredGate:
-        """Settle it with what a message of its task says; that message wakes the task."""
+        """Settle the gate with the answer in a message of its task; that message wakes the task."""
         settlement = Settlement("resolved", answer.value)
         if answer.verb == "reject":
             settlement = Settlement("rejected", error=TurnGateRejected(answer.reason or None))
@@ -81,12 +81,12 @@ class DurableGates:
         return await self._settle(token, settlement, wakes=False)
 
     async def reject(self, token: str, error: BaseException | str) -> StoredGate:
-        """Let the turn go on with this error, raised where it waits (as TurnGateRejected with the same words)."""
+        """Continue the turn by raising this error where it waits (as TurnGateRejected with the same text)."""
         known = error if isinstance(error, BaseException) else TurnGateRejected(str(error))
         return await self._settle(token, Settlement("rejected", error=known))
 
     async def abort(self, token: str, reason: object = None) -> StoredGate:
-        """Break this gate; the turn sees TurnGateAborted."""
+        """Abort this gate; the turn gets TurnGateAborted."""
         words = f"the gate was aborted{f': {reason}' if reason is not None else ''}"
         return await self._settle(token, Settlement("aborted", error=TurnGateAborted(words)))
 
@@ -112,7 +112,7 @@ class DurableGates:
         raise TurnStorageNotFound("no gate has this token")
 
     async def _write(self, scope: Scope, record: Record, gate: StoredGate, *, wakes: bool = False) -> bool:
-        """Write the gate, if it did not change meanwhile; ``wakes``: the task that asks is woken by a turn worker."""
+        """Write the gate if it is unchanged; return whether it was. ``wakes``: a turn worker wakes the gate's task."""
         fields = {**record.fields, "state": "settled" if gate.settled else "open"}
         more = [Enqueue(WAKES, record.key)] if wakes else []
         try:
@@ -126,7 +126,7 @@ class DurableGates:
         return True
 
     async def due(self, claim: Claim) -> StoredGate | None:
-        """The gate of this item of `WAKES`, settled if its time is over; None when it is gone."""
+        """Return the gate of this `WAKES` item, settled if it timed out; None if it no longer exists."""
         record = await claim.scope.get(GATES, claim.key)
         if record is None:
             return None
@@ -135,7 +135,7 @@ class DurableGates:
             return await self._settle(gate.token, Settlement("timeout"), wakes=False)
         return gate
 
-    # ------------------------------------------------------------------------------------------------- from the turn
+    # -------------------------------------------------------------------------------------------------- for the turn
 
     async def open(self, ctx: Turn, gate: TurnGate) -> Settlement | None:
         place, key = self._key(ctx, gate)
@@ -177,9 +177,9 @@ class DurableGates:
                 await watch.wait(LOOK_SECONDS)
 
     async def _inserted(self, place: Place, key: str, fresh: StoredGate) -> StoredGate:
-        """The gate under this key: this one, or the one that was opened before."""
+        """Insert the gate, or return the one already stored under this key."""
         more: list[Enqueue] = []
-        if fresh.deadline is not None and fresh.task_id is not None:  # no process may wait for it by then
+        if fresh.deadline is not None and fresh.task_id is not None:  # no process may be waiting for it by then
             left = (fresh.deadline - now()).total_seconds()
             more = [Enqueue(WAKES, key, ready_in=max(0.0, left))]
         while True:
@@ -198,7 +198,7 @@ class DurableGates:
                 return fresh
 
     async def _answered(self, scope: Scope, gate: TurnGate, stored: StoredGate) -> Settlement | None:
-        """How it was settled, with the value as the gate's own schema converts it; None: that refused it."""
+        """Return the settlement with the value converted by the gate's schema, or None if the schema refuses it."""
         settlement = stored.settlement()
         if settlement.result != "resolved":
             return settlement
@@ -218,12 +218,12 @@ class DurableGates:
 
 
 def read_back(gate: StoredGate) -> StoredGate:
-    """The gate as it will be read: a payload of tuples comes back as lists."""
+    """Return the gate as it will be read from storage: tuples in the payload become lists."""
     return read_gate(Record(GATES, "", 0, gate.body()))
 
 
 def _in_time(gate: StoredGate, settlement: Settlement) -> Settlement:
-    """What is settled too late is a timeout, also when no process was there to notice it."""
+    """Return a timeout instead of a settlement after the deadline, even if no process noticed the deadline."""
     if gate.deadline is None or settlement.settled_at < gate.deadline:
         return settlement
     words = f"nobody settled gate {gate.id} by {gate.deadline.isoformat()}"

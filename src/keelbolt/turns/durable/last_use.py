@@ -1,4 +1,4 @@
-"""When each owner last stored something, for those that were stored before that was noted."""
+"""Adds the time of last use to owners that were stored before it was recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keelbolt.turns.durable.scope import PARTITIONS
 
 
 async def note_last_use(kernel: Kernel) -> None:
-    """Note it for every owner that lacks it; whoever stores something meanwhile notes it too."""
+    """Record the last use of every owner that lacks it; a concurrent write of the owner records it too."""
     async for scope in kernel.scopes(prefix=PARTITIONS):
         async for record in scope.scan(Query(STREAMS)):
             if record.fields.get("at") is None:
@@ -23,7 +23,7 @@ async def note_last_use(kernel: Kernel) -> None:
 
 
 async def _last_use(scope: Scope, owner: str) -> int:
-    """When the newest of what it has was stored; 0 if it has nothing any more."""
+    """Return the creation time of the owner's newest record; 0 if it has none."""
     last = 0
     for collection, kind in KIND_OF.items():
         query = Query(collection, {"owner": owner}, order="seq", newest_first=True)

@@ -1,8 +1,8 @@
-"""Turns that are run without an agent server, each under a lease: a turn whose process died is run again elsewhere.
+"""Turns without an agent server, each under a lease: a turn whose process died is run again by another process.
 
-A turn under way is a work item. Its process holds it under a `Lease`, and stops the turn when it can't renew the lease.
-Another process with the same runner then claims the item and continues the turn after its last stored iteration. What
-the first process writes after that is refused with TurnTakenOver.
+A running turn is a work item. Its process holds it under a `Lease`, and stops the turn when it can't renew the lease.
+Another process with the same runner then claims the item and continues the turn after its last stored iteration. Later
+writes of the first process are refused with TurnTakenOver.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ Again = Callable[[LeftTurn], TurnInput | None]
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A turn as storage sees it, before it runs."""
+    """A turn with the attributes that storage needs, before it runs."""
 
     id: str
     stash: Registry
 
 
 class LeasedTurns:
-    """Made by `DurableStorage.leased`; used as an async context manager."""
+    """Created by `DurableStorage.leased`; used as an async context manager."""
 
     def __init__(
         self, storage: DurableStorage, runner: TurnRunner, again: Again, *, lease_seconds: float, concurrency: int
@@ -68,7 +68,7 @@ class LeasedTurns:
         self._concurrency = concurrency
         self._running: dict[Claim, asyncio.Task[TurnResult]] = {}
         self._taken: set[asyncio.Task[None]] = set()
-        self._unfinished: list[Claim] = []  # the turn is over, but its work item could not be removed yet
+        self._unfinished: list[Claim] = []  # the turn has ended, but its work item could not be removed yet
         self._lost_claims: set[Claim] = set()
         self._claiming: asyncio.Task[None] | None = None
         beats = lease_seconds / BEATS_PER_LEASE
@@ -82,7 +82,7 @@ class LeasedTurns:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        """Leave the turns that still run to other processes."""
+        """Stop the running turns; other processes take them over."""
         assert self._claiming is not None
         await cancelled(self._claiming)
         self._lost()
@@ -142,12 +142,12 @@ class LeasedTurns:
                 await self._finish()
 
     async def _finish(self) -> None:
-        """Remove the work items of turns that are over; what fails is tried again at the next poll."""
+        """Remove the work items of ended turns; failures are retried at the next poll."""
         claims, self._unfinished = self._unfinished, []
         for claim in claims:
             try:
                 await claim.scope.commit(claim.complete(), Delete(TURN_RUNS, claim.key))
-            except CommitRefused:  # another process has it, or it was erased
+            except CommitRefused:  # another process holds it, or it was erased
                 continue
             except KeelboltError as error:
                 logger.warning("the end of turn %s could not be stored yet: %s", claim.key, error)
@@ -175,7 +175,7 @@ class LeasedTurns:
                 except KeelboltError as error:
                     logger.warning("no turn can be taken over until the storage answers: %s", error)
                 for claim in claims:
-                    lost = worker != self._lease.name  # meanwhile: the new lease does not hold these
+                    lost = worker != self._lease.name  # the lease was lost meanwhile; the new one does not hold these
                     work = give_back(claim, every=poll) if lost else self._take(claim)
                     task = asyncio.create_task(work, name=f"turn {claim.key}")
                     self._taken.add(task)
@@ -187,7 +187,7 @@ class LeasedTurns:
         try:
             await self._take_over(claim)
         except (TurnTakenOver, asyncio.CancelledError):
-            pass  # the lease was lost, or this process stops: another one goes on
+            pass  # the lease was lost, or this process stops: another one continues
         except KeelboltError as error:
             logger.warning("turn %s could not be continued, and is tried again: %s", claim.key, error)
             await give_back(claim, every=POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Where turns lie in the kernel, and what refuses a process that no longer runs one."""
+"""Addresses of turns in the kernel, and the checks that refuse a process that no longer runs its turn."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from keelbolt.turns.durable.scope import under
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Whose turn it is, and which: the scope of its tenant, and who owns what it stores."""
+    """Address for a turn's writes: its id, its tenant's scope, and the owners of its records."""
 
     turn: str
     scope: Scope
     owners: Mapping[Kind, str]
-    run: int = 0  # which run of the turn this is; 0: that is not kept
+    run: int = 0  # number of this run of the turn; 0: not tracked
 
     @property
     def guard(self) -> FieldIn | None:
-        """What refuses a run of this turn that another one has taken over."""
+        """The check that refuses a run of this turn after another run has started."""
         return guard_of(under(self.owners["message"], self.turn), self.run) if self.run else None
 
     def same_turn(self, other: Where) -> bool:
@@ -32,7 +32,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """``turn`` is the key of the turn's record, ``run`` which run of it this is (0: that is not kept)."""
+    """Address of a turn's record. ``turn`` is its key, ``run`` the number of this run (0: not tracked)."""
 
     scope: Scope
     owner: str
@@ -47,11 +47,11 @@ class Place:
         return () if guard is None else (guard,)
 
     def check(self, refusal: CommitRefused) -> None:
-        """Raises TurnTakenOver if that is what the refusal says."""
+        """Raise TurnTakenOver if the guard caused the refusal."""
         if refusal.check in self.guards:
             raise TurnTakenOver
 
 
 def guard_of(turn: str, run: int) -> FieldIn | None:
-    """What refuses a commit of this run once another one has begun."""
+    """Return the check that refuses a commit of this run after another run has started."""
     return FieldIn(TURNS, turn, "run", (run,)) if run else None

@@ -1,4 +1,4 @@
-"""What a storage does where the contract leaves it open."""
+"""Storage behaviour that the contract leaves open."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from keelbolt.turns.windows import FetchPolicy
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``duplicates``: another payload under a stored id is refused, or the first one kept, or replaced in its place.
+    """``duplicates``: a different payload under a stored id is refused, or ignored, or replaces the stored one.
 
-    ``upsert``: mutate stores what is not there, instead of raising. ``memories`` and ``standing_instructions`` are
-    shared by an agent of the tenant, by the whole tenant, or by nobody outside of the thread.
+    ``upsert``: mutate stores a missing record instead of raising. ``memories`` and ``standing_instructions`` are
+    shared by an agent of the tenant, by the whole tenant, or only within the thread.
     """
 
     fetch: FetchPolicy = field(default_factory=FetchPolicy)

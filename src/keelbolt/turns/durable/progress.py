@@ -1,7 +1,7 @@
-"""How far turns are: one record for each turn that was given an id, written in the commits of its iterations.
+"""Progress of turns: one record for each turn with a given id, written in the commits of its iterations.
 
-``run`` counts how often the turn was begun. Every commit of a run checks it, so that a process which was taken for dead
-and comes back can store nothing any more.
+``run`` counts the starts of the turn. Every commit of a run checks it, so that a process that was presumed dead and
+returns can no longer write.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class DurableProgress:
     def __init__(self, place: Callable[[Turn], Place], now: Callable[[], int]) -> None:
         self._place = place
         self._now = now
-        self._runs: dict[int, int] = {}  # by the identity of a context that is under way
+        self._runs: dict[int, int] = {}  # by ``id()`` of a running context
 
     def run_of(self, ctx: Turn) -> int:
-        """Which run of its turn this context is; 0: that is not kept."""
+        """Return the run number of this context; 0: not tracked."""
         return self._runs.get(id(ctx), 0)
 
     async def begin(self, ctx: Turn) -> Progress:

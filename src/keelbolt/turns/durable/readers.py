@@ -1,6 +1,6 @@
-"""Readers of stored bytes. Each one is bound to a digest: whatever becomes of the id, it reads what it was given for.
+"""Readers of stored bytes. Each is bound to a digest, so it reads the same bytes even if the id changes.
 
-Every chunk is checked when it is read, and whoever reads all of it has it checked against the digest as well.
+Every chunk is verified when it is read; a complete read is also verified against the digest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EAGER_BYTES = 256 * 1024  # up to here the whole text is read at once; it is one
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Which bytes: their digest and size, and the digest of their line index where they have one."""
+    """Digest and size of stored bytes, and the digest of their line index if they have one."""
 
     sha256: str
     size: int
@@ -48,7 +48,7 @@ class Bytes:
 
 @dataclass(slots=True)
 class Entry:
-    """The record of a conduit under which bytes were written; ``version`` 0: a record holds them already."""
+    """The conduit's record of written bytes; ``version`` 0: another record already holds them."""
 
     key: str
     version: int
@@ -99,7 +99,7 @@ class StoredMediaReader(_Reader):
 
 
 class StoredSpoolReader(_Reader):
-    """Reads stored text by lines: a short one at once, a long one by its index, a chunk or two for each line."""
+    """Reads stored text by lines: short text as a whole, long text through its index, a chunk or two per line."""
 
     def __init__(
         self, scope: Scope, bytes_: Bytes, entry: Entry | None = None, *, eager_bytes: int = EAGER_BYTES
@@ -131,7 +131,7 @@ class StoredSpoolReader(_Reader):
         return text_of(b"".join([piece async for piece in self._pieces()]))
 
     def stream(self, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """The bytes from ``start`` (included) to ``end`` (not included)."""
+        """Yield the bytes from ``start`` (inclusive) to ``end`` (exclusive)."""
         return self._pieces(start, end)
 
     def describe(self) -> Descriptor:

@@ -1,4 +1,4 @@
-"""One stored thing: what its record says, and what a store, a mutate or a delete makes of it. Pure."""
+"""A stored primitive: its record, and the effect of store, mutate and delete on it. Pure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 Duplicates = Literal["refuse", "keep", "replace"]
 
 
-@dataclass(slots=True)  # never changed, but not frozen: that makes making one three times as slow
+@dataclass(slots=True)  # never changed, but not frozen: a frozen class is three times as slow to create
 class Stored:
-    """What a record says. ``seq`` is 0 until a commit gives it its place; ``version`` 0: it is not there yet.
+    """The content of a record. ``seq`` is 0 until a commit assigns it; ``version`` 0: not stored yet.
 
-    ``blobs`` are the digests it holds, ``entries`` the conduit bytes among them. ``created`` and ``updated`` are the
-    store's own times, in microseconds.
+    ``blobs`` are the digests it holds, ``entries`` the keys of conduit bytes among them. ``created`` and ``updated``
+    are the store's own times, in microseconds.
     """
 
     kind: Kind
@@ -51,7 +51,7 @@ class Stored:
     deleted: bool = False
 
     def body(self) -> bytes:
-        """What is stored: nothing that the key or the payload says already, and nothing that is empty."""
+        """Return the stored body, without empty values and values that are in the key or the payload."""
         body: dict[str, Any] = {"v": PAYLOAD_VERSION, "turn": self.turn, "created": self.created}
         if self.updated != self.created:
             body["updated"] = self.updated
@@ -74,7 +74,7 @@ class Stored:
 
 
 def read(kind: Kind, record: Record) -> Stored:
-    """What this record says; raises TurnStorageSchema or TurnStorageCorrupt."""
+    """Return the content of this record; raise TurnStorageSchema or TurnStorageCorrupt."""
     try:
         body = json.loads(record.body.decode("utf-8", "surrogatepass"))
         if body["v"] > PAYLOAD_VERSION:
@@ -115,8 +115,9 @@ _TIMES = ("created_at", "updated_at", "completed_at")
 
 
 def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two payloads say the same. The order of keys does not count, and neither do times: an iteration that is
-    repeated after a crash stores what it stored before, at another time.
+    """Return whether two payloads are equal, ignoring key order and times.
+
+    An iteration repeated after a crash stores the same content at another time.
     """
     return _content(one) == _content(other)
 
@@ -130,7 +131,7 @@ def _content(data: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A new record. The same one again is no error; another one under its id is what ``duplicates`` says."""
+    """A new record. Storing the same one again is allowed; ``duplicates`` decides about a different one with its id."""
 
     new: Stored
     duplicates: Duplicates = "refuse"
@@ -151,7 +152,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Mutate:
-    """Another payload in the place of the one before."""
+    """Replaces the payload of a record."""
 
     new: Stored
     upsert: bool = False
@@ -166,7 +167,7 @@ class Mutate:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A tombstone; where there is nothing, nothing."""
+    """Marks a record as deleted; does nothing if there is none."""
 
     def apply(self, state: Stored | None) -> Stored | None:
         return replace(state, deleted=True) if state is not None else None
@@ -176,7 +177,7 @@ Change = Store | Mutate | Remove
 
 
 def fold(base: Stored | None, changes: Iterable[Change]) -> Stored | None:
-    """What these changes, one after another, make of what is stored."""
+    """Return the result of applying these changes in order to the stored state."""
     state = base
     for change in changes:
         state = change.apply(state)
@@ -184,6 +185,6 @@ def fold(base: Stored | None, changes: Iterable[Change]) -> Stored | None:
 
 
 def _over(state: Stored, new: Stored) -> Stored:
-    """The new payload at the old one's place."""
+    """Return the new payload with the position and identity of the old record."""
     entries = tuple(dict.fromkeys((*state.entries, *new.entries)))
     return replace(new, turn=state.turn, created=state.created, seq=state.seq, version=state.version, entries=entries)

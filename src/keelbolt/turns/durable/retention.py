@@ -1,6 +1,6 @@
-"""What ends the life of stored turns: purge, reap and erase; and what is kept of it: export.
+"""Removes stored turns (purge, reap, erase) and exports them.
 
-Everything goes in small commits, and what was interrupted is finished by doing it again.
+All writes are small commits; an interrupted run is completed by running it again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from keelbolt.turns.durable.scope import PARTITIONS, tenant_scope
 from keelbolt.turns.durable.unit import holdings
 
 BATCH = 100
-KEPT_SECONDS = 86_400.0  # after its end a task may still ask for a turn, if its process died in that moment
+KEPT_SECONDS = 86_400.0  # if a task's process died at the turn's end, the task still asks for the turn
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """How many records were removed, and how many bytes written through conduits were let go."""
+    """Number of removed records, and of released bytes written through conduits."""
 
     records: int = 0
     blobs: int = 0
@@ -38,14 +38,14 @@ class Removed:
 
 
 async def scopes(kernel: Kernel, tenant: str | None) -> list[Scope]:
-    """The scope of this tenant, or those of all."""
+    """Return the scope of this tenant, or those of all tenants."""
     if tenant is not None:
         return [tenant_scope(kernel, tenant)]
     return [each async for each in kernel.scopes(prefix=PARTITIONS)]
 
 
 async def purge(scope: Scope, *, until: int) -> Removed:
-    """Remove what was deleted before this time, with its bytes, and what is known of turns that ended a day before."""
+    """Remove records deleted before this time, with their bytes, and the data of turns that ended a day earlier."""
     removed = await _purge_deleted(scope, until=until)
     return removed + await _forget_ended(scope, until=until - int(KEPT_SECONDS * 1_000_000))
 
@@ -82,7 +82,7 @@ def _unused(until: int) -> Query:
 
 
 async def retain(kernel: Kernel, policy: TurnRetention, *, dry: bool) -> dict[str, int]:
-    """Remove what the policy lets go, of all tenants, and return how many records of what; ``dry`` only counts."""
+    """Remove the records of all tenants that the policy no longer keeps; return counts by kind. ``dry`` only counts."""
     now = time.time()
     removed: Counter[str] = Counter()
     await kernel.declare(*FAMILIES)
@@ -108,7 +108,7 @@ async def retain(kernel: Kernel, policy: TurnRetention, *, dry: bool) -> dict[st
 
 
 async def reap_everywhere(kernel: Kernel) -> dict[str, int]:
-    """Let go of bytes that no record took within a day, of all tenants."""
+    """Release bytes that no record has referred to within a day, of all tenants."""
     removed = Removed()
     until = int((time.time() - KEPT_SECONDS) * 1_000_000)
     declared = False
@@ -121,13 +121,13 @@ async def reap_everywhere(kernel: Kernel) -> dict[str, int]:
 
 
 async def reap(scope: Scope, *, until: int) -> Removed:
-    """Let go of bytes that were written before this time and that no record took."""
+    """Release bytes written before this time that no record refers to."""
     query = Query(BYTES, {"state": "staged"}, order="at", until=until)
     return await _forget(scope, query)
 
 
 async def erase(scope: Scope, owner: str | None) -> Removed:
-    """Remove everything of this owner, or of the whole tenant; deleted records included."""
+    """Remove all data of this owner, or of the whole tenant; deleted records included."""
     target = Target(scope, EVERYTHING) if owner is None else Target(scope, "owner", owner)
     erased = (await erase_target(FACE, target)).records
     blobs = erased.pop("files", 0)
@@ -135,13 +135,13 @@ async def erase(scope: Scope, owner: str | None) -> Removed:
 
 
 async def all_owners(scope: Scope) -> AsyncIterator[str]:
-    """Whoever has stored something: threads, agents, the tenant."""
+    """Yield every owner with stored records: threads, agents, the tenant."""
     async for record in scope.scan(Query(STREAMS)):
         yield record.key
 
 
 async def export(scope: Scope, owners: Iterable[str] | None) -> AsyncIterator[dict[str, Any]]:
-    """Every living record as JSON, owner by owner in the order of storing; bytes by their descriptors."""
+    """Yield every live record as JSON, by owner in storage order; bytes as descriptors."""
     for owner in [each async for each in all_owners(scope)] if owners is None else list(owners):
         for collection, kind in KIND_OF.items():
             async for record in scope.scan(Query(collection, {"owner": owner}, order="seq")):
@@ -170,12 +170,12 @@ async def _remove(scope: Scope, query: Query) -> Removed:
 
 
 async def _removed(scope: Scope, records: Iterable[Record]) -> Removed:
-    """Remove these and what they hold; one that changed meanwhile is left for the next look."""
+    """Remove these records and release their bytes; a record that changed meanwhile is left for the next run."""
     count = Removed()
     for record in records:
         operations: list[Operation] = [Delete(record.collection, record.key, record.version)]
         found: list[Record] = []
-        with contextlib.suppress(TurnStorageCorrupt):  # what can't be read can be removed; its bytes stay held
+        with contextlib.suppress(TurnStorageCorrupt):  # unreadable records can be removed too; their bytes stay held
             stored = read(KIND_OF[record.collection], record)
             entries = await scope.get_many(BYTES, stored.entries) if stored.entries else ()
             found = [entry for entry in entries if entry is not None]
@@ -196,7 +196,7 @@ async def _forget(scope: Scope, query: Query) -> Removed:
         for entry in entries:
             try:
                 await scope.commit(*forgetting(entry))
-            except CommitRefused:  # a record took it meanwhile
+            except CommitRefused:  # a record referred to it meanwhile
                 continue
             count += 1
     return Removed(blobs=count)

@@ -1,4 +1,4 @@
-"""Whose a turn is: its tenant, its thread and its agent; and the names under which the kernel keeps what is theirs."""
+"""The scope of a turn (tenant, thread, agent), and the names of its data in the kernel."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from keelbolt.names import escaped, shortened
 from keelbolt.storage import Kernel
 from keelbolt.storage import Scope as TenantScope
 
-PARTITIONS = "~turns/"  # before a tenant's name: no principal's partition begins so
-_PLAIN = "!$&'()*+,-.:;=@_ |<>[]{}^`\"\\?#"  # all but "/", "%" and "~", which have a meaning
+PARTITIONS = "~turns/"  # prefix of a tenant's partition; no principal's partition begins with it
+_PLAIN = "!$&'()*+,-.:;=@_ |<>[]{}^`\"\\?#"  # all but "/", "%" and "~", which are reserved
 _PARTITION_CHARACTERS = 180
 _NAME_CHARACTERS = 600
-_HEAD_CHARACTERS = 100  # of a name that is too long, kept before its digest so that people recognise it
+_HEAD_CHARACTERS = 100  # readable prefix of a name that is too long; its digest follows
 
 
 class Stash(Protocol):
-    """What a scope is read from."""
+    """The interface from which a scope is read."""
 
     def get(self, key: str, default: Any = None, /) -> Any: ...
 
 
 class Turn(Protocol):
-    """What storage needs to know of a TurnContext."""
+    """The attributes of a TurnContext that storage needs."""
 
     @property
     def id(self) -> str: ...
@@ -35,9 +35,9 @@ class Turn(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """``tenant`` owns everything and nothing is shared between two of them; ``thread`` is one conversation of it.
+    """``tenant`` owns all data, and tenants share nothing; ``thread`` is one of its conversations.
 
-    ``agent`` divides memories and standing instructions, where several agents serve one tenant.
+    ``agent`` separates memories and standing instructions if several agents serve one tenant.
     """
 
     tenant: str
@@ -53,15 +53,15 @@ class Scope:
             raise TurnStorageScopeMissing(f"the agent of a scope is a str, not {self.agent!r}")
 
     def __deepcopy__(self, _memo: object) -> Scope:
-        return self  # a stash copies what it hands out, at every call
+        return self  # a stash copies its values at every read
 
 
 ScopeOf = Callable[[Any], Scope]
-Reach = Literal["thread", "agent", "tenant"]  # by whom something is shared
+Reach = Literal["thread", "agent", "tenant"]  # level at which records are shared
 
 
 def scope_in_stash(ctx: Turn) -> Scope:
-    """The scope that the stash holds: a Scope, or a dict with tenant, thread and perhaps agent."""
+    """Return the scope in the stash: a Scope, or a dict with tenant, thread and optionally agent."""
     return as_scope(ctx.stash.get("scope"))
 
 
@@ -78,35 +78,35 @@ def as_scope(found: object) -> Scope:
 
 
 def partition_of(tenant: str) -> str:
-    """The partition of everything that this tenant has."""
+    """Return the partition of this tenant."""
     return PARTITIONS + shortened(_escaped(tenant), _PARTITION_CHARACTERS, head=_HEAD_CHARACTERS)
 
 
 def tenant_scope(kernel: Kernel, tenant: str) -> TenantScope:
-    """The kernel from inside this tenant."""
+    """Return the kernel scope of this tenant."""
     return kernel.scoped(partition_of(tenant))
 
 
 def owner_of(scope: Scope, reach: Reach) -> str:
-    """Who shares it, as a name within the tenant: ``thread/…``, ``agent/…`` or ``tenant``."""
+    """Return the owner of a record as a name within the tenant: ``thread/…``, ``agent/…`` or ``tenant``."""
     if reach == "thread":
         return name("thread", scope.thread)
     return name("agent", scope.agent) if reach == "agent" else "tenant"
 
 
 def owner_in(key: str) -> str:
-    """The owner of the record with this key; see `under`."""
+    """Return the owner of the record with this key; see `under`."""
     kind, _, rest = key.partition("/")
     return kind if kind == "tenant" else f"{kind}/{rest.partition('/')[0]}"
 
 
 def name(*parts: str) -> str:
-    """One name for these: different ones for different parts, whatever characters they hold."""
+    """Return a unique name for these parts, which may contain any characters."""
     return shortened("/".join(map(_escaped, parts)), _NAME_CHARACTERS, head=_HEAD_CHARACTERS)
 
 
 def under(owner: str, *parts: str) -> str:
-    """The name of something that belongs to this owner."""
+    """Return a name that begins with this owner."""
     return f"{owner}/{name(*parts)}"
 
 

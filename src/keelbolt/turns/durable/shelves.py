@@ -1,4 +1,4 @@
-"""The bytes of one turn as a ByteStore: what the conduits write, by id. What no record refers to is reaped one day."""
+"""Byte stores of one turn: the bytes that the conduits write, by id. Bytes without a record are reaped later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R", StoredMediaReader, StoredSpoolReader)
 
 
 class TurnBytes(Generic[R]):
-    """Bytes by id. Reading finds those of this turn first, then the last of any turn of the thread."""
+    """Bytes by id. A read finds those of this turn first, then the last of any turn of the thread."""
 
     def __init__(self, blobs: Blobs, shelf: Shelf) -> None:
         self._blobs = blobs
@@ -34,16 +34,16 @@ class TurnBytes(Generic[R]):
 
 
 class TurnBlobs:
-    """The bytes of a storage, turn by turn."""
+    """Byte stores of a storage, per turn."""
 
     def __init__(self, blobs: Blobs, shelf: Callable[[Turn, Conduit], Shelf]) -> None:
         self._blobs = blobs
         self._shelf = shelf
 
     def media(self, ctx: Turn) -> TurnBytes[StoredMediaReader]:
-        """The media of this turn's thread, as a ByteStore that can also list."""
+        """Return the media of this turn's thread, as a ByteStore that can also list."""
         return TurnBytes(self._blobs, self._shelf(ctx, "media"))
 
     def spool(self, ctx: Turn) -> TurnBytes[StoredSpoolReader]:
-        """The spooled text of this turn's thread, as a ByteStore that can also list."""
+        """Return the spooled text of this turn's thread, as a ByteStore that can also list."""
         return TurnBytes(self._blobs, self._shelf(ctx, "retrievable"))

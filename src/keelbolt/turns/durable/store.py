@@ -1,4 +1,4 @@
-"""Stores, changes, deletes and fetches what turns keep: the work behind the callbacks."""
+"""Stores, changes, deletes and fetches the records of turns: the implementation of the callbacks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE = 500
 
 
 class TurnStore:
-    """What the durable callbacks do. Each call joins the unit of work that is open, or is one of its own."""
+    """Implements the durable callbacks. Each call joins the open unit of work, or is a unit by itself."""
 
     def __init__(self, kernel: Kernel, codec: Codec, blobs: Blobs, policy: Policy, clock: Callable[[], int]) -> None:
         self.kernel = kernel
@@ -46,12 +46,12 @@ class TurnStore:
         return {kind: owner_of(scope, self.policy.reach(kind)) for kind in KINDS}
 
     def joined(self, where: Where) -> Unit | None:
-        """The unit of work that is open here, if it is this turn's: what others do meanwhile is no part of it."""
+        """Return the open unit of work, if it belongs to this turn; other turns' writes are not part of it."""
         unit = current.get()
         return unit if unit is not None and unit.open and unit.where.same_turn(where) else None
 
     def unit(self, where: Where, turn: object = None) -> AbstractAsyncContextManager[Unit]:
-        """The unit of work that is open here, or a new one, committed at its end; ``turn`` is whose it is."""
+        """Return the open unit of work, or a new one that commits at its end; ``turn`` is the turn it belongs to."""
         unit = self.joined(where)
         if unit is not None:
             return nullcontext(unit)
@@ -67,15 +67,15 @@ class TurnStore:
                 await self.store(where, kind, value)
             return
         new = await self._new(unit, where, kind, value)
-        if kind == "standing_instruction":  # to be stored again is nothing; so its place is the one that it has
+        if kind == "standing_instruction":  # storing it again changes nothing, so it keeps its position
             unit.change(kind, new.key, Store(new, "keep"), base=await unit.load(kind, new.key))
-        else:  # whether the id is taken is found out by the commit
+        else:  # the commit detects a duplicate id
             unit.change(kind, new.key, Store(new, self.policy.duplicates))
 
     async def mutate(self, where: Where, kind: Kind, value: Any) -> None:
         check_value(kind, value)
         if kind == "standing_instruction" and (not isinstance(value, Tokenizable) or value.key is None):
-            await self.store(where, kind, value)  # nothing says which one it was before
+            await self.store(where, kind, value)  # without a key, the instruction to replace is unknown
             return
         async with self.unit(where) as unit:
             found = await self._find(unit, where, kind, _id(value))
@@ -95,7 +95,7 @@ class TurnStore:
                 unit.change(kind, found.key, Remove(), base=found)
 
     async def replace_tool_calls(self, where: Where, ids: Sequence[str], replacements: Sequence[Any]) -> None:
-        """Delete these and store those, as one change; one that has the id of a deleted one is a new record too."""
+        """Delete and store tool calls as one change; a replacement with the id of a deleted call is a new record."""
         async with self.unit(where):
             for each in ids:
                 await self.delete(where, "tool_call", each)
@@ -127,7 +127,7 @@ class TurnStore:
     # ----------------------------------------------------------------------------------------------------- reading
 
     async def fetch(self, where: Where, kind: Kind) -> list[Any]:
-        """The living ones in the order in which they were stored, within the limits of the policy."""
+        """Return the live records in storage order, within the limits of the policy."""
         limit = asked(PLURALS[kind], self.policy.fetch)
         records = await self._records(where, kind, limit)
         resolvers = self.blobs.resolvers(where.scope, self.codec.resolvers)
@@ -135,7 +135,7 @@ class TurnStore:
         return [decoded(self.codec, stored, resolvers) for stored in found]
 
     async def fetch_of_turn(self, where: Where, kind: Kind, *, among: int = PAGE) -> list[Any]:
-        """What this very turn has stored, among the last of its thread."""
+        """Return the records that this turn has stored, among the last ``among`` of its thread."""
         records = await self._records(where, kind, Window(among))
         resolvers = self.blobs.resolvers(where.scope, self.codec.resolvers)
         found = [stored for stored in (read(kind, record) for record in records) if stored.turn == where.turn]
@@ -152,9 +152,9 @@ class TurnStore:
         return under(owner, where.turn, known) if kind in PER_TURN else under(owner, known)
 
     async def _find(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
-        """The living record with this id: of this turn, or else the last one of any.
+        """Return the live record with this id: of this turn, or else the last one of any turn.
 
-        Where that was deleted there is none: a delete that is repeated must not go on to what an older turn stored.
+        If that one was deleted, return None: a repeated delete must not affect an older turn's record.
         """
         key = self._key(where, kind, known)
         found = unit.seen(kind, key) or await unit.load(kind, key)
@@ -163,7 +163,7 @@ class TurnStore:
         return found if found is not None and not found.deleted else None
 
     async def _last(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
-        """The last record with this id, of whatever turn; one that was deleted hides those before it."""
+        """Return the last record with this id of any turn; a deleted one hides those before it."""
         named = under(where.owners[kind], known)
         for found in unit.named(kind, named):
             return found
@@ -173,7 +173,7 @@ class TurnStore:
         return None
 
     async def _saying(self, unit: Unit, where: Where, text: str | Tokenizable) -> Stored | None:
-        """The last standing instruction with this text, whatever its key is."""
+        """Return the last standing instruction with this text, regardless of its key."""
         kind: Kind = "standing_instruction"
         named = under(where.owners[kind], _text_id(text))
         found = list(unit.named(kind, named))
@@ -184,7 +184,7 @@ class TurnStore:
 
 
 def decoded(codec: Codec, stored: Stored, resolvers: Any) -> Any:
-    """The value that was stored."""
+    """Return the stored value. Raise TurnStorageCorrupt if it can't be decoded."""
     data = {**stored.data, "turn_id": stored.turn} if stored.kind in PER_TURN else stored.data
     try:
         return codec.decode(stored.kind, data, resolvers)
@@ -203,7 +203,7 @@ def check_value(kind: Kind, value: object) -> None:
 
 
 def _id(value: Any) -> str:
-    """By what a value is known: its id; a standing instruction by its key, or else by its text."""
+    """Return the id of a value; of a standing instruction its key, or else a digest of its text."""
     if isinstance(value, Tokenizable) and value.key is not None:
         return f"key:{value.key}"
     return _text_id(value) if isinstance(value, str | Tokenizable) else str(value.id)

@@ -1,4 +1,4 @@
-"""A unit of work: changes that are collected and become one commit, all of them or none."""
+"""A unit of work: collects changes and writes them in one atomic commit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRIES = 1000  # without a pause, since a commit that waits loses the next race t
 
 @dataclass(slots=True)
 class _Slot:
-    """One record of this unit: what is stored (as far as that is known) and what shall happen to it."""
+    """One record of this unit: the stored state (if it was read) and the changes to it."""
 
     base: Stored | None = None
     changes: list[Change] = field(default_factory=list)
@@ -40,7 +40,7 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a commit does: its operations, the clocks that it raises, and the conduit bytes that get an owner by it."""
+    """The content of a commit: its operations, the clocks that it increments, and the conduit bytes that it assigns."""
 
     operations: list[Operation]
     ticks: list[Tick]
@@ -48,16 +48,16 @@ class _Plan:
 
 
 class Unit:
-    """Collects changes of one tenant's records. Nothing is written before `commit`."""
+    """Collects changes to one tenant's records. Nothing is written before `commit`."""
 
     def __init__(self, clocks: Clocks, where: Where, now: int, *, turn: object = None) -> None:
         self.where = where
         self.scope = where.scope
         self.open = True
-        self.turn = turn  # whose unit it is: where that lies was looked up once for all of its calls
+        self.turn = turn  # the turn of this unit; its address is looked up once for all calls
         self.clocks = clocks
         self._now = now
-        self._slots: dict[tuple[Kind, str], _Slot] = {}  # in the order of storing
+        self._slots: dict[tuple[Kind, str], _Slot] = {}  # in storage order
         self._entries: dict[str, Entry] = {}  # conduit bytes that records of this unit refer to
         self._also: list[Operation] = []
 
@@ -74,17 +74,17 @@ class Unit:
             await self.commit()
 
     def seen(self, kind: Kind, key: str) -> Stored | None:
-        """What this record will be, as far as this unit changes it."""
+        """Return the record with this unit's changes, or None if the unit does not change it."""
         slot = self._slots.get((kind, key))
         return fold(slot.base, slot.changes) if slot is not None else None
 
     async def load(self, kind: Kind, key: str) -> Stored | None:
-        """What is stored under this key."""
+        """Return the stored record with this key, or None."""
         found = await self.scope.get(COLLECTIONS[kind], key)
         return read(kind, found) if found is not None else None
 
     def change(self, kind: Kind, key: str, change: Change, *, base: Stored | None = None) -> None:
-        """Let this happen to the record; raises at once when it can't. ``base`` is what is stored, if it was read."""
+        """Add a change to the record; raise at once if it is invalid. ``base`` is the stored state, if it was read."""
         slot = self._slots.get((kind, key))
         if slot is None:
             change.apply(base)
@@ -94,19 +94,19 @@ class Unit:
             after = change.apply(before)
             slot.changes.append(change)
             if after is not None and not after.seq and (before is None or before.deleted):
-                self._slots[kind, key] = self._slots.pop((kind, key))  # stored anew: after all that came before
+                self._slots[kind, key] = self._slots.pop((kind, key))  # stored again: moves to the end of the order
 
     def own(self, entry: Entry) -> None:
-        """These conduit bytes belong to a record of this unit: once it is stored they are not reaped any more."""
+        """Assign conduit bytes to a record of this unit: after the commit they are no longer reaped."""
         if entry.version:
             self._entries[entry.key] = entry
 
     def also(self, operation: Operation) -> None:
-        """Let this be a part of the commit."""
+        """Add an operation to the commit."""
         self._also.append(operation)
 
     def named(self, kind: Kind, named: str) -> Iterator[Stored]:
-        """The living records with this name among those that this unit changes, the last ones first."""
+        """Yield the live records with this name among those that this unit changes, newest first."""
         for (of, _), slot in reversed(self._slots.items()):
             if of == kind:
                 state = fold(slot.base, slot.changes)
@@ -116,13 +116,13 @@ class Unit:
     # ------------------------------------------------------------------------------------------------------ commit
 
     async def commit(self) -> None:
-        """Write everything at once. Raises what a change could not know before: that an id is taken, for example."""
+        """Write all changes in one commit. Raise errors that only the commit can detect, such as a duplicate id."""
         wrong: Sequence[Tick] = ()
         for _ in range(TRIES):
             numbers = await self.clocks.enter(self.scope, wrong)
             plan = None
             try:
-                plan = self._plan(numbers)  # from here to the commit nothing is awaited: call order is commit order
+                plan = self._plan(numbers)  # no await from here to the commit: call order is commit order
                 if not plan.operations:
                     return
                 _check_size(plan.operations)
@@ -164,7 +164,7 @@ class Unit:
                 seqs[state.owner] = itertools.count(tick.first_seq)
                 operations.append(tick.operation)
             body, fields = state.body(), state.fields(state.seq or next(seqs[state.owner]))
-            if state.deleted:  # stored and deleted at once leaves a tombstone, as if it had been two commits
+            if state.deleted:  # stored and deleted in one unit leaves a tombstone, as two commits would
                 fields |= self._tombstone(state)
             if slot.base is None:
                 operations.append(Insert(collection, key, body, fields))
@@ -184,11 +184,11 @@ class Unit:
 
     def _tombstone(self, state: Stored) -> dict[str, Scalar]:
         gone: dict[str, Scalar] = {"owner": DELETED, "seq": self._now}
-        # An instruction is what it says; but a call that is gone still stands before those of older turns.
+        # Instructions are found by text, so a deleted one is unnamed; a deleted call still hides those of older turns.
         return {**gone, "named": None} if state.kind == "standing_instruction" else gone
 
     async def _learn(self, refusal: CommitRefused) -> None:
-        """Read what the refusal names; raises when the changes can't be made."""
+        """Read the record that the refusal names; raise if the changes can't be applied."""
         check = refusal.check
         match check:
             case Attach():
@@ -201,7 +201,7 @@ class Unit:
             case Patch() if check.collection == TURNS:
                 raise TurnTakenOver("this turn was erased while it ran; what it did since is not stored")
             case Patch() if check.collection == BYTES:
-                del self._entries[check.key]  # rewritten or let go meanwhile; the record holds the bytes by itself
+                del self._entries[check.key]  # rewritten or released meanwhile; the record holds the bytes itself
             case Insert() | Replace() | Patch() if check.collection != STREAMS:
                 kind = KIND_OF[check.collection]
                 slot = self._slots[kind, check.key]
@@ -212,7 +212,7 @@ class Unit:
 
 
 def _undone(plan: _Plan, refusal: CommitRefused | None = None) -> Sequence[Tick]:
-    """Give the numbers of this plan back. Returns the ticks to be read anew, if a wrong number was the reason."""
+    """Undo the ticks of this plan, or return them to be read again if one of them caused the refusal."""
     if refusal is not None and any(refusal.check == tick.operation for tick in plan.ticks):
         return plan.ticks
     for tick in plan.ticks:
@@ -229,7 +229,7 @@ def _check_size(operations: list[Operation]) -> None:
 
 
 def holdings(collection: str, key: str, *, before: Iterable[str], after: Iterable[str]) -> list[Operation]:
-    """What makes a record hold these blobs, and no longer those."""
+    """Return the operations after which a record holds the blobs ``after`` instead of ``before``."""
     holder = f"{collection}/{key}"
     old, new = dict.fromkeys(before), dict.fromkeys(after)
     return [

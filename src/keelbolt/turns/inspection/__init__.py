@@ -1,7 +1,7 @@
-"""What turns keep, for people who look at it: tenants, threads, and what was said, thought, called and remembered.
+"""Read access to stored turns for operators: tenants, threads, messages, thoughts, calls and memories.
 
-It reads a kernel that is open, and writes nothing but what an older form of the storage lacks. Values are shown as they
-are stored, with descriptors in the place of bytes, and cut where they are long.
+It reads an open kernel, and writes nothing except format upgrades of an older storage. Values are shown as stored,
+with descriptors instead of bytes, and long values are truncated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The names under which tenants and threads stand in addresses, and what they are called. Pure."""
+"""Refs of tenants, threads and records in URLs, and their original names. Pure."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ _KEY_CHARACTERS = 2000
 
 
 def tenant_partition(ref: str) -> str:
-    """The partition of a tenant, from its ref or from its name."""
+    """Return the partition of a tenant, from its ref or its name."""
     named = PARTITIONS + ref
     return named if _SHORTENED.fullmatch(ref) or partition_of(original(ref)) == named else partition_of(ref)
 
 
 def owner(kind: str, ref: str) -> str:
-    """The owner of this kind, from its ref or from its name."""
+    """Return the owner of this kind, from its ref or its name."""
     named = f"{kind}/{ref}"
     return named if _SHORTENED.fullmatch(named) or name(kind, original(ref)) == named else name(kind, ref)
 
 
 def ref_of(owner: str) -> str:
-    """How an owner is called in addresses."""
+    """Return the ref of an owner in URLs."""
     return owner.partition("/")[2]
 
 
 def original(ref: str) -> str:
-    """The name behind a ref; of one that was too long, the ref."""
+    """Return the name of a ref; if the name was too long, the ref."""
     return unquote(ref, errors="surrogatepass")
 
 
 def record_ref(owner: str, key: str) -> str:
-    """How a record is called in addresses."""
+    """Return the ref of a record in URLs."""
     return quote(key.removeprefix(f"{owner}/"), safe="")
 
 
 def record_key(owner: str, ref: str) -> str | None:
-    """The key of a record; None: there can be none of this ref."""
+    """Return the key of a record, or None if the ref is invalid."""
     rest = unquote(ref)
     fits = rest.isascii() and rest.isprintable() and len(rest) <= _KEY_CHARACTERS
     return f"{owner}/{rest}" if fits else None

@@ -1,4 +1,4 @@
-"""Tenants and threads of stored turns, and what each thread has."""
+"""Tenants and threads of stored turns, and the content of each thread."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _EXCERPT_CHARACTERS = 200
 
 
 async def open_inspection(kernel: Kernel) -> None:
-    """Make a kernel ready to be looked at. Turns that were stored in an older form are brought up to date."""
+    """Prepare a kernel for inspection. Turns in an older format are upgraded."""
     await kernel.declare(*FAMILIES)
     if await kernel.get(FORMAT_PARTITION, FORMATS, "format") is not None:
         await upgrade(kernel)
 
 
 async def tenants(kernel: Kernel, *, after: str = "", limit: int = 1000) -> list[dict[str, str]]:
-    """The tenants that have turns here, in the order of their refs."""
+    """Return the tenants that have turns here, ordered by ref."""
     found = await kernel.partitions(after=PARTITIONS + after, limit=limit)
     refs = [partition.removeprefix(PARTITIONS) for partition in found if partition.startswith(PARTITIONS)]
     return [{"id": original(ref), "ref": ref} for ref in refs]
 
 
 class TurnInspection:
-    """The turns of one tenant. Everything is listed newest first."""
+    """The turns of one tenant. All lists are newest first."""
 
     def __init__(self, kernel: Kernel, tenant: str) -> None:
         self._scope = kernel.scoped(tenant_partition(tenant))
@@ -50,14 +50,14 @@ class TurnInspection:
     # ------------------------------------------------------------------------------------------------------ threads
 
     async def threads(self, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
-        """Threads, the last used first, with the last message of each."""
+        """Return threads, last used first, each with its last message."""
         query = Query(STREAMS, {"kind": "thread"}, order="at", newest_first=True)
         page = await self._scope.find(query, limit=limit, cursor=cursor)
         found = await asyncio.gather(*map(self._thread, page.records))
         return {"threads": found, "nextPageToken": page.cursor or ""}
 
     async def thread(self, ref: str) -> dict[str, Any] | None:
-        """A thread with its last turns and gates, and the memories and instructions that are its own; or None."""
+        """Return a thread with its last turns and gates, and its own memories and instructions; or None."""
         whose = owner("thread", ref)
         record = await self._scope.get(STREAMS, whose)
         if record is None:
@@ -76,7 +76,7 @@ class TurnInspection:
         }
 
     async def entries(self, ref: str, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any] | None:
-        """What was said, thought, called and looked up in a thread, in one list by the order of storing; or None."""
+        """Return a thread's messages, thoughts, calls and retrievables as one list, newest first; or None."""
         whose = owner("thread", ref)
         if await self._scope.get(STREAMS, whose) is None:
             return None
@@ -94,29 +94,29 @@ class TurnInspection:
     async def records(
         self, ref: str, called: str, *, limit: int = 50, cursor: str | None = None
     ) -> dict[str, Any] | None:
-        """What a thread has of one kind; or None."""
+        """Return a thread's records of one kind; or None."""
         return await self._records(owner("thread", ref), called, limit, cursor)
 
     async def record(self, ref: str, called: str, item: str) -> dict[str, Any] | None:
-        """One thing of a thread, whole unless it is huge; or None."""
+        """Return one record of a thread, complete unless it is very large; or None."""
         found = await self._record(ref, called, item)
         return None if found is None else shown(KIND_CALLED[called], found, large_bytes=WHOLE_BYTES)
 
     async def file(self, ref: str, called: str, item: str, digest: str) -> tuple[File, BlobReader] | None:
-        """Bytes that it refers to; or None."""
+        """Return bytes that the record refers to; or None."""
         found = await self._record(ref, called, item)
         for file in files(read(KIND_CALLED[called], found)) if found is not None else ():  # raises if it is damaged
             if file.digest == digest:
                 try:
                     return file, await self._scope.open_blob(digest)
-                except BlobNotFound:  # it was purged meanwhile
+                except BlobNotFound:  # purged meanwhile
                     return None
         return None
 
     # ------------------------------------------------------------------------------------------------------- shared
 
     async def shared(self) -> dict[str, Any]:
-        """Who shares memories and standing instructions with the threads of this tenant, and the last of them."""
+        """Return the agents and the tenant that share memories and standing instructions, with the last of these."""
         agents = await self._last(Query(STREAMS, {"kind": "agent"}, order="at", newest_first=True))
         whole = await self._last(Query(STREAMS, {"kind": "tenant"}, order="at", newest_first=True))
         sharers = [*agents[:SOME], *whole]
@@ -127,19 +127,19 @@ class TurnInspection:
     async def shared_records(
         self, sharer: str, called: str, *, limit: int = 50, cursor: str | None = None
     ) -> dict[str, Any] | None:
-        """What an agent (``agent:`` and its ref) or the ``tenant`` shares of one kind; or None."""
+        """Return records of one kind that an agent (``agent:`` and its ref) or the ``tenant`` shares; or None."""
         kind, _, ref = sharer.partition(":")
         if kind not in ("agent", "tenant"):
             return None
         return await self._records(owner("agent", ref) if kind == "agent" else kind, called, limit, cursor)
 
-    # ------------------------------------------------------------------------------------------------------- inside
+    # ------------------------------------------------------------------------------------------------------ private
 
     async def _thread(self, record: Record) -> dict[str, Any]:
         query = Query(COLLECTIONS["message"], {"owner": record.key}, order="seq", newest_first=True)
         page = await self._scope.find(query, limit=1)
         last = None
-        with contextlib.suppress(TurnStorageCorrupt, TurnStorageSchema):  # who looks at the thread is told
+        with contextlib.suppress(TurnStorageCorrupt, TurnStorageSchema):  # the thread's own page reports the problem
             last = _excerpt(read("message", page.records[0])) if page.records else None
         return {**_named(record), "last": last}
 
@@ -181,7 +181,7 @@ def _owned(kind: Kind, whose: str, until: int | None = None) -> Query:
 
 
 def _named(record: Record) -> dict[str, Any]:
-    """An owner, and when it last stored something."""
+    """Return an owner with the time of its last write."""
     kind, ref = record.key.partition("/")[0], ref_of(record.key)
     called = {"thread": ref, "agent": f"agent:{ref}"}.get(kind, kind)
     return {"kind": kind, "id": original(ref), "ref": called, "at": when(record.fields.get("at"))}

@@ -1,4 +1,4 @@
-"""One stored thing as a page shows it, and the bytes that it refers to. Pure."""
+"""The display form of a stored record, and the bytes that it refers to. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from keelbolt.turns.durable.records import Stored, read
 from keelbolt.turns.durable.scope import owner_in
 from keelbolt.turns.inspection.names import record_ref
 
-LISTED_BYTES = 16 * 1024  # what is stored in more than this is cut in a list
-WHOLE_BYTES = 1024 * 1024  # and in more than this also when it is asked for by itself
+LISTED_BYTES = 16 * 1024  # larger records are truncated in lists
+WHOLE_BYTES = 1024 * 1024  # larger records are truncated even when requested alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class File:
 
 
 def shown(kind: Kind, record: Record, *, large_bytes: int = LISTED_BYTES) -> dict[str, Any]:
-    """What is stored, and when, in which turn; ``cut``: that long values are cut.
+    """Return the record with its turn and times; ``cut``: long values are truncated.
 
-    One that can't be read has a ``problem``, so that the others can be looked at.
+    A record that can't be read has a ``problem``, so that the others can still be shown.
     """
     try:
         stored = read(kind, record)
@@ -73,7 +73,7 @@ def _unreadable(kind: Kind, record: Record, problem: str) -> dict[str, Any]:
 
 
 def files(stored: Stored) -> Iterator[File]:
-    """The bytes in this storage that it refers to, in the order of their mention."""
+    """Yield the bytes in this storage that the record refers to, in order of first use."""
     for name in ("attachments", "results", "content"):
         part = stored.data.get(name)
         for each in part if isinstance(part, list) else [part]:

@@ -1,4 +1,4 @@
-"""What a turn is made of: frozen, checked when made, and known by their ``id``, not by their value."""
+"""The primitives of a turn: frozen, validated when created, and identified by ``id``, not by value."""
 
 from __future__ import annotations
 

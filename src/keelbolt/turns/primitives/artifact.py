@@ -1,4 +1,4 @@
-"""Long text that stays where it is stored, and is read by lines."""
+"""Long text that stays in its store and is read by lines."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from keelbolt.errors import NotASpoolReader
 from keelbolt.turns.primitives.text import Encoder, count_tokens
 from keelbolt.turns.readers import SpoolReader, answer, is_range_reader, is_spool_reader
 
-_STEP = 256  # lines read at once where the reader can
+_STEP = 256  # lines per read, if the reader supports ranges
 
 
 class SpooledArtifact:
-    """A view of text that a SpoolReader reads: nothing of it is held here, and nothing can be written.
+    """A read-only view of text that a SpoolReader reads; it holds no text itself.
 
-    Subclass it to give some kind of text methods of its own.
+    Subclass it to add methods for a kind of text.
     """
 
     __slots__ = ("_reader",)
@@ -30,21 +30,21 @@ class SpooledArtifact:
         return self._reader
 
     async def head(self, n: int = 10) -> list[str]:
-        """The first n lines."""
+        """Return the first n lines."""
         return await self.cat(0, n)
 
     async def tail(self, n: int = 10) -> list[str]:
-        """The last n lines."""
+        """Return the last n lines."""
         count = await self.line_count()
         return await self.cat(max(0, count - max(0, n)), count)
 
     async def grep(self, pattern: str | re.Pattern[str]) -> list[str]:
-        """The lines in which this regular expression is found."""
+        """Return the lines that match this regular expression."""
         wanted = re.compile(pattern)
         return [line async for line in self._lines(0, await self.line_count()) if wanted.search(line)]
 
     async def cat(self, start: int = 0, end: int | None = None) -> list[str]:
-        """Lines from start up to, without, end; what lies outside of the text is left out."""
+        """Return the lines from start to end (exclusive), clipped to the text."""
         count = await self.line_count()
         first = max(0, start)
         last = count if end is None else min(end, count)
@@ -57,11 +57,11 @@ class SpooledArtifact:
         return await answer(self._reader.line_count())
 
     async def as_string(self) -> str:
-        """All of it, byte for byte and not as joined lines."""
+        """Return the whole text, exactly as stored."""
         return await answer(self._reader.read_all())
 
     async def estimate_tokens(self, encoding: str | Encoder | None = None) -> int:
-        """How many tokens a model would see; reads all of it."""
+        """Return the number of tokens for a model; reads the whole text."""
         return count_tokens(await self.as_string(), encoding)
 
     async def _lines(self, start: int, end: int) -> AsyncIterator[str]:

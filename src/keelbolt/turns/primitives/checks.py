@@ -1,4 +1,4 @@
-"""How fields are checked: each check answers the value as it is kept, or raises the error of the class being made."""
+"""Field validation: each check returns the value to store, or raises the error of the class being created."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class Wrong(Exception):
-    """One field does not fit; `refusing` makes the error of its class from it."""
+    """A field is invalid; `refusing` converts it to the error of its class."""
 
 
 def refusing(error: type[InvalidInitialValue]) -> Callable[[type[T]], type[T]]:
-    """A class whose constructor raises this error for whatever does not fit: fields missing and unknown too."""
+    """Make a class's constructor raise this error for invalid, missing and unknown fields."""
 
     def decorate(kind: type[T]) -> type[T]:
         init: Callable[..., None] = kind.__init__
@@ -52,7 +52,7 @@ def _explain(unfit: TypeError, init: Callable[..., None]) -> str:
 
 
 def text(name: str, value: object) -> str:
-    """A str that is not empty."""
+    """Return a non-empty str."""
     if not isinstance(value, str):
         raise Wrong(f"{name} is a str, not {type(value).__name__}")
     if not value:
@@ -65,7 +65,7 @@ def optional_text(name: str, value: object) -> str | None:
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> Any:
-    """One of these words."""
+    """Return one of the allowed strings."""
     if not isinstance(value, str) or value not in allowed:
         shown = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
         raise Wrong(f"{name} is one of {', '.join(allowed)}, not {shown}")
@@ -73,7 +73,7 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> Any:
 
 
 def share(name: str, value: object) -> float:
-    """A number from 0 to 1, both included."""
+    """Return a number from 0 to 1, both inclusive."""
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or not 0 <= value <= 1:
         raise Wrong(f"{name} is a number from 0 to 1, not {value!r}")
     return value
@@ -93,13 +93,13 @@ def time(name: str, value: object) -> datetime:
 
 
 def times(created: object, updated: object) -> tuple[datetime, datetime]:
-    """Both times of a primitive: one that is not given is now, or when it was created."""
+    """Return both times of a primitive; the defaults are now, and the creation time."""
     began = datetime.now(UTC) if created is None else time("created_at", created)
     return began, began if updated is None else time("updated_at", updated)
 
 
 def words(name: str, value: object, *, empty: bool = False) -> Tokenizable:
-    """Text as a Tokenizable that can't be changed; one that is given is copied, since its owner may change it."""
+    """Return text as a frozen Tokenizable; a given Tokenizable is copied, since its owner may change it."""
     try:
         found = value.frozen() if isinstance(value, Tokenizable) else Tokenizable.frozen_text(value)  # type: ignore[arg-type]
     except TokenizableEvaluatorInvalid:
@@ -110,7 +110,7 @@ def words(name: str, value: object, *, empty: bool = False) -> Tokenizable:
 
 
 def replay(payload: object, compatibility: object) -> str | None:
-    """What goes with an opaque payload: the name of who can replay it."""
+    """Return the provider or model that can replay an opaque payload; a payload requires it."""
     found = optional_text("replay_compatibility", compatibility)
     if payload is not None and found is None:
         raise Wrong("a payload needs replay_compatibility, which names who can replay it")
@@ -118,7 +118,7 @@ def replay(payload: object, compatibility: object) -> str | None:
 
 
 def opaque(payload: T) -> T:
-    """A copy of what only its provider understands; dicts and lists in it can't be changed."""
+    """Return a copy of a provider-specific payload, with immutable dicts and lists."""
     try:
         kept: T = frozen(payload)
     except Exception as uncopied:
@@ -127,7 +127,7 @@ def opaque(payload: T) -> T:
 
 
 def plain(name: str, value: object) -> Any:
-    """A copy of a JSON value that can't be changed."""
+    """Return an immutable copy of a JSON value."""
     if value is None or isinstance(value, bool | str | int):
         return value
     if isinstance(value, float):

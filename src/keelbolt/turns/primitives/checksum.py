@@ -1,7 +1,7 @@
-"""The checksum by which equal tool calls are known, in every program that follows the same rule.
+"""The checksum that identifies equal tool calls, in every program that follows the same rule.
 
-It is the SHA-256 of the text that JavaScript would write: members sorted by their UTF-16 code units, no spaces, numbers
-and strings as `JSON.stringify` has them. An integer beyond 2**53 is rounded as it is there, and NaN is null.
+It is the SHA-256 of the text that JavaScript would write: members sorted by their UTF-16 code units, no spaces,
+numbers and strings as in `JSON.stringify`. An integer beyond 2**53 is rounded as in JavaScript, and NaN is null.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _LONE = re.compile("[\ud800-\udfff]")
 
 
 def tool_call_checksum(tool: str, args: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, of the canonical ``{"args": …, "tool": …}``."""
+    """Return the SHA-256, in hex, of the canonical ``{"args": …, "tool": …}``."""
     return hashlib.sha256(canonical({"args": dict(args), "tool": tool}).encode("utf-8")).hexdigest()
 
 
 def canonical(value: object) -> str:
-    """The one text of this value. Raises ValueError for what is not JSON."""
+    """Return the canonical JSON text of this value. Raise ValueError if it is not JSON."""
     match value:
         case None:
             return "null"
@@ -46,7 +46,7 @@ def canonical(value: object) -> str:
 
 
 def _string(value: str) -> str:
-    # In UTF-16 two surrogates are one character; what is still alone then is escaped, as JSON.stringify does.
+    # In UTF-16 a surrogate pair is one character; a lone surrogate is escaped, as JSON.stringify does.
     whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(whole, ensure_ascii=False))
 

@@ -1,7 +1,7 @@
-"""Plain data that can't be changed: what primitives hold, so that nothing differs from what was stored.
+"""Immutable plain data for primitives, so that they can't differ from the stored version.
 
 `FrozenDict` and `FrozenList` are a dict and a list to every reader (``json``, pydantic, ``==``). Copies of them, by
-``copy``, ``deepcopy`` or ``pickle``, are a plain dict and a plain list, which can be changed.
+``copy``, ``deepcopy`` or ``pickle``, are a plain, mutable dict and list.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LEAVES = (str, int, float, bool, bytes, type(None))
 
 
 class FrozenDict(dict[Any, Any]):
-    """A dict that refuses changes."""
+    """An immutable dict."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ class FrozenDict(dict[Any, Any]):
 
 
 class FrozenList(list[Any]):
-    """A list that refuses changes."""
+    """An immutable list."""
 
     __slots__ = ()
 
@@ -57,7 +57,7 @@ for _name in (
 
 
 def frozen(value: Any) -> Any:
-    """A copy that can't be changed, as far as it is made of dicts, lists, tuples and sets; the rest is copied."""
+    """Return an immutable copy, as far as it consists of dicts, lists, tuples and sets; other values are copied."""
     if type(value) in _LEAVES:
         return value
     if isinstance(value, dict):
@@ -72,7 +72,7 @@ def frozen(value: Any) -> Any:
 
 
 def thawed(value: Any) -> Any:
-    """A copy of a frozen value that can be changed."""
+    """Return a mutable copy of a frozen value."""
     if type(value) in _LEAVES:
         return value
     if isinstance(value, dict):

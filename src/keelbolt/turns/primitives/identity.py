@@ -1,4 +1,4 @@
-"""Who speaks."""
+"""The author of a message or thought."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keelbolt.turns.primitives.text import Tokenizable
 @refusing(InvalidInitialIdentityValue)
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Identity:
-    """``identifier`` is yours and never shown to a model; ``representation`` is what the model reads."""
+    """``identifier`` is your own and never shown to a model; ``representation`` is the text for the model."""
 
     identifier: str | int
     representation: Tokenizable
@@ -26,12 +26,12 @@ class Identity:
 
     @classmethod
     def of(cls, value: str | Identity) -> Identity:
-        """The value itself, or a plain str as both the identifier and what the model reads."""
+        """Return the value itself, or an Identity with a plain str as both identifier and representation."""
         return value if isinstance(value, Identity) else cls(identifier=value, representation=value)
 
 
 def identity(name: str, value: object) -> Identity:
-    """An identity as it is kept."""
+    """Return a validated Identity."""
     if not isinstance(value, str | Identity) or value == "":
         raise Wrong(f"{name} is an Identity or a non-empty str, not {value!r}")
     return Identity.of(value)

@@ -1,4 +1,4 @@
-"""Images, audio, video and documents: a pointer to bytes, never the bytes."""
+"""Images, audio, video and documents: a reference to bytes, never the bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEDIA_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 
 
 class MediaStashEntry(TypedDict):
-    """Something known about media (a caption, a transcript) with a trust of its own."""
+    """Information about media (a caption, a transcript) with its own trust tier."""
 
     value: Any
     trust_tier: TrustTier
@@ -29,9 +29,9 @@ class MediaStashEntry(TypedDict):
 @refusing(InvalidInitialMediaValue)
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Media:
-    """A pointer to bytes. ``trust_tier`` and ``modality_hazard`` must be said; the factories below say them for you.
+    """A reference to bytes. ``trust_tier`` and ``modality_hazard`` are required; the factories below set them.
 
-    ``stash`` holds what was found out about it; its entries are checked when the media is made, and can't be changed.
+    ``stash`` holds information about the media; its entries are validated on creation, and are immutable.
     """
 
     id: str
@@ -71,42 +71,42 @@ class Media:
 
     @classmethod
     def user_attachment(cls, *, kind: MediaKind, **fields: Any) -> Media:
-        """What a user sent: third-party-private."""
+        """Create media that a user sent: third-party-private."""
         return cls(kind=kind, **_labels(kind, "third-party-private"), **fields)
 
     @classmethod
     def tool_generated(cls, *, kind: MediaKind, **fields: Any) -> Media:
-        """What a tool of yours made: first-party."""
+        """Create media that one of your tools made: first-party."""
         return cls(kind=kind, **_labels(kind, "first-party"), **fields)
 
     @classmethod
     def retrieved_public(cls, *, kind: MediaKind, **fields: Any) -> Media:
-        """What was found in the open: third-party-public."""
+        """Create media from a public source: third-party-public."""
         return cls(kind=kind, **_labels(kind, "third-party-public"), **fields)
 
     @classmethod
     def retrieved_private(cls, *, kind: MediaKind, **fields: Any) -> Media:
-        """What was found in a private collection: third-party-private."""
+        """Create media from a private collection: third-party-private."""
         return cls(kind=kind, **_labels(kind, "third-party-private"), **fields)
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """The bytes in pieces, from the start at each call."""
+        """Yield the bytes in pieces, from the start at each call."""
         async for piece in self.reader.stream():
             yield piece
 
     async def byte_length(self) -> int | None:
-        """How many bytes there are; None when nobody knows."""
+        """Return the number of bytes; None if it is unknown."""
         return await answer(self.reader.byte_length())
 
     async def as_bytes(self) -> bytes:
-        """All of them at once; large media is better streamed."""
+        """Return all bytes at once; stream large media instead."""
         return b"".join([piece async for piece in self.stream()])
 
     async def as_base64(self) -> str:
         return base64.b64encode(await self.as_bytes()).decode("ascii")
 
     def to_json(self) -> dict[str, Any]:
-        """What is known about it, without touching the reader: neither bytes nor their number."""
+        """Return the metadata without using the reader: neither bytes nor their number."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -119,13 +119,13 @@ class Media:
         }
 
 
-_trust_tier = trust_tier  # the fields of these names hide them
+_trust_tier = trust_tier  # the fields of these names shadow them
 _modality_hazard = modality_hazard
 _SPELLED = {"trust_tier": "trustTier", "derived_from_media": "derivedFromMedia"}
 
 
 def _labels(kind: object, tier: TrustTier) -> dict[str, Any]:
-    """The hazard that goes with a kind: a document carries text that a model may obey."""
+    """Return the labels for a kind: a document carries text that a model may follow as instructions."""
     hazard = "extractable-instructions" if kind == "document" else "opaque-perceptual"
     return {"trust_tier": tier, "modality_hazard": hazard}
 
@@ -135,7 +135,7 @@ _EMPTY = Registry().frozen()
 
 def _stash(value: object) -> Registry:
     if isinstance(value, Registry) and value.is_frozen:
-        return value  # of other media: it was checked
+        return value  # of other media: already validated
     entries = value.all() if isinstance(value, Registry) else value
     if entries is None:
         return _EMPTY

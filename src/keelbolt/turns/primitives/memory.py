@@ -1,4 +1,4 @@
-"""What is remembered across turns."""
+"""Memories, which last across turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keelbolt.turns.primitives.times import Moment
 @refusing(InvalidInitialMemoryValue)
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Memory:
-    """A fact that outlives its turn. ``confidence`` and ``importance`` go from 0 to 1."""
+    """A fact that outlives its turn. ``confidence`` and ``importance`` range from 0 to 1."""
 
     id: str
     content: Tokenizable

@@ -1,4 +1,4 @@
-"""What user and assistant say."""
+"""Messages of user and assistant."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Message:
             raise Wrong("it needs content, attachments or both")
 
 
-_identity = identity  # the field of this name hides it
+_identity = identity  # the field of this name shadows it
 
 
 def _attachments(value: object) -> tuple[Media, ...]:

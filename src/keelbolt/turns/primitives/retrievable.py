@@ -1,4 +1,4 @@
-"""Knowledge that was looked up."""
+"""Retrieved knowledge."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keelbolt.turns.primitives.trust import TrustTier, trust_tier
 @refusing(InvalidInitialRetrievableValue)
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Retrievable:
-    """A chunk of knowledge for a model. How far its text is trusted is never guessed: ``trust_tier`` must be said."""
+    """A chunk of knowledge for a model. ``trust_tier`` is required, because the trust in its text is never guessed."""
 
     id: str
     content: Tokenizable | SpooledArtifact
@@ -51,7 +51,7 @@ class Retrievable:
         object.__setattr__(self, "updated_at", updated)
 
     async def content_string(self) -> str:
-        """The whole text, read from its store if it lies there."""
+        """Return the whole text, read from its store if needed."""
         return str(self.content) if isinstance(self.content, Tokenizable) else await self.content.as_string()
 
     async def estimate_tokens(self, encoding: str | Encoder | None = None) -> int:
@@ -60,4 +60,4 @@ class Retrievable:
         return await self.content.estimate_tokens(encoding)
 
 
-_trust_tier = trust_tier  # the field of this name hides it
+_trust_tier = trust_tier  # the field of this name shadows it

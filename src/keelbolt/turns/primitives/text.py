@@ -1,4 +1,4 @@
-"""Text that a model reads, and what it costs in tokens."""
+"""Text for models, with token counts."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Sized
 from keelbolt.errors import TokenizableEvaluatorInvalid
 from keelbolt.turns.primitives.frozen import REFUSED
 
-Encoder = Callable[[str], "int | Sized"]  # answers the tokens, or how many there are
+Encoder = Callable[[str], "int | Sized"]  # returns the tokens, or their number
 _encoders: dict[str, Encoder] = {}
 
 
 def register_encoding(name: str, encoder: Encoder) -> None:
-    """From now on `estimate_tokens(name)` asks this encoder; for tiktoken, `tiktoken.get_encoding(name).encode`."""
+    """Make `estimate_tokens(name)` use this encoder; for tiktoken, `tiktoken.get_encoding(name).encode`."""
     _encoders[name] = encoder
 
 
 def count_tokens(text: str, encoding: str | Encoder | None = None) -> int:
-    """How many tokens this text has; a quarter of its length where the encoder fails or nobody registered it."""
+    """Return the number of tokens; a quarter of the length if the encoder fails or is not registered."""
     encoder = _encoders.get(encoding) if isinstance(encoding, str) else encoding
     if encoder is not None:
         try:
@@ -29,9 +29,9 @@ def count_tokens(text: str, encoding: str | Encoder | None = None) -> int:
 
 
 class Tokenizable:
-    """Text that can be changed in place, and remembers its token counts until it is. The text of a primitive is frozen.
+    """Mutable text that caches its token counts until it is changed. The text of a primitive is frozen.
 
-    ``key`` names a standing instruction, so that a changed text replaces it; without one it is known by its text.
+    ``key`` names a standing instruction, so that a changed text replaces it; without one its text identifies it.
     """
 
     __slots__ = ("_counts", "_frozen", "_key", "_text")
@@ -45,7 +45,7 @@ class Tokenizable:
 
     @classmethod
     def of(cls, value: str | Tokenizable) -> Tokenizable:
-        """The value itself, or a str as one."""
+        """Return the value itself, or a str as a Tokenizable."""
         return value if isinstance(value, Tokenizable) else cls(value)
 
     @property
@@ -53,7 +53,7 @@ class Tokenizable:
         return self._key
 
     def set(self, text: str) -> None:
-        """Another text; what was counted before is forgotten. Raises TypeError if this one is frozen."""
+        """Set another text and clear the cached counts. Raise TypeError if this one is frozen."""
         if self._frozen:
             raise TypeError(REFUSED)
         if not isinstance(text, str):
@@ -64,22 +64,22 @@ class Tokenizable:
         self._counts: dict[str | Encoder | None, int] = {}
 
     def copy(self) -> Tokenizable:
-        """As it is now; later changes of this one don't reach the copy, which can be changed itself."""
+        """Return a mutable copy, independent of later changes to this one."""
         return Tokenizable(self._text, key=self._key)
 
     def frozen(self) -> Tokenizable:
-        """As it is now, and unchangeable: a copy, or this one if it is frozen already."""
+        """Return a frozen copy, or this object if it is already frozen."""
         return self if self._frozen else Tokenizable.frozen_text(self._text, key=self._key)
 
     @classmethod
     def frozen_text(cls, text: str, *, key: str | None = None) -> Tokenizable:
-        """Text that can't be changed."""
+        """Return frozen text."""
         found = cls(text, key=key)
         found._frozen = True
         return found
 
     def estimate_tokens(self, encoding: str | Encoder | None = None) -> int:
-        """How many tokens a model sees; see `count_tokens`. Counted once per encoding."""
+        """Return the number of tokens; see `count_tokens`. Counted once per encoding."""
         found = self._counts.get(encoding)
         if found is None:
             found = self._counts[encoding] = count_tokens(self._text, encoding)

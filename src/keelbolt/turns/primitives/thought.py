@@ -1,4 +1,4 @@
-"""How a model reasoned."""
+"""The reasoning of a model."""
 
 from __future__ import annotations
 
@@ -54,4 +54,4 @@ class Thought:
         object.__setattr__(self, "turn_id", optional_text("turn_id", turn_id))
 
 
-_identity = identity  # the field of this name hides it
+_identity = identity  # the field of this name shadows it

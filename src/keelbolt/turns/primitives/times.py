@@ -1,4 +1,4 @@
-"""Moments: ISO 8601 text, milliseconds since 1970 or a datetime come in, an aware datetime is kept."""
+"""Times: accepts ISO 8601 text, milliseconds since 1970 or a datetime, and stores an aware datetime."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def moment(value: object) -> datetime:
-    """This moment as an aware datetime. Raises ValueError, which says what is wrong with it."""
+    """Return the time as an aware datetime. Raise ValueError with the reason if it is invalid."""
     if isinstance(value, datetime):
         found = value
     elif isinstance(value, str):

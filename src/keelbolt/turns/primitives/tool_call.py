@@ -1,4 +1,4 @@
-"""Which tool was called, with what, and what came of it."""
+"""Tool calls: the tool, its arguments and its results."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ AnyResults: TypeAlias = "str | Tokenizable | SpooledArtifact | Sequence[SpooledA
 class ToolCall:
     """One call of a tool. While it is pending, ``results`` and ``completed_at`` may be missing.
 
-    ``checksum`` tells equal calls from others; it is computed from the tool's name and the arguments when not given.
-    ``turn_id`` is the turn that stored the call; storage sets it when the call is fetched.
+    ``checksum`` identifies equal calls; by default it is computed from the tool's name and the arguments. ``turn_id``
+    is the turn that stored the call; storage sets it when the call is fetched.
     """
 
     id: str
@@ -103,7 +103,7 @@ class ToolCall:
         object.__setattr__(self, "completed_at", ended)
 
     def completed(self, results: AnyResults, *, at: Moment, is_error: bool = False) -> ToolCall:
-        """The same call with its results, for `mutate_tool_call`."""
+        """Return the same call with its results, for `mutate_tool_call`."""
         try:
             ended, found = time("at", at), _results(results)
         except Wrong as wrong:

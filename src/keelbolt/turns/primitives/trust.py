@@ -1,4 +1,4 @@
-"""How far content is trusted. Nobody guesses it: whoever makes the value says it."""
+"""Trust in content. It is never guessed: the code that creates the value must state it."""
 
 from __future__ import annotations
 
