@@ -40,7 +40,7 @@ export function history(signal) {
   look();
   const looking = setInterval(look, AGAIN);
   signal.addEventListener("abort", () => clearInterval(looking));
-  return h("div", { class: "letters" }, card("Last hours", h("div", { class: "row" }, choice), plots));
+  return h("div", { class: "history" }, card("Last hours", h("div", { class: "row" }, choice), plots));
 }
 
 // A line breaks where a bucket is missing.
