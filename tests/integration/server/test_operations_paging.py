@@ -36,7 +36,7 @@ def test_tasks_of_all_owners_page_by_page() -> None:
                 token = page["nextPageToken"]
             assert len(seen) == 12
             assert dict(seen) == sent
-        found = client.get("/keelbolt/v1/tasks", params={"all": "true", "text": "hello bob"}).json()
+        found = client.get("/keelbolt/v1/tasks", params={"all": "true", "q": "hello bob"}).json()
         assert {task["partition"] for task in found["tasks"]} == {"bob"}
         assert client.get("/keelbolt/v1/tasks", params={"all": "true", "owner": "bob"}).status_code == 400
         assert client.get("/keelbolt/v1/tasks", params={"all": "true", "pageToken": "x"}).status_code == 400
