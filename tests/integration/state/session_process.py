@@ -66,7 +66,7 @@ async def stopped(store: StateStore) -> None:
 
     async def pipeline(runtime: Any) -> Any:
         running.set()
-        await until_stopped()
+        await until_stopped(time.monotonic())
         runtime.emit_update(store.types.UpdateType.THINKING, {"late": True})
         patch = ours.ContextPatch(task_id=runtime.state.task_id, digest=["late"])
         return ours.TaskResult(payload="late", context_patch=patch)
@@ -86,15 +86,15 @@ async def writer(store: StateStore) -> None:
     for save in saves(store):
         await save()
     await store.flush()
+    now = time.monotonic()  # the stop may come right after the print
     print("ready", flush=True)
-    await until_stopped()
+    await until_stopped(now)
     ends = await asyncio.gather(*(save() for save in saves(store)), return_exceptions=True)
     print(*sorted({type(end).__name__ for end in ends}), flush=True)
 
 
-async def until_stopped() -> None:
-    """Wait until this process was stopped for a while."""
-    before = time.monotonic()
+async def until_stopped(before: float) -> None:
+    """Wait until this process was stopped for a while, after this moment (monotonic seconds)."""
     while time.monotonic() - before < SHORT.lease_seconds:
         before = time.monotonic()
         await asyncio.sleep(0.02)
