@@ -61,8 +61,18 @@ class Cursor(msgspec.Struct, frozen=True, gc=False):
 
     def wait_seconds(self, dice: random.Random) -> float:
         """Return the time until the next attempt: doubled after each failure, with jitter."""
-        longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(self.failures - 1, 20))
-        return longest * (0.5 + dice.random() / 2)
+        return self._longest_wait() * (0.5 + dice.random() / 2)
+
+    def _longest_wait(self) -> float:
+        return min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(max(self.failures - 1, 0), 20))
+
+    def due_in(self, now: float) -> float:
+        """Return the time until the next attempt; 0 or less: it is due.
+
+        A time that is further away than the longest wait was stored before the wall clock was set back.
+        """
+        wait = self.retry_at - now
+        return wait if wait <= self._longest_wait() else 0.0
 
     def json(self) -> bytes:
         return msgspec.json.encode(self)

@@ -210,7 +210,7 @@ class Deliverer:
             return True
         progress = Progress(claim, stored)
         cursor = progress.cursor
-        wait = cursor.retry_at - self._now()
+        wait = cursor.due_in(self._now())
         if cursor.status == "failed" and stored is not None:  # new events enqueue it; only a replay makes it active
             await self._hold(HOLD_SECONDS)
             unchanged = Version(PUSH_CURSORS, claim.key, stored.version)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from keelbolt.storage import Record
-from keelbolt.webhooks.cursor import LONGEST_SECONDS, Cursor
+from keelbolt.webhooks.cursor import FIRST_SECONDS, LONGEST_SECONDS, Cursor
 
 
 def test_the_wait_doubles_from_a_second_to_a_quarter_of_an_hour() -> None:
@@ -39,3 +39,11 @@ def test_a_replay_is_active_again() -> None:
 def test_what_is_written_is_read() -> None:
     cursor = Cursor(5, delivered=4, late=True).failed("HTTP 500", 1000.5, random.Random(1))
     assert Cursor.of(Record("cursors", "1", 1, cursor.json())) == cursor
+
+
+def test_a_clock_that_is_set_back_delays_no_attempt() -> None:
+    """Otherwise the receiver would wait for as long as the clock was wrong."""
+    cursor = Cursor().failed("HTTP 500", 10_000.0, random.Random(1))
+    assert 0 < cursor.due_in(10_000.0) <= FIRST_SECONDS
+    assert cursor.due_in(10_000.0 + FIRST_SECONDS) <= 0
+    assert cursor.due_in(10_000.0 - 7200) == 0
