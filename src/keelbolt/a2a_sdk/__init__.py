@@ -11,24 +11,18 @@ Needs the package ``a2a-sdk`` (1.3 or newer), which comes with the extra ``grpc`
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from keelbolt.errors import MissingExtra
+from keelbolt.lazy import Needs, lazy_names
 
 if TYPE_CHECKING:
     from keelbolt.a2a_sdk.stores import SdkStores, sdk_stores
 
 __all__ = ["SdkStores", "sdk_stores"]
 
-_NAMES = {"SdkStores": "stores", "sdk_stores": "stores"}
+_HOMES = {
+    "SdkStores": "keelbolt.a2a_sdk.stores",
+    "sdk_stores": "keelbolt.a2a_sdk.stores",
+}
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name on first use. The declarations in ``families`` need no SDK."""
-    if name not in _NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if find_spec("a2a") is None:
-        raise MissingExtra("grpc", "a2a-sdk")
-    return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
+__getattr__ = lazy_names(__name__, _HOMES, Needs("a2a", "grpc", "a2a-sdk"))  # ``families`` needs no SDK

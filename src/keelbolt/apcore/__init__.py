@@ -9,8 +9,9 @@ Names are loaded when they are first used; those that need apcore itself raise M
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from keelbolt.lazy import lazy_names
 
 if TYPE_CHECKING:
     from keelbolt.apcore.approvals import CallerApproves
@@ -73,10 +74,4 @@ _NAMES = {
     "keelbolt.apcore.worker": ("ApcoreWorker",),
     "keelbolt.client": ("A2AClient",),
 }
-_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'keelbolt.apcore' has no attribute {name!r}")
-    return getattr(import_module(_MODULE_OF[name]), name)
+__getattr__ = lazy_names(__name__, {name: module for module, names in _NAMES.items() for name in names})

@@ -8,8 +8,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from keelbolt.auth.api_keys import APIKeyAuthenticator
 from keelbolt.auth.authenticator import Authenticator, Resolver, acting_as, auth_identity_var
@@ -18,6 +17,7 @@ from keelbolt.auth.claims import ClaimMapping
 from keelbolt.auth.compose import AnyOf
 from keelbolt.auth.digests import new_secret, sha256_hex
 from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.lazy import lazy_names
 
 if TYPE_CHECKING:
     from keelbolt.auth.jwks import JWKSCache
@@ -40,10 +40,6 @@ __all__ = [
     "sha256_hex",
 ]
 
-_LATER = {"JWKSCache": "keelbolt.auth.jwks", "JWTAuthenticator": "keelbolt.auth.jwt"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'keelbolt.auth' has no attribute {name!r}")
-    return getattr(import_module(_LATER[name]), name)
+__getattr__ = lazy_names(
+    __name__, {"JWKSCache": "keelbolt.auth.jwks", "JWTAuthenticator": "keelbolt.auth.jwt"}
+)  # these need the extra ``auth``

@@ -14,11 +14,9 @@ take URLs such as ``keelbolt+sqlite:///agent.db``. Needs the extra ``google-adk`
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from keelbolt.errors import MissingExtra
+from keelbolt.lazy import Needs, lazy_names
 
 if TYPE_CHECKING:
     from keelbolt.google_adk.artifacts import KeelboltArtifactService
@@ -28,22 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["KeelboltArtifactService", "KeelboltMemoryService", "KeelboltSessionService", "register"]
 
-_NAMES = {
-    "KeelboltArtifactService": "artifacts",
-    "KeelboltMemoryService": "memory",
-    "register": "registry",
-    "KeelboltSessionService": "sessions",
+_HOMES = {
+    "KeelboltArtifactService": "keelbolt.google_adk.artifacts",
+    "KeelboltMemoryService": "keelbolt.google_adk.memory",
+    "KeelboltSessionService": "keelbolt.google_adk.sessions",
+    "register": "keelbolt.google_adk.registry",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name on first use. The declarations in ``families`` need no ADK."""
-    if name not in _NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        found = find_spec("google.adk") is not None
-    except ModuleNotFoundError:  # there is no package ``google``
-        found = False
-    if not found:
-        raise MissingExtra("google-adk", "google-adk")
-    return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
+__getattr__ = lazy_names(__name__, _HOMES, Needs("google.adk", "google-adk", "google-adk"))  # ``families`` needs no ADK

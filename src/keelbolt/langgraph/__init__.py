@@ -7,11 +7,9 @@ Needs the extra ``langgraph``.
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from keelbolt.errors import MissingExtra
+from keelbolt.lazy import Needs, lazy_names
 
 if TYPE_CHECKING:
     from keelbolt.langgraph.saver import KeelboltSaver
@@ -20,13 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["GraphContext", "KeelboltSaver", "KeelboltStore", "langgraph_worker"]
 
-_NAMES = {"KeelboltSaver": "saver", "KeelboltStore": "store", "GraphContext": "worker", "langgraph_worker": "worker"}
+_HOMES = {
+    "GraphContext": "keelbolt.langgraph.worker",
+    "KeelboltSaver": "keelbolt.langgraph.saver",
+    "KeelboltStore": "keelbolt.langgraph.store",
+    "langgraph_worker": "keelbolt.langgraph.worker",
+}
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name on first use. The declarations in ``families`` need no LangGraph."""
-    if name not in _NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if find_spec("langgraph") is None:
-        raise MissingExtra("langgraph", "langgraph")
-    return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__, _HOMES, Needs("langgraph", "langgraph", "langgraph")
+)  # ``families`` needs no LangGraph

@@ -8,11 +8,9 @@ Needs the extra ``openai-agents``.
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from keelbolt.errors import MissingExtra
+from keelbolt.lazy import Needs, lazy_names
 
 if TYPE_CHECKING:
     from keelbolt.openai_agents.session import KeelboltSession
@@ -20,13 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["KeelboltSession", "openai_agent_worker"]
 
-_NAMES = {"KeelboltSession": "session", "openai_agent_worker": "worker"}
+_HOMES = {
+    "KeelboltSession": "keelbolt.openai_agents.session",
+    "openai_agent_worker": "keelbolt.openai_agents.worker",
+}
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name on first use. The declarations in ``families`` need no SDK."""
-    if name not in _NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if find_spec("agents") is None:
-        raise MissingExtra("openai-agents", "openai-agents")
-    return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__, _HOMES, Needs("agents", "openai-agents", "openai-agents")
+)  # ``families`` needs no SDK

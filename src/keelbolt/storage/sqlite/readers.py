@@ -22,7 +22,7 @@ from keelbolt.storage.meter import Meter
 from keelbolt.storage.records import Record
 from keelbolt.storage.sqlite.checksums import UNREADABLE, body_is_sound, entry_is_sound, head_crc
 from keelbolt.storage.sqlite.connection import SQL, Connect, Connection, prepare_reader, translate
-from keelbolt.storage.sqlite.writer import Writer
+from keelbolt.storage.sqlite.writer import Answer, Writer, settle
 
 T = TypeVar("T")
 
@@ -95,11 +95,11 @@ class ReaderThreads:
             answers = [self._answer(*each) for each in batch if each is not None]
             if answers:
                 with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits
-                    self._loop.call_soon_threadsafe(_settle, answers)
+                    self._loop.call_soon_threadsafe(settle, answers)
             if None in batch:
                 return
 
-    def _answer(self, future: asyncio.Future[Any], read: Callable[[Connection], Any]) -> _Answer:
+    def _answer(self, future: asyncio.Future[Any], read: Callable[[Connection], Any]) -> Answer:
         try:
             return future, self._read(read), None
         except BaseException as error:  # noqa: BLE001 - the caller raises it
@@ -114,16 +114,6 @@ class ReaderThreads:
 
 
 _Read = tuple["asyncio.Future[Any]", Callable[[Connection], Any]]
-_Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
-
-
-def _settle(answers: list[_Answer]) -> None:
-    for future, result, error in answers:
-        if not future.done():  # otherwise its caller was cancelled
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
 
 
 class ReadByWriter:

@@ -83,6 +83,17 @@ class Turn:
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
+def settle(answers: Sequence[Answer]) -> None:
+    """Give each caller its result or error, unless the caller was canceled."""
+    for future, result, error in answers:
+        if future.cancelled():
+            continue
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+
 class Writer:
     def __init__(
         self,
@@ -447,12 +458,6 @@ class Writer:
             self._loop.call_soon_threadsafe(self._deliver, answers, topics)
 
     def _deliver(self, answers: Sequence[Answer], topics: Sequence[Topic]) -> None:
-        for future, result, error in answers:
-            if future.cancelled():
-                continue
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
+        settle(answers)
         if topics:
             self._woken(topics)
