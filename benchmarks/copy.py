@@ -9,7 +9,7 @@ from collections.abc import Callable
 from benchmarks.load import CHUNK
 from benchmarks.report import Report
 from keelbolt.storage import Append, Collection, Draft, Index, Insert, Kernel, new_id, open_storage
-from keelbolt.storage.copies import Progress, backup_storage, copy_storage
+from keelbolt.storage.copies import CopyProgress, backup_storage, copy_storage
 
 Tell = Callable[[str], None]
 
@@ -45,7 +45,7 @@ async def _fill(kernel: Kernel, count: int) -> None:
 async def _copy(report: Report, source: Kernel, url: str) -> None:
     written_at = 0.0
 
-    def tell(step: Progress) -> None:
+    def tell(step: CopyProgress) -> None:
         nonlocal written_at
         if step.phase == "copy":
             written_at = time.perf_counter()

@@ -17,7 +17,7 @@ from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskState
 from keelbolt.tasks.families import FAMILIES
 from keelbolt.tasks.notes import StatusNote
 from keelbolt.tasks.queries import ListTasksQuery
-from keelbolt.tasks.record import TaskRecord, Turn
+from keelbolt.tasks.record import CurrentTurn, TaskRecord
 
 Progress = Callable[[str], None]
 
@@ -78,7 +78,7 @@ def _record(number: int) -> TaskRecord:
     state, at = STATES[number % len(STATES)], START + number * SECOND
     status = StatusNote.of(state, timestamp(at)).status
     context = f"context-{number // CONTEXT_TASKS}"
-    return TaskRecord(new_id(), context, state, status, at, at, Turn(1, f"message-{number}"))
+    return TaskRecord(new_id(), context, state, status, at, at, CurrentTurn(1, f"message-{number}"))
 
 
 # ------------------------------------------------------------------------------------------------------------ start-up

@@ -20,11 +20,11 @@ from keelbolt.turns import (
     Media,
     Memory,
     Message,
-    Scope,
     Thought,
     ToolCall,
     TurnInput,
     TurnRunner,
+    TurnScope,
     Window,
     durable_storage,
     hydrate,
@@ -100,7 +100,7 @@ async def _turns(report: Report, folder: str, rounds: int) -> None:
 
 
 async def _run(runner: TurnRunner, thread: str = "thread") -> None:
-    result = await runner.run_result(TurnInput(system_prompt="Work.", stash={"scope": Scope("bench", thread)}))
+    result = await runner.run_result(TurnInput(system_prompt="Work.", stash={"scope": TurnScope("bench", thread)}))
     assert result.ok, result.errors
 
 
@@ -177,7 +177,7 @@ async def _hydrate(report: Report, folder: str, large: int, rounds: int) -> None
         times: dict[str, list[float]] = {"small": [], "large": []}
         for _ in range(3 * rounds):
             for thread, found in times.items():
-                given = TurnInput(system_prompt="Look.", stash={"scope": Scope("bench", thread)})
+                given = TurnInput(system_prompt="Look.", stash={"scope": TurnScope("bench", thread)})
                 found.append(await _timed(partial(runner.run_result, given)))
     small, large_ = statistics.median(times["small"]), statistics.median(times["large"])
     report.note(f"hydrate the last {LAST} of {SMALL:,} messages", 1000 * small, "ms")
@@ -186,7 +186,7 @@ async def _hydrate(report: Report, folder: str, large: int, rounds: int) -> None
 
 
 async def _fill(storage: DurableStorage, thread: str, count: int) -> None:
-    given = TurnInput(system_prompt="Fill.", stash={"scope": Scope("bench", thread)})
+    given = TurnInput(system_prompt="Fill.", stash={"scope": TurnScope("bench", thread)})
 
     async def fill(ctx: DispatchContext, _helpers: Any) -> None:
         for number in range(min(500, count - ctx.iteration * 500)):
@@ -246,7 +246,7 @@ async def _film(storage: DurableStorage, megabytes: int) -> int:
             read += len(piece)
         ctx.ack()
 
-    given = TurnInput(system_prompt="Look.", stash={"scope": Scope("bench", "film")})
+    given = TurnInput(system_prompt="Look.", stash={"scope": TurnScope("bench", "film")})
     for execute in (keep, look):
         runner = storage.runner(executor_callback=execute)
         result = await runner.run_result(given)

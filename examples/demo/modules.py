@@ -6,7 +6,7 @@ from pathlib import Path
 
 from apcore import Executor
 
-from keelbolt.apcore import AgentCardBuilder, ApcoreWorker, CallerApproves, Catalog, load_extensions
+from keelbolt.apcore import AgentCardBuilder, ApcoreWorker, CallerApproves, SkillCatalog, load_extensions
 
 EXTENSIONS = Path(__file__).parents[1] / "apcore_agent" / "extensions"
 
@@ -14,6 +14,6 @@ EXTENSIONS = Path(__file__).parents[1] / "apcore_agent" / "extensions"
 def modules() -> tuple[ApcoreWorker, AgentCardBuilder]:
     """A worker that runs the modules, and who writes their part of the card."""
     registry = load_extensions(EXTENSIONS).registry
-    catalog = Catalog(registry)
+    catalog = SkillCatalog(registry)
     worker = ApcoreWorker(catalog, Executor(registry, approval_handler=CallerApproves()))
     return worker, AgentCardBuilder(catalog, name="Modules", version="1.0.0", access=worker.access)

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 
-class Done(Coroutine[Any, Any, None]):
+class FinishedCall(Coroutine[Any, Any, None]):
     """The result of a finished call: awaiting it does not suspend."""
 
     __slots__ = ()

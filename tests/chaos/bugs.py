@@ -21,17 +21,17 @@ from keelbolt.state.sessions import merging, stored_context
 from keelbolt.storage import Append, Delete, Entry, Put, Scope, Take, judge
 from keelbolt.storage.ledger import Ledger
 from keelbolt.storage.sqlite import queues
-from keelbolt.storage.sqlite.writer import Writer
+from keelbolt.storage.sqlite.writer import SqliteWriter
 from keelbolt.storage.work import Fence
 from keelbolt.tasks import events, intake, lifecycle
-from keelbolt.tasks.journal import Journal
+from keelbolt.tasks.journal import TaskJournal
 from keelbolt.tasks.manager import TaskManager
-from keelbolt.tasks.run import Run
+from keelbolt.tasks.run import TaskRun
 from keelbolt.tasks.sends import Send
 from keelbolt.tasks.steps import Steps
 from keelbolt.turns.chat import executor
 from keelbolt.turns.durable import store
-from keelbolt.webhooks.cursor import Cursor
+from keelbolt.webhooks.cursor import DeliveryCursor
 
 BUGS: dict[str, Callable[[], None]] = {}
 
@@ -60,40 +60,40 @@ def repeats_are_forgotten() -> None:
 @bug
 def answered_before_the_commit() -> None:
     """SQLite: callers get their results before COMMIT."""
-    inner = Writer._judge
+    inner = SqliteWriter._judge
 
-    def judged(self: Writer, batch: Any) -> Any:
+    def judged(self: SqliteWriter, batch: Any) -> Any:
         answers, topics = inner(self, batch)
         self._answer(answers, topics)
         time.sleep(0.002)
         return [], topics
 
-    put(Writer, "_judge", judged)
+    put(SqliteWriter, "_judge", judged)
 
 
 @bug
 def shown_before_the_commit() -> None:
     """Readers get events that are not committed yet."""
-    inner = Journal._try
+    inner = TaskJournal._try
 
-    async def tried(self: Journal, notes: Any, operations: Any) -> None:
+    async def tried(self: TaskJournal, notes: Any, operations: Any) -> None:
         feed = self._events.feed(self.task.scope, self.task.view.task_id)
         if feed is not None:
             first = self.task.view.head + 1
             feed.publish([Entry(first + at, note.kind, note.data, 0) for at, note in enumerate(notes)])
         await inner(self, notes, operations)
 
-    put(Journal, "_try", tried)
+    put(TaskJournal, "_try", tried)
 
 
 @bug
 def resumed_one_event_too_late() -> None:
-    inner = events.Events.follow
+    inner = events.TaskFeeds.follow
 
     def follow(self: Any, *arguments: Any, after: int | None = None, **named: Any) -> Any:
         return inner(self, *arguments, after=None if after is None else after + 1, **named)
 
-    put(events.Events, "follow", follow)
+    put(events.TaskFeeds, "follow", follow)
 
 
 @bug
@@ -106,12 +106,12 @@ def steps_are_not_recorded() -> None:
 
 @bug
 def webhooks_skip_an_event() -> None:
-    inner = Cursor.arrived
+    inner = DeliveryCursor.arrived
 
-    def arrived(self: Cursor, seq: int, **named: Any) -> Cursor:
+    def arrived(self: DeliveryCursor, seq: int, **named: Any) -> DeliveryCursor:
         return inner(self, seq + (random.random() < 0.05), **named)
 
-    put(Cursor, "arrived", arrived)
+    put(DeliveryCursor, "arrived", arrived)
 
 
 @bug
@@ -162,13 +162,13 @@ def owners_share_a_partition() -> None:
 def fences_are_not_checked() -> None:
     """A worker that lost its task writes on, and its lease never tells it."""
     judge._CHECKS[Fence] = lambda *_: None
-    inner = Run.stop
+    inner = TaskRun.stop
 
-    def stop(self: Run, why: Any) -> None:
+    def stop(self: TaskRun, why: Any) -> None:
         if why != "lost":
             inner(self, why)
 
-    put(Run, "stop", stop)
+    put(TaskRun, "stop", stop)
 
 
 @bug
@@ -239,14 +239,14 @@ def cancels_are_only_answered() -> None:
 def tasks_end_twice() -> None:
     """The end of a task is written twice, and any state may follow its end."""
     put(lifecycle, "check_transition", lambda *_: None)
-    inner = Journal.move
+    inner = TaskJournal.move
 
-    async def move(self: Journal, command: Any, *operations: Any, **named: Any) -> None:
+    async def move(self: TaskJournal, command: Any, *operations: Any, **named: Any) -> None:
         if isinstance(command, lifecycle.End) and command.state.terminal and random.random() < 0.05:
             await inner(self, command, before=named.get("before", ()))
         await inner(self, command, *operations, **named)
 
-    put(Journal, "move", move)
+    put(TaskJournal, "move", move)
 
 
 @bug

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from keelbolt.conformance.pytest import storage_laws
-from keelbolt.conformance.storage import ByUrl, Subject
+from keelbolt.conformance.storage import ByUrl, CheckedEngine
 
-test_law = storage_laws(Subject("memory", ByUrl("memory:")))
+test_law = storage_laws(CheckedEngine("memory", ByUrl("memory:")))

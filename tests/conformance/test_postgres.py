@@ -10,7 +10,7 @@ import pytest
 
 from keelbolt.conformance.machine import check_histories
 from keelbolt.conformance.pytest import storage_laws
-from keelbolt.conformance.storage import Place, Subject
+from keelbolt.conformance.storage import CheckedEngine, DataPlace
 from keelbolt.storage import Collection, Kernel, open_storage
 from keelbolt.storage.postgres import PostgresKernel
 from keelbolt.testing.postgres import URL_VARIABLE, PostgresServer
@@ -26,7 +26,7 @@ def server(keelbolt_postgres: PostgresServer) -> Iterator[None]:
         yield
 
 
-def make(place: Place, declare: Sequence[Collection], /) -> Kernel:
+def make(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?schema={place.name}", declare=declare)
 
 
@@ -55,18 +55,18 @@ class SmallKernel(PostgresKernel):
         await connection.close()
 
 
-def make_small(place: Place, declare: Sequence[Collection], /) -> Kernel:
+def make_small(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
     return SmallKernel(os.environ[URL_VARIABLE], schema=place.name, declare=declare)
 
 
-async def discard(place: Place) -> None:
+async def discard(place: DataPlace) -> None:
     connection = await asyncpg.connect(os.environ[URL_VARIABLE])
     await connection.execute("SET client_min_messages = error")
     await connection.execute(f"DROP SCHEMA IF EXISTS {place.name} CASCADE")
     await connection.close()
 
 
-SUBJECT = Subject("PostgreSQL", make, persistent=True, shared=True, discard=discard, small=make_small)
+SUBJECT = CheckedEngine("PostgreSQL", make, persistent=True, shared=True, discard=discard, small=make_small)
 
 test_law = storage_laws(SUBJECT)
 

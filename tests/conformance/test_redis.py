@@ -12,7 +12,7 @@ import redis
 
 from keelbolt.conformance.machine import check_histories
 from keelbolt.conformance.pytest import storage_laws
-from keelbolt.conformance.storage import Place, Subject
+from keelbolt.conformance.storage import CheckedEngine, DataPlace
 from keelbolt.storage import Collection, Kernel, open_storage
 from keelbolt.testing.valkey import URL_VARIABLE, ValkeyServer, own_valkey
 
@@ -27,7 +27,7 @@ def server(keelbolt_valkey: ValkeyServer) -> Iterator[None]:
         yield
 
 
-def make(place: Place, declare: Sequence[Collection], /) -> Kernel:
+def make(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?namespace={place.name}", declare=declare)
 
 
@@ -39,24 +39,24 @@ def small_server() -> str:
     return server.__enter__().url
 
 
-def make_small(place: Place, declare: Sequence[Collection], /) -> Kernel:
+def make_small(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
     with redis.Redis.from_url(small_server()) as client:
         client.flushall()
     return open_storage(f"{small_server()}?namespace={place.name}", declare=declare)
 
 
-def make_relaxed(place: Place, declare: Sequence[Collection], /) -> Kernel:
+def make_relaxed(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?namespace={place.name}", durability="relaxed", declare=declare)
 
 
-async def discard(place: Place) -> None:
+async def discard(place: DataPlace) -> None:
     with redis.Redis.from_url(os.environ[URL_VARIABLE]) as client:
         for key in client.scan_iter(f"{place.name}:*", count=1000):
             client.unlink(key)
 
 
-DURABLE = Subject("Redis, durable", make, persistent=True, shared=True, discard=discard, small=make_small)
-RELAXED = Subject("Redis, relaxed", make_relaxed, persistent=True, shared=True, discard=discard)
+DURABLE = CheckedEngine("Redis, durable", make, persistent=True, shared=True, discard=discard, small=make_small)
+RELAXED = CheckedEngine("Redis, relaxed", make_relaxed, persistent=True, shared=True, discard=discard)
 
 test_durable = storage_laws(DURABLE)
 test_relaxed = storage_laws(RELAXED)

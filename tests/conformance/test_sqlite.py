@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from keelbolt.conformance.pytest import storage_laws
-from keelbolt.conformance.storage import ByUrl, Place, Subject
+from keelbolt.conformance.storage import ByUrl, CheckedEngine, DataPlace
 from keelbolt.storage import Collection, Kernel
 from keelbolt.storage.sqlite import SQLiteKernel
-from keelbolt.storage.sqlite.connection import Connection, connect
+from keelbolt.storage.sqlite.connection import SqliteConnection, connect
 
 URL = "sqlite:///{directory}/laws.db"
 PAGES = 1500  # of 4 KiB
 
 
-def connect_small(path: str) -> Connection:
+def connect_small(path: str) -> SqliteConnection:
     """SQLite takes the limit for a full disk."""
     connection = connect(path)
     connection.execute(f"PRAGMA max_page_count = {PAGES}")
     return connection
 
 
-def make_small(place: Place, declare: Sequence[Collection], /) -> Kernel:
+def make_small(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
     return SQLiteKernel(str(place.directory / "laws.db"), declare=declare, connect=connect_small)
 
 
 test_durable = storage_laws(
-    Subject("SQLite, durable", ByUrl(URL), persistent=True, shared=True, prompt=True, small=make_small)
+    CheckedEngine("SQLite, durable", ByUrl(URL), persistent=True, shared=True, prompt=True, small=make_small)
 )
 test_relaxed = storage_laws(
-    Subject("SQLite, relaxed", ByUrl(URL, "relaxed"), persistent=True, shared=True, prompt=True)
+    CheckedEngine("SQLite, relaxed", ByUrl(URL, "relaxed"), persistent=True, shared=True, prompt=True)
 )

@@ -15,10 +15,10 @@ import pytest
 from keelbolt.conformance.laws import commit
 from keelbolt.conformance.storage import (
     ByUrl,
+    CheckedEngine,
+    DataPlace,
     Finding,
     LawBroken,
-    Place,
-    Subject,
     all_laws,
     laws_as_markdown,
     load,
@@ -32,7 +32,7 @@ from keelbolt.storage.records import Collection
 from tests.conformance.broken.records import TakeLeavesTheRecord
 
 ROOT = Path(__file__).parents[2]
-MEMORY = Subject("memory", ByUrl("memory:"))
+MEMORY = CheckedEngine("memory", ByUrl("memory:"))
 
 
 def plain() -> Kernel:
@@ -43,7 +43,7 @@ def declaring(*, declare: Sequence[Collection] = ()) -> Kernel:
     return MemoryKernel(declare=declare)
 
 
-def answers_a_subject() -> Subject:
+def answers_a_subject() -> CheckedEngine:
     return MEMORY
 
 
@@ -140,7 +140,7 @@ async def test_an_unknown_law_is_refused() -> None:
 
 
 @pytest.mark.parametrize("given", [plain, declaring, answers_a_subject, MEMORY, MemoryKernel])
-async def test_every_way_to_name_an_engine(given: Subject) -> None:
+async def test_every_way_to_name_an_engine(given: CheckedEngine) -> None:
     report = await validate(given, only=["one_commit_writes_every_noun"])
     assert report.ok, str(report)
 
@@ -172,13 +172,13 @@ def test_what_is_no_subject_is_refused() -> None:
 
 
 async def test_places_are_new_and_are_removed() -> None:
-    discarded: list[Place] = []
+    discarded: list[DataPlace] = []
 
-    async def discard(place: Place) -> None:
+    async def discard(place: DataPlace) -> None:
         assert place.directory.exists()
         discarded.append(place)
 
-    subject = Subject("memory", ByUrl("memory:"), discard=discard)
+    subject = CheckedEngine("memory", ByUrl("memory:"), discard=discard)
     async with subject.place() as one, subject.place() as two:
         assert one.name != two.name
         assert list(one.directory.iterdir()) == []

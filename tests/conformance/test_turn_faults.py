@@ -19,7 +19,7 @@ from keelbolt.conformance.turn_callbacks import (
     validate,
 )
 from keelbolt.errors import InvalidValue
-from keelbolt.turns import DurableStorage, Scope, durable_storage, noop_storage
+from keelbolt.turns import DurableStorage, TurnScope, durable_storage, noop_storage
 from tests.conformance.broken_turns import FAULTS, Fault, Kept
 from tests.integration.tasks.conftest import ENGINES, store_url
 
@@ -72,7 +72,7 @@ async def test_check_48_the_durable_adapter_passes(
 
     def make(place: TurnPlace) -> DurableStorage:
         return durable_storage(
-            url, scope=lambda ctx: Scope(f"{ctx.stash.get('tenant')} {place.name}", ctx.stash.get("thread"))
+            url, scope=lambda ctx: TurnScope(f"{ctx.stash.get('tenant')} {place.name}", ctx.stash.get("thread"))
         )
 
     lasting = engine != "memory"

@@ -18,7 +18,7 @@ from typing import Any
 import apsw
 
 from keelbolt.storage.private_files import ensure_private
-from keelbolt.storage.sqlite.connection import Connection
+from keelbolt.storage.sqlite.connection import SqliteConnection
 
 SECTOR = 512
 _names = itertools.count(1)
@@ -108,7 +108,7 @@ class Disk:
         files = deepcopy(self.files)
         return Cut(files, moment, sum(len(file.unsynced) for file in files.values()))
 
-    def connect(self, path: str) -> Connection:
+    def connect(self, path: str) -> SqliteConnection:
         """To be given to the engine."""
         connection = apsw.Connection(path, vfs=self.name)
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -229,11 +229,11 @@ def _as_sqlite3(error: apsw.Error) -> sqlite3.Error:
     return translated
 
 
-def failing(at: int) -> Callable[[str], Connection]:
+def failing(at: int) -> Callable[[str], SqliteConnection]:
     """Connections to real files of which the n-th fsync fails, once, whichever connection it is on."""
     vfs = _FailingVFS(at)
 
-    def connect(path: str) -> Connection:
+    def connect(path: str) -> SqliteConnection:
         ensure_private(path)
         connection = apsw.Connection(path, vfs=vfs.name)
         connection.set_busy_timeout(10_000)

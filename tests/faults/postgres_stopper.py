@@ -12,21 +12,21 @@ import sys
 from typing import Any
 
 from keelbolt.storage import Append, Draft, open_storage
-from keelbolt.storage.postgres.book import Book
+from keelbolt.storage.postgres.book import PostgresRows
 from tests.faults.writer import FAMILIES, PARTITION
 
-_save = Book.save
+_save = PostgresRows.save
 
 
-async def stop_after_saving(self: Book, *arguments: Any, **options: Any) -> None:
+async def stop_after_saving(self: PostgresRows, *arguments: Any, **options: Any) -> None:
     await _save(self, *arguments, **options)
-    Book.save = _save  # type: ignore[method-assign]
+    PostgresRows.save = _save  # type: ignore[method-assign]
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 async def main(url: str) -> None:
     async with open_storage(url, declare=FAMILIES) as kernel:
-        Book.save = stop_after_saving  # type: ignore[method-assign]
+        PostgresRows.save = stop_after_saving  # type: ignore[method-assign]
         print("ready", flush=True)
         receipt = await kernel.commit(PARTITION, Append("events", "shared", (Draft("stopped", b"stopped"),)))
         print(receipt.seqs("events", "shared")[0], flush=True)

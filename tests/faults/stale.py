@@ -8,8 +8,8 @@ from keelbolt.errors import KeelboltError
 from keelbolt.storage import Append, Draft
 from keelbolt.tasks import TaskContext, TaskState
 from keelbolt.tasks.families import EVENTS
-from keelbolt.tasks.journal import Journal
-from keelbolt.tasks.lifecycle import End, Report
+from keelbolt.tasks.journal import TaskJournal
+from keelbolt.tasks.lifecycle import End, ProgressReport
 from keelbolt.tasks.notes import ArtifactNote, OtherNote
 
 STALE = "stale"
@@ -22,8 +22,8 @@ async def stale_writes(ctx: TaskContext) -> dict[str, str]:
     run = ctx._run
     claim = run.journal.claim
 
-    def journal() -> Journal:
-        return Journal(run.store, run.runner.events, run.journal.task, claim)
+    def journal() -> TaskJournal:
+        return TaskJournal(run.store, run.runner.events, run.journal.task, claim)
 
     async def chunk() -> None:
         pen = journal()
@@ -39,7 +39,7 @@ async def stale_writes(ctx: TaskContext) -> dict[str, str]:
         "ctx.complete": lambda: ctx.complete(STALE),
         "a chunk": chunk,
         "a step": lambda: journal().write([OtherNote("step", {"step": STALE, "state": "done", "result": STALE})]),
-        "a status": lambda: journal().move(Report()),
+        "a status": lambda: journal().move(ProgressReport()),
         "the end": lambda: journal().move(End(TaskState.completed), claim.complete()),
         "a fenced entry": lambda: run.scope.commit(claim.fenced(), entry),
         "release": lambda: run.scope.commit(claim.release(), entry),

@@ -14,7 +14,7 @@ from keelbolt.storage import Entry, Kernel
 from keelbolt.tasks import TaskState
 from keelbolt.tasks.families import EVENTS, QUEUE
 from keelbolt.tasks.notes import WIRE_KINDS
-from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.store import StoredTasks
 
 MAX_ATTEMPTS = 5
 
@@ -82,7 +82,7 @@ async def _look(kernel: Kernel, task_id: str, notes: Notes, verdict: TaskVerdict
     if [entry.seq for entry in entries] != list(range(1, len(entries) + 1)):
         wrong("its seqs are not 1..n")
     _look_at_end(entries, wrong)
-    task = await TaskStore(kernel).load(kernel.scoped(ANONYMOUS.partition), task_id)
+    task = await StoredTasks(kernel).load(kernel.scoped(ANONYMOUS.partition), task_id)
     states = [state for state in map(_state, entries) if state is not None]
     if not task.record.state.terminal or task.record.state is not states[-1]:
         wrong(f"its record is {task.record.state.name}, its log says {states[-1].name}")

@@ -10,7 +10,7 @@ import pytest
 from keelbolt.errors import CommitInDoubt, StorageMoved, StorageUnavailable
 from keelbolt.storage import Append, Collection, Draft, Insert, Kernel, Put, open_storage
 from keelbolt.storage.copies import copy_storage
-from keelbolt.storage.transfer.copy import Progress
+from keelbolt.storage.transfer.copy import CopyProgress
 from keelbolt.testing.valkey import own_valkey
 
 PLAIN = Collection("plain")
@@ -42,7 +42,7 @@ async def test_nothing_is_lost_when_the_server_dies_during_a_move(tmp_path: Path
     with own_valkey(settings={"appendfsync": fsync}) as server:
         left = list(MOMENTS)
 
-        def kill(progress: Progress) -> None:
+        def kill(progress: CopyProgress) -> None:
             if progress.done and (progress.phase, progress.table) in left:
                 left.remove((progress.phase, progress.table))
                 server.kill()

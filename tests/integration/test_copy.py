@@ -41,12 +41,12 @@ from keelbolt.storage import (
     open_storage,
 )
 from keelbolt.storage.copies import copy_storage
-from keelbolt.storage.declared import Shape
-from keelbolt.storage.front import Front
+from keelbolt.storage.declared import CheckedCollection
+from keelbolt.storage.front import BaseKernel
 from keelbolt.storage.memory import MemoryKernel
 from keelbolt.storage.sqlite.transfer import FileTransfer
-from keelbolt.storage.transfer.copy import Progress, digests_of
-from keelbolt.storage.transfer.digests import Digests
+from keelbolt.storage.transfer.copy import CopyProgress, digests_of
+from keelbolt.storage.transfer.digests import RowDigests
 from keelbolt.storage.transfer.ports import Transfer
 from keelbolt.storage.transfer.rows import (
     BlobRow,
@@ -175,7 +175,7 @@ async def test_an_engine_without_transfer_says_so(places: Places) -> None:
         engine = "other"
 
         def _transfer(self) -> Transfer:
-            return Front._transfer(self)
+            return BaseKernel._transfer(self)
 
     async with Other() as one, open_storage("memory:") as other:
         with pytest.raises(NotTransferable, match="'other' can't be copied"):
@@ -202,7 +202,7 @@ async def test_an_interrupted_copy_goes_on(
     async with open_storage(places.url(source)) as one, open_storage(places.url(engine)) as other:
         await fill(one)
 
-        def stop(progress: Progress) -> None:
+        def stop(progress: CopyProgress) -> None:
             if progress.phase == "copy" and progress.table == table and progress.done >= 3:
                 raise Stop
 
@@ -214,7 +214,7 @@ async def test_an_interrupted_copy_goes_on(
             await other.claim("jobs", "w")
         assert not (await other.health()).writes
 
-        steps: list[Progress] = []
+        steps: list[CopyProgress] = []
         copied = await copy_storage(one, other, tell=steps.append)
         assert copied.resumed
         first = next(step for step in steps if step.phase == "copy")
@@ -243,7 +243,7 @@ async def test_an_unfinished_copy_of_another_source_is_refused(places: Places, e
 
 
 async def _half(one: Kernel, other: Kernel, *, table: str = "entry", restart: bool = False) -> None:
-    def stop(progress: Progress) -> None:
+    def stop(progress: CopyProgress) -> None:
         if progress.table == table and progress.done:
             raise Stop
 
@@ -469,7 +469,7 @@ async def test_a_source_can_go_on(places: Places, engine: str) -> None:
 
         writing: list[asyncio.Future[None]] = []
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: CopyProgress) -> None:
             if progress.table == "entry" and progress.done and not writing:
                 writing.append(asyncio.ensure_future(write()))
 
@@ -550,7 +550,7 @@ async def test_other_processes_obey_the_mark(places: Places, engine: str) -> Non
     url = places.url(engine)
     async with open_storage(url, declare=[PLAIN]) as one, open_storage(url) as stranger:
         await stranger.commit("p", Put("plain", "a", b""))
-        assert isinstance(one, Front)
+        assert isinstance(one, BaseKernel)
         await one.transfer().set_mark("moved", "a copy")
         with pytest.raises(StorageMoved, match="moved"):
             await stranger.commit("p", Put("plain", "a", b""))
@@ -581,7 +581,7 @@ async def test_rows_that_belong_to_nothing_are_left_out(places: Places, engine: 
     stream = StreamRow("p", "log", "s", 3, 0)
     entries = [EntryRow("p", "log", "s", seq, seq, "x", b"data", f"d{seq}") for seq in (1, 2, 3)]
     rows: list[tuple[Table, list[Row]]] = [
-        ("collection", [CollectionRow("plain", Shape(PLAIN).dump())]),
+        ("collection", [CollectionRow("plain", CheckedCollection(PLAIN).dump())]),
         ("record", [RecordRow("p", "plain", "a", 7, "", None, b"body")]),
         ("stream", [stream]),
         ("entry", [*entries]),
@@ -603,7 +603,7 @@ async def test_rows_that_belong_to_nothing_are_left_out(places: Places, engine: 
         await transfer.raise_fence(9)
         async with transfer.reading() as reading:
             found = await digests_of(reading)
-        expected = Digests()
+        expected = RowDigests()
         expected.add([PartitionRow("p"), *(row for _, some in rows[:8] for row in some)])
         assert found.differing(expected) == []
         assert await problems(one) == []
@@ -670,7 +670,7 @@ async def test_a_source_belongs_to_one_copy_at_a_time(places: Places, engine: st
 
 
 def _transfer(kernel: Kernel) -> Transfer:
-    assert isinstance(kernel, Front)
+    assert isinstance(kernel, BaseKernel)
     return kernel.transfer()
 
 
@@ -691,7 +691,7 @@ async def test_a_copy_that_differs_from_its_source_is_noticed(places: Places, so
         await fill(one)
         assert isinstance(other, MemoryKernel)
 
-        def lose(progress: Progress) -> None:
+        def lose(progress: CopyProgress) -> None:
             if progress.phase == "copy" and progress.table == "holding" and progress.done:
                 del other._content.ledger.records[key]
 

@@ -9,7 +9,7 @@ import pytest
 
 from keelbolt.errors import SchemaTooNew, StorageError
 from keelbolt.storage import Collection, Index, Insert, Patch, Put, Query, open_storage
-from keelbolt.storage.declared import Shape
+from keelbolt.storage.declared import CheckedCollection
 from keelbolt.storage.migrations import Migration, migrations_of
 from keelbolt.storage.postgres import schema as schema_module
 from keelbolt.storage.urls import pending_migrations
@@ -46,11 +46,13 @@ def make_version_3(server: OwnPostgres, url: str) -> None:
         _apply(server, url, migration)
     number = server.execute(
         "INSERT INTO keelbolt.collection (name, declaration) VALUES ('doc', $1) RETURNING id",
-        Shape(DOCS).dump(),
+        CheckedCollection(DOCS).dump(),
         url=url,
     )[0][0]
     server.execute(
-        "INSERT INTO keelbolt.collection (name, declaration) VALUES ('plain', $1)", Shape(PLAIN).dump(), url=url
+        "INSERT INTO keelbolt.collection (name, declaration) VALUES ('plain', $1)",
+        CheckedCollection(PLAIN).dump(),
+        url=url,
     )
     server.execute("UPDATE keelbolt.meta SET value = '2' WHERE name = 'catalog'", url=url)
     server.execute("INSERT INTO keelbolt.partition VALUES ('p'), ('q')", url=url)

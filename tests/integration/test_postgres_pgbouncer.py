@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from keelbolt.conformance.storage import Place, Subject, validate
+from keelbolt.conformance.storage import CheckedEngine, DataPlace, validate
 from keelbolt.errors import StorageUnreachable
 from keelbolt.storage import Append, Collection, Draft, Enqueue, Insert, Kernel, Put, Query, open_storage
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
@@ -145,7 +145,7 @@ async def test_its_end_is_an_outage(server: OwnPostgres, direct: str, monkeypatc
         await kernel.close()
 
 
-def make(place: Place, declare: Sequence[Collection], /) -> Kernel:
+def make(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?schema={place.name}", declare=declare)
 
 
@@ -153,6 +153,6 @@ def make(place: Place, declare: Sequence[Collection], /) -> Kernel:
 async def test_the_laws_hold(url: str, monkeypatch: pytest.MonkeyPatch, group: str) -> None:
     """Whole groups of the conformance suite, each law in a schema of its own."""
     monkeypatch.setenv(URL_VARIABLE, url)
-    report = await validate(Subject("PgBouncer", make, persistent=True, shared=True), only=[group])
+    report = await validate(CheckedEngine("PgBouncer", make, persistent=True, shared=True), only=[group])
     assert report.ok, str(report)
     assert report.passed

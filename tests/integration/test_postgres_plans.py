@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from keelbolt.storage import open_storage
-from keelbolt.storage.postgres.book import Book
+from keelbolt.storage.postgres.book import PostgresRows
 from keelbolt.storage.postgres.connection import reader_settings, set_local, statements
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
 
@@ -154,7 +154,7 @@ async def test_several_statements_as_one_need_no_statistics(connection: Any) -> 
         *("delete_work", "begin_leases", "add_to_counters"),
     )
     counts = {name: range(max(map(int, re.findall(r"\$(\d+)", SQL[name])))) for name in names}
-    sql = Book(connection, dict(SQL), shard=0)._together(names, counts)
+    sql = PostgresRows(connection, dict(SQL), shard=0)._together(names, counts)
     await connection.execute(set_local(reader_settings()))
     assert not await whole_scans(connection, sql)
 

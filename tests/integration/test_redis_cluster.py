@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from redis.crc import key_slot
 
-from keelbolt.conformance.storage import Place, Subject, validate
+from keelbolt.conformance.storage import CheckedEngine, DataPlace, validate
 from keelbolt.errors import BlobNotFound, StorageUnavailable
 from keelbolt.storage import Append, Draft, Enqueue, Kernel, Put, open_storage
 from keelbolt.storage.records import Collection
@@ -30,13 +30,13 @@ def servers() -> Iterator[list[OwnValkey]]:
 class Make:
     url: str
 
-    def __call__(self, place: Place, declare: Sequence[Collection], /) -> Kernel:
+    def __call__(self, place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
         return open_storage(f"{self.url}?namespace={place.name}", declare=declare)
 
 
 @pytest.mark.timeout(600)
 async def test_a_cluster_obeys_the_laws(servers: list[OwnValkey], full: bool) -> None:
-    subject = Subject("cluster", Make(servers[0].url), persistent=True, shared=True)
+    subject = CheckedEngine("cluster", Make(servers[0].url), persistent=True, shared=True)
     report = await validate(subject, only=() if full else GROUPS)
     assert not report.failed, str(report)
 

@@ -12,8 +12,8 @@ from redis.crc import key_slot
 from keelbolt.errors import StorageFilling, StorageMoved, StoragePaused
 from keelbolt.storage import Append, Collection, Draft, Enqueue, Kernel, Put, new_id, open_storage
 from keelbolt.storage.copies import backup_storage, copy_storage, restore_storage
-from keelbolt.storage.front import Front
-from keelbolt.storage.transfer.copy import Progress
+from keelbolt.storage.front import BaseKernel
+from keelbolt.storage.transfer.copy import CopyProgress
 from keelbolt.testing.valkey import OwnValkey, valkey_cluster
 from tests.integration.whole_store import fill, seen
 
@@ -43,7 +43,7 @@ async def test_a_store_goes_into_a_cluster_and_out_again(tmp_path: Path, cluster
     async with open_storage(f"sqlite:///{tmp_path}/a.db") as one, open_storage(url) as other:
         await fill(one)
 
-        def stop(progress: Progress) -> None:
+        def stop(progress: CopyProgress) -> None:
             if progress.phase == "copy" and progress.table == "entry" and progress.done:
                 raise Stop
 
@@ -112,7 +112,7 @@ async def test_nothing_acknowledged_is_lost_by_a_move_from_a_cluster(tmp_path: P
 
 async def test_a_mark_holds_in_every_slot(cluster: OwnValkey) -> None:
     async with open_storage(new(cluster), declare=[PLAIN]) as one:
-        assert isinstance(one, Front)
+        assert isinstance(one, BaseKernel)
         transfer = one.transfer()
         names = [f"partition {n}" for n in range(30)]
         for name in names:

@@ -13,9 +13,9 @@ import pytest_asyncio
 from starlette.types import ASGIApp
 
 from keelbolt.protocol.operations import Operation
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.storage import new_id
-from keelbolt.storage.cursors import Cursor, write_cursor
+from keelbolt.storage.cursors import PageCursor, write_cursor
 from keelbolt.tasks.families import TASKS
 from tests.integration.server.alice import (
     SECRET_WORDS,
@@ -66,7 +66,7 @@ async def test_every_operation_has_a_row() -> None:
     assert set(MATRIX) == set(Operation)
     assert {entry.operation for entry in ENTRIES if not entry.path} == set(Operation)
     assert {entry.operation for entry in ENTRIES if entry.path} == set(Operation)
-    for version in Version:
+    for version in ProtocolVersion:
         assert {entry.operation for entry in ENTRIES if entry.version is version} == set(Operation)
 
 
@@ -141,7 +141,7 @@ async def test_a_forged_page_token_shows_nothing(app: ASGIApp, alices: dict[str,
         for index in range(4):
             low = b"\x20" + start + b"\0"
             high = low + b"\xfd"
-            token = write_cursor(Cursor(last, 1), "find", TASKS, newest_first, index, low.hex(), high.hex())
+            token = write_cursor(PageCursor(last, 1), "find", TASKS, newest_first, index, low.hex(), high.hex())
             reply = await call(app, "ListTasks", {"pageToken": token}, headers=bearer(owner))
             assert "error" in reply.json
             assert not any(alice.task.encode() in reply.body for alice in alices.values())

@@ -10,11 +10,11 @@ import socket
 
 import pytest
 
-from keelbolt.server.connections import RESERVED_FILES, OpenConnections, most_connections
+from keelbolt.server.connections import RESERVED_FILES, ConnectionCounter, most_connections
 from keelbolt.server.settings import ServerSettings
 from keelbolt.storage import Entry, open_storage
-from keelbolt.tasks.events import READ_BYTES, Events, Feed
-from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.events import READ_BYTES, Feed, TaskFeeds
+from keelbolt.tasks.store import StoredTasks
 from tests.integration.server.actor import agent
 from tests.integration.server.loopback import served
 
@@ -45,7 +45,7 @@ async def test_more_connections_than_allowed_are_refused_and_logged(caplog: pyte
 
 
 def test_one_address_has_its_share(caplog: pytest.LogCaptureFixture) -> None:
-    opened = OpenConnections(100, 2)
+    opened = ConnectionCounter(100, 2)
     assert [opened.enter("192.0.2.1") for _ in range(4)] == [True, True, False, False]
     assert opened.enter("192.0.2.2")
     opened.leave("192.0.2.1")
@@ -54,12 +54,12 @@ def test_one_address_has_its_share(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.message for record in caplog.records] == [
         "refused 1 connections, the last one of 192.0.2.1: the limit is 2 of one address (connections_each)"
     ]
-    behind_proxy = OpenConnections(100, 2, trust_proxy=True)
+    behind_proxy = ConnectionCounter(100, 2, trust_proxy=True)
     assert all(behind_proxy.enter("192.0.2.1") for _ in range(10))
 
 
 def test_an_address_that_left_is_forgotten() -> None:
-    opened = OpenConnections(0, 2)
+    opened = ConnectionCounter(0, 2)
     for number in range(1000):
         assert opened.enter(f"192.0.2.{number}")
         opened.leave(f"192.0.2.{number}")
@@ -119,7 +119,7 @@ async def test_an_answer_that_is_not_read_is_dropped(caplog: pytest.LogCaptureFi
 async def test_a_slow_reader_of_a_stream_holds_little() -> None:
     """A reader takes a bounded number of bytes, waits until its client has read them, and misses nothing."""
     async with open_storage("memory:") as kernel:
-        _read_slowly(Feed(Events(TaskStore(kernel)), kernel.scoped("partition"), "task", 0))
+        _read_slowly(Feed(TaskFeeds(StoredTasks(kernel)), kernel.scoped("partition"), "task", 0))
 
 
 def _read_slowly(feed: Feed) -> None:

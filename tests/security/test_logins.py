@@ -14,7 +14,7 @@ from keelbolt.auth import APIKeyAuthenticator, Authenticator, TokenAuthenticator
 from keelbolt.errors import RateLimitedError
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.server import A2AServer
-from keelbolt.server.rates import MAX_BUCKETS, PROXY_SHARE, Client, Logins, client_of, network_of
+from keelbolt.server.rates import MAX_BUCKETS, PROXY_SHARE, LoginLimiter, RequestOrigin, client_of, network_of
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
 from tests.integration.grpc.speaking import PB, refused, talking
@@ -134,17 +134,17 @@ async def test_failures_are_logged_without_the_credentials(
 
 
 def test_memory_is_bounded() -> None:
-    logins = Logins(EACH, clock=lambda: 0.0)
+    logins = LoginLimiter(EACH, clock=lambda: 0.0)
     for n in range(2 * MAX_BUCKETS):
         address = f"10.{n >> 16}.{(n >> 8) & 255}.{n & 255}"
-        logins.failed(Client(address, address))
+        logins.failed(RequestOrigin(address, address))
     assert len(logins._clients._kept) <= MAX_BUCKETS
     assert len(logins._addresses._kept) <= MAX_BUCKETS
 
 
 def test_the_throttle_ends() -> None:
     now = [0.0]
-    logins, client = Logins(EACH, clock=lambda: now[0]), Client("192.0.2.1", "192.0.2.1")
+    logins, client = LoginLimiter(EACH, clock=lambda: now[0]), RequestOrigin("192.0.2.1", "192.0.2.1")
     for _ in range(EACH):
         logins.check(client)
         logins.failed(client)
@@ -170,7 +170,7 @@ def test_what_is_one_address(one: str, other: str, same: bool) -> None:
 def test_text_that_is_no_address_makes_no_bucket() -> None:
     """Otherwise a client could fill the memory, or a log, with what it likes."""
     scope = {"type": "http", "client": ("192.0.2.1", 1), "headers": [(b"x-forwarded-for", b"\x1b[2J" + b"x" * 5000)]}
-    assert client_of(scope) == Client("192.0.2.1", "192.0.2.1")
+    assert client_of(scope) == RequestOrigin("192.0.2.1", "192.0.2.1")
 
 
 async def test_anonymous_callers_have_a_bucket_each() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from keelbolt.errors import SchemaMismatch
 from keelbolt.storage.catalog import SLOTS, Catalog
-from keelbolt.storage.declared import Shape
+from keelbolt.storage.declared import CheckedCollection
 from keelbolt.storage.records import MAX_INDEXES, Collection, Index
-from keelbolt.storage.sqlite.book import Book
+from keelbolt.storage.sqlite.book import SqliteRows
 from keelbolt.storage.sqlite.catalog import declare, load_catalog
 from keelbolt.storage.sqlite.connection import connect
 from keelbolt.storage.sqlite.schema import migrate
@@ -20,8 +20,8 @@ FIELDS: dict[str, type[str | int | float | bool]] = {"state": str, "rank": int}
 BY_KEY, BY_RANK = Index("by_key"), Index("by_rank", ("state",), "rank")
 
 
-def shape(*indexes: Index, counters: tuple[tuple[str, ...], ...] = (), name: str = "note") -> Shape:
-    return Shape(Collection(name, FIELDS, indexes, counters))
+def shape(*indexes: Index, counters: tuple[tuple[str, ...], ...] = (), name: str = "note") -> CheckedCollection:
+    return CheckedCollection(Collection(name, FIELDS, indexes, counters))
 
 
 def test_an_index_is_found_by_what_it_does() -> None:
@@ -68,7 +68,7 @@ def test_a_declaration_that_was_rolled_back_is_forgotten(tmp_path: Path) -> None
     path = str(tmp_path / "file.db")
     migrate(path)
     with closing(connect(path)) as one, closing(connect(path)) as other:
-        book = Book(one)
+        book = SqliteRows(one)
         one.execute("BEGIN IMMEDIATE")
         book.begin()
         book.catalog = declare(one, book.catalog, shape(BY_RANK))

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt.errors import BadCursor
-from keelbolt.storage.cursors import Cursor, read_cursor, write_cursor
+from keelbolt.storage.cursors import PageCursor, read_cursor, write_cursor
 
 QUERY = ("find", "note", True, 3)
-CURSORS = st.builds(Cursor, st.binary(max_size=300), st.integers(0, (1 << 63) - 1))
+CURSORS = st.builds(PageCursor, st.binary(max_size=300), st.integers(0, (1 << 63) - 1))
 PARTS = st.lists(st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.text(max_size=5), max_size=4)
 
 
 @given(CURSORS, PARTS)
-def test_a_cursor_comes_back_as_it_was(cursor: Cursor, query: list[str | int | bool | None]) -> None:
+def test_a_cursor_comes_back_as_it_was(cursor: PageCursor, query: list[str | int | bool | None]) -> None:
     text = write_cursor(cursor, *query)
     assert read_cursor(text, *query) == cursor
     assert text.isascii()
@@ -26,14 +26,14 @@ def test_a_cursor_comes_back_as_it_was(cursor: Cursor, query: list[str | int | b
 
 
 @given(CURSORS, PARTS, PARTS)
-def test_a_cursor_of_another_query_is_refused(cursor: Cursor, one: list[Any], other: list[Any]) -> None:
+def test_a_cursor_of_another_query_is_refused(cursor: PageCursor, one: list[Any], other: list[Any]) -> None:
     if [(type(part), part) for part in one] != [(type(part), part) for part in other]:
         with pytest.raises(BadCursor, match="start again without a cursor"):
             read_cursor(write_cursor(cursor, *one), *other)
 
 
 @given(CURSORS, st.data())
-def test_a_damaged_cursor_is_refused(cursor: Cursor, data: st.DataObject) -> None:
+def test_a_damaged_cursor_is_refused(cursor: PageCursor, data: st.DataObject) -> None:
     text = write_cursor(cursor, *QUERY)
     raw = bytearray(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     place = data.draw(st.integers(0, len(raw) - 1))

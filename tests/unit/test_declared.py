@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keelbolt.errors import InvalidName, InvalidRequest, InvalidValue, NoIndex, NotDeclared, TooLarge
-from keelbolt.storage.declared import Declared, Shape, dump_fields, load_fields
+from keelbolt.storage.declared import CheckedCollection, Declarations, dump_fields, load_fields
 from keelbolt.storage.keys import encode
 from keelbolt.storage.records import MAX_FIELD_CHARS, NO_FIELDS, Collection, Index, Query, Scalar
 
@@ -56,12 +56,12 @@ BAD: list[tuple[Any, type[InvalidRequest], str]] = [
 @pytest.mark.parametrize(("family", "kind", "words"), BAD, ids=str)
 def test_a_bad_declaration_is_refused(family: Any, kind: type[InvalidRequest], words: str) -> None:
     with pytest.raises(kind, match=words):
-        Shape(family)
+        CheckedCollection(family)
 
 
 def test_lists_are_taken_as_tuples_and_later_changes_do_not_matter() -> None:
     equal, fields = ["state"], {"state": str}
-    shape = Shape(Collection("t", fields, indexes=[Index("i", equal)], counters=[["state"]]))  # type: ignore[arg-type]
+    shape = CheckedCollection(Collection("t", fields, indexes=[Index("i", equal)], counters=[["state"]]))  # type: ignore[arg-type]
     equal.append("owner")
     fields["owner"] = str
     assert shape.indexes == (Index("i", ("state",)),)
@@ -72,7 +72,7 @@ def test_lists_are_taken_as_tuples_and_later_changes_do_not_matter() -> None:
 @pytest.mark.parametrize("name", ["other", "", None, 7, ["t"]])
 def test_an_unknown_collection_is_named_with_what_to_do(name: Any) -> None:
     with pytest.raises(NotDeclared, match="declare="):
-        Declared().shape(name)
+        Declarations().shape(name)
 
 
 # ---------------------------------------------------------------------------------------------------------- shapes
@@ -98,8 +98,8 @@ def collections(draw: st.DrawFn) -> Collection:
 
 @given(collections())
 def test_a_declaration_comes_back_from_storage(collection: Collection) -> None:
-    shape = Shape(collection)
-    loaded = Shape.load(collection.name, shape.dump())
+    shape = CheckedCollection(collection)
+    loaded = CheckedCollection.load(collection.name, shape.dump())
     assert loaded.dump() == shape.dump()
     assert loaded.types == shape.types
     assert (loaded.indexes, loaded.counters) == (shape.indexes, shape.counters)
@@ -107,9 +107,9 @@ def test_a_declaration_comes_back_from_storage(collection: Collection) -> None:
 
 
 def test_a_dump_differs_exactly_when_the_data_would_lie_differently() -> None:
-    dump = Shape(TASKS).dump()
+    dump = CheckedCollection(TASKS).dump()
     same = Collection("tasks", dict(list(TASKS.fields.items())[::-1]), TASKS.indexes, TASKS.counters)
-    assert Shape(same).dump() == dump
+    assert CheckedCollection(same).dump() == dump
     for other in (
         Collection("tasks", {**TASKS.fields, "rank": float}, TASKS.indexes, TASKS.counters),
         Collection("tasks", TASKS.fields, TASKS.indexes[:1], TASKS.counters),
@@ -117,11 +117,11 @@ def test_a_dump_differs_exactly_when_the_data_would_lie_differently() -> None:
         Collection("tasks", TASKS.fields, TASKS.indexes, TASKS.counters[:2]),
         Collection("tasks", TASKS.fields, TASKS.indexes, expiring=True),
     ):
-        assert Shape(other).dump() != dump
+        assert CheckedCollection(other).dump() != dump
 
 
 def test_entries_and_groups_follow_the_fields() -> None:
-    shape = Shape(TASKS)
+    shape = CheckedCollection(TASKS)
     fields: Mapping[str, Scalar] = {"state": "open", "rank": 4}
     assert shape.entries("p", "k", fields) == [encode(("p", "k")), encode(("p", "open", None, 4, "k"))]
     assert shape.groups("p", fields) == [encode(("p",)), encode(("p", "open")), encode(("p", "open", None))]
@@ -138,7 +138,7 @@ def test_entries_and_groups_follow_the_fields() -> None:
     ],
 )
 def test_a_query_is_covered_by_exactly_its_index(query: Query, number: int | None) -> None:
-    shape = Shape(TASKS)
+    shape = CheckedCollection(TASKS)
     if number is not None:
         assert shape.index_for(query) == number
     else:
@@ -147,7 +147,7 @@ def test_a_query_is_covered_by_exactly_its_index(query: Query, number: int | Non
 
 
 def test_a_counter_answers_its_own_filters_without_a_range() -> None:
-    shape = Shape(TASKS)
+    shape = CheckedCollection(TASKS)
     assert shape.counter_for(Query("tasks")) == 0
     assert shape.counter_for(Query("tasks", {"owner": "me", "state": "open"})) == 2
     assert shape.counter_for(Query("tasks", {"owner": "me"})) is None
@@ -176,14 +176,14 @@ BAD_VALUES: list[tuple[str, Any, type[InvalidRequest], str]] = [
 
 @pytest.mark.parametrize(("name", "value", "kind", "words"), BAD_VALUES)
 def test_a_value_of_another_type_is_refused(name: str, value: Any, kind: type[InvalidRequest], words: str) -> None:
-    shape = Shape(TASKS)
+    shape = CheckedCollection(TASKS)
     for refuse in (shape.fields, shape.checked):
         with pytest.raises(kind, match=words):
             refuse({"owner": "me", name: value})
 
 
 def test_fields_are_copied_and_none_is_the_same_as_not_given() -> None:
-    shape = Shape(TASKS)
+    shape = CheckedCollection(TASKS)
     given_fields: dict[str, Scalar] = {"state": "open", "owner": None, "rank": 0, "score": -0.0, "open": False}
     kept = shape.fields(given_fields)
     given_fields.clear()
@@ -226,7 +226,7 @@ def test_no_fields_are_no_text() -> None:
 
 def test_a_text_field_has_a_limit() -> None:
     """Fields are for finding; what is longer belongs into the body."""
-    shape = Shape(Collection("note", fields={"title": str}))
+    shape = CheckedCollection(Collection("note", fields={"title": str}))
     assert shape.fields({"title": "x" * MAX_FIELD_CHARS}) == {"title": "x" * MAX_FIELD_CHARS}
     with pytest.raises(TooLarge, match="put it into the body"):
         shape.fields({"title": "x" * (MAX_FIELD_CHARS + 1)})

@@ -28,8 +28,8 @@ from keelbolt.errors import (
 )
 from keelbolt.storage import front
 from keelbolt.storage.contract import Kernel
-from keelbolt.storage.cursors import Cursor, write_cursor
-from keelbolt.storage.declared import Shape
+from keelbolt.storage.cursors import PageCursor, write_cursor
+from keelbolt.storage.declared import CheckedCollection
 from keelbolt.storage.hints import LogTopic
 from keelbolt.storage.logs import Append, Draft, Trim
 from keelbolt.storage.memory import MemoryKernel
@@ -210,7 +210,7 @@ async def test_what_could_not_be_kept_is_not_declared(
     async with make() as kernel:
         await fill(kernel, range(3))
 
-        async def full(_shape: Shape) -> None:
+        async def full(_shape: CheckedCollection) -> None:
             raise StorageFull
 
         monkeypatch.setattr(kernel, "_declare", full)
@@ -379,11 +379,11 @@ async def test_a_forged_cursor_leads_nowhere(make: Callable[[], Kernel], last: b
         low, high = shape.bounds(number, "b", query)
         words = ("find", "note", newest_first, number, low.hex(), high.hex())
         with pytest.raises(BadCursor):
-            await kernel.find("b", query, cursor=write_cursor(Cursor(last, 0), *words))
+            await kernel.find("b", query, cursor=write_cursor(PageCursor(last, 0), *words))
 
 
 async def test_a_forged_cursor_of_work_is_refused(make: Callable[[], Kernel]) -> None:
     async with make() as kernel:
-        forged = write_cursor(Cursor(b"\xff", 0), "work", "p", "jobs", "waiting")
+        forged = write_cursor(PageCursor(b"\xff", 0), "work", "p", "jobs", "waiting")
         with pytest.raises(BadCursor):
             await kernel.list_work("p", "jobs", state="waiting", cursor=forged)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.storage.declared import Shape
+from keelbolt.storage.declared import CheckedCollection
 from keelbolt.storage.keys import END, encode
 from keelbolt.storage.ledger import RecordState
 from keelbolt.storage.memory import indexes as memory_indexes
 from keelbolt.storage.memory.indexes import Indexes, SortedEntries
 from keelbolt.storage.records import Collection, Fields, Index
 
-SHAPE = Shape(
+SHAPE = CheckedCollection(
     Collection(
         "note",
         {"state": str, "rank": int},
@@ -61,7 +61,7 @@ def test_they_follow_every_change(changes: list[tuple[str, Fields | None]]) -> N
 
 def test_forgetting_one_collection_leaves_the_others() -> None:
     indexes = Indexes()
-    other = Shape(Collection("other", indexes=(Index("by_key"),), counters=((),)))
+    other = CheckedCollection(Collection("other", indexes=(Index("by_key"),), counters=((),)))
     for shape in (SHAPE, other):
         indexes.change(shape, ("p", shape.name, "a"), RecordState(1, {}, None, b""))
     indexes.forget("note")

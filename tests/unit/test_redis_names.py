@@ -10,7 +10,7 @@ from redis.crc import key_slot
 from keelbolt.storage.redis.layout import Layout
 from keelbolt.storage.redis.names import Name, Names
 from keelbolt.storage.redis.slots import SLOTS
-from keelbolt.storage.redis.store import Store
+from keelbolt.storage.redis.store import RedisServers
 
 LAYOUT = Layout("space")
 
@@ -44,7 +44,7 @@ async def test_names_come_once_and_in_order() -> None:
     keys += [LAYOUT.base("p1") + rest for rest in (b"b/ff", b"s/log/a/b", b"w/jobs/1", b"l/log/a/b", b"ready/jobs/")]
     keys += [LAYOUT.registry + b"catalog", LAYOUT.journal(7) + b"touched"]
     names = Names()
-    await names.gather(cast("Store", Listing([*keys, *reversed(keys)])))
+    await names.gather(cast("RedisServers", Listing([*keys, *reversed(keys)])))
     found: list[Name] = [name async for page in names.pages("record") for name in page]
     assert found == sorted((f"p{n % 3}", "note", f"{n}/x") for n in range(5000))
     rest = [name async for page in names.pages("record", found[2999]) for name in page]

@@ -13,7 +13,7 @@ from keelbolt.errors import InvalidValue, StorageBroken, StorageBusy, StorageFul
 from keelbolt.storage.keys import encode
 from keelbolt.storage.records import Scalar
 from keelbolt.storage.redis import tokens
-from keelbolt.storage.redis.address import Address, address_of
+from keelbolt.storage.redis.address import RedisAddress, address_of
 from keelbolt.storage.redis.failures import failure_of
 from keelbolt.storage.redis.layout import Layout
 from keelbolt.storage.redis.library import function, library
@@ -63,17 +63,17 @@ def test_a_key_of_the_registry_belongs_to_no_partition() -> None:
 @pytest.mark.parametrize(
     ("url", "address"),
     [
-        ("redis://h", Address(host="h")),
-        ("redis://h:1/3", Address(host="h", port=1, database=3)),
-        ("redis://u:p%40@h", Address(host="h", username="u", password="p@")),
-        ("redis://:p@h/0", Address(host="h", password="p")),
-        ("rediss://h", Address(host="h", tls=True)),
-        ("valkeys://h", Address(host="h", tls=True)),
-        ("unix:///run/s%20t", Address(path="/run/s t")),
-        ("redis://[::1]:7/1", Address(host="::1", port=7, database=1)),
+        ("redis://h", RedisAddress(host="h")),
+        ("redis://h:1/3", RedisAddress(host="h", port=1, database=3)),
+        ("redis://u:p%40@h", RedisAddress(host="h", username="u", password="p@")),
+        ("redis://:p@h/0", RedisAddress(host="h", password="p")),
+        ("rediss://h", RedisAddress(host="h", tls=True)),
+        ("valkeys://h", RedisAddress(host="h", tls=True)),
+        ("unix:///run/s%20t", RedisAddress(path="/run/s t")),
+        ("redis://[::1]:7/1", RedisAddress(host="::1", port=7, database=1)),
     ],
 )
-def test_addresses(url: str, address: Address) -> None:
+def test_addresses(url: str, address: RedisAddress) -> None:
     assert address_of(urlsplit(url), {}) == address
     assert "p@" not in repr(address_of(urlsplit(url), {}))
 

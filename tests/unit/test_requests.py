@@ -18,7 +18,7 @@ from keelbolt.storage.contract import (
     MAX_REASON_CHARS,
     MAX_VALUE_BYTES,
 )
-from keelbolt.storage.declared import Declared, Shape
+from keelbolt.storage.declared import CheckedCollection, Declarations
 from keelbolt.storage.logs import Append, Draft, Drop, Head, Start, Trim
 from keelbolt.storage.records import (
     NO_FIELDS,
@@ -40,10 +40,10 @@ from keelbolt.storage.records import (
 from keelbolt.storage.requests import MAX_OPERATIONS, check_family, check_partition, check_seconds, checked_operations
 from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
-DECLARED = Declared()
+DECLARED = Declarations()
 DECLARED.shapes = {
-    "note": Shape(Collection("note", fields={"state": str, "rank": int})),
-    "brief": Shape(Collection("brief", fields={"state": str, "rank": int}, expiring=True)),
+    "note": CheckedCollection(Collection("note", fields={"state": str, "rank": int})),
+    "brief": CheckedCollection(Collection("brief", fields={"state": str, "rank": int}, expiring=True)),
 }
 
 ENTRY = Draft("made", b"")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt.errors import BadBackup, CopyOutdated, StorageFilling, StorageMoved, StoragePaused
-from keelbolt.storage.marks import Mark, MarkState, changed_mark
+from keelbolt.storage.marks import MarkState, WriteBlock, changed_mark
 from keelbolt.storage.transfer.archive import ArchiveWriter, frames, pack, table_of, unpack
-from keelbolt.storage.transfer.digests import Digests
+from keelbolt.storage.transfer.digests import RowDigests
 from keelbolt.storage.transfer.rows import (
     ROW_TYPES,
     TABLES,
@@ -48,8 +48,8 @@ SAMPLES: list[Row] = [
 ]
 
 
-def digest(rows: list[Row]) -> Digests:
-    digests = Digests()
+def digest(rows: list[Row]) -> RowDigests:
+    digests = RowDigests()
     digests.add(rows)
     return digests
 
@@ -57,11 +57,11 @@ def digest(rows: list[Row]) -> Digests:
 @given(st.lists(RECORDS | ENTRIES), st.randoms())
 def test_a_digest_knows_no_order_and_no_pages(rows: list[Row], dice: object) -> None:
     whole = digest(rows)
-    parts = Digests()
+    parts = RowDigests()
     for row in sorted(rows, key=repr):
         parts.add([row])
     assert whole.differing(parts) == []
-    assert Digests.of_json(json.loads(json.dumps(whole.to_json()))) == whole
+    assert RowDigests.of_json(json.loads(json.dumps(whole.to_json()))) == whole
 
 
 @pytest.mark.parametrize("row", SAMPLES, ids=lambda row: type(row).__name__)
@@ -125,23 +125,23 @@ def test_a_frame_that_was_moved_is_noticed() -> None:
     ("state", "error"), [("copying", StoragePaused), ("moved", StorageMoved), ("filling", StorageFilling)]
 )
 def test_marks_refuse_until_they_end(state: MarkState, error: type[Exception]) -> None:
-    mark = Mark.load(Mark(state, "copy", 10).dump())
+    mark = WriteBlock.load(WriteBlock(state, "copy", 10).dump())
     assert mark is not None
     assert type(mark.refusal(9)) is error
     assert mark.refusal(10) is None
     assert mark.over(10)
-    assert type(Mark(state, "copy").refusal(1 << 60)) is error
-    assert Mark.load(None) is None
+    assert type(WriteBlock(state, "copy").refusal(1 << 60)) is error
+    assert WriteBlock.load(None) is None
 
 
 def test_a_mark_is_replaced_by_its_copy_while_it_holds() -> None:
-    old = Mark("copying", "mine", 10)
+    old = WriteBlock("copying", "mine", 10)
     new = changed_mark(old, "moved", "mine", now=9, seconds=None, if_held=True)
-    assert new == Mark("moved", "mine")
+    assert new == WriteBlock("moved", "mine")
     assert changed_mark(old, None, "mine", now=9, seconds=None, if_held=True) is None
-    assert changed_mark(None, "copying", "mine", now=9, seconds=1.0, if_held=False) == Mark(
+    assert changed_mark(None, "copying", "mine", now=9, seconds=1.0, if_held=False) == WriteBlock(
         "copying", "mine", 1_000_009
     )
-    for mark, now in ((old, 10), (None, 9), (Mark("copying", "other", 10), 9)):
+    for mark, now in ((old, 10), (None, 9), (WriteBlock("copying", "other", 10), 9)):
         with pytest.raises(CopyOutdated):
             changed_mark(mark, "moved", "mine", now=now, seconds=None, if_held=True)

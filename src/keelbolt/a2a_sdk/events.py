@@ -6,18 +6,18 @@ from collections.abc import AsyncGenerator
 
 from a2a.server.cluster import TaskEventStream, TaskVersion, VersionedEvent
 
-from keelbolt.a2a_sdk.scope import Directory
+from keelbolt.a2a_sdk.scope import ScopeResolver
 from keelbolt.a2a_sdk.words import event_of
 from keelbolt.protocol import v1
 from keelbolt.storage import Entry, Scope
-from keelbolt.tasks.events import Events, Snapshot
+from keelbolt.tasks.events import FeedSnapshot, TaskFeeds
 from keelbolt.tasks.notes import WIRE_KINDS
 
 
 class KeelboltEventStream(TaskEventStream):
     """Streams the event of each save with the version that the save created."""
 
-    def __init__(self, events: Events, directory: Directory) -> None:
+    def __init__(self, events: TaskFeeds, directory: ScopeResolver) -> None:
         self._events = events
         self._directory = directory
 
@@ -29,11 +29,11 @@ class KeelboltEventStream(TaskEventStream):
         if scope is None:
             return
         seq: int = 0 if after.is_missing else after._value  # type: ignore[assignment]  # noqa: SLF001
-        splice: v1.Splice | None = None
+        splice: v1.EventEncoder | None = None
         events = self._events.follow(scope, task_id, after=seq)
         try:
             async for event in events:
-                if isinstance(event, Snapshot):
+                if isinstance(event, FeedSnapshot):
                     json = await self._events.store.task_json(event.task)
                     yield VersionedEvent(event_of(v1.sent_task(json)), TaskVersion(event.seq))
                 elif event.kind in WIRE_KINDS:
@@ -42,13 +42,13 @@ class KeelboltEventStream(TaskEventStream):
         finally:
             await events.aclose()
 
-    async def _splice(self, scope: Scope, task_id: str) -> v1.Splice:
+    async def _splice(self, scope: Scope, task_id: str) -> v1.EventEncoder:
         record = await self._events.store.record(scope, task_id)
-        return v1.Splice(task_id, record.context_id if record is not None else "")
+        return v1.EventEncoder(task_id, record.context_id if record is not None else "")
 
     async def destroy(self, task_id: str) -> None:
         """Do nothing: the log stays for late subscribers."""
 
 
-def _written(splice: v1.Splice, entry: Entry) -> bytes:
+def _written(splice: v1.EventEncoder, entry: Entry) -> bytes:
     return splice.artifact_update(entry.data) if entry.kind == "artifact" else splice.status_update(entry.data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target
+from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
 from keelbolt.storage import Collection, Index, Kernel, Query
 from keelbolt.tasks.families import FACE as TASKS_FACE
 from keelbolt.tasks.families import TASKS
@@ -14,7 +14,7 @@ DIRECTORY = "sdk_directory"  # task id → its owner's partition; ``whose`` is t
 PARTITION = "~a2a-sdk"  # of the directory
 
 
-async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[SubjectLocation]:
     """Find the configs in the partitions of the tasks, and the directory's entries in their own partition."""
     directory = kernel.scoped(PARTITION)
     async for target in TASKS_FACE.locate(kernel, subject):
@@ -23,16 +23,16 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
                 yield target
                 found = await directory.get(DIRECTORY, target.ref)
                 if found is not None and found.body.decode() == target.scope.partition:
-                    yield Target(directory, "task", target.ref)
+                    yield SubjectLocation(directory, "task", target.ref)
             case "context":
                 query = Query(TASKS, {"context": target.ref}, order="updated")
                 async for record in target.scope.scan(query):
-                    yield Target(target.scope, "task", record.key)
+                    yield SubjectLocation(target.scope, "task", record.key)
                     if await directory.get(DIRECTORY, record.key) is not None:
-                        yield Target(directory, "task", record.key)
+                        yield SubjectLocation(directory, "task", record.key)
             case _:
-                yield Target(target.scope, EVERYTHING)
-                yield Target(directory, "owner", target.scope.partition)
+                yield SubjectLocation(target.scope, EVERYTHING)
+                yield SubjectLocation(directory, "owner", target.scope.partition)
 
 
 FACE = Face(

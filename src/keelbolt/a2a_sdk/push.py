@@ -12,7 +12,7 @@ from google.protobuf.json_format import Parse
 from pydantic_core import from_json, to_json
 
 from keelbolt.a2a_sdk.families import CONFIGS
-from keelbolt.a2a_sdk.scope import Directory
+from keelbolt.a2a_sdk.scope import ScopeResolver
 from keelbolt.a2a_sdk.words import encoded
 from keelbolt.storage import Delete, Put, Query, Record, Scope
 from keelbolt.webhooks.sealing import Sealer, opened
@@ -21,7 +21,7 @@ from keelbolt.webhooks.sealing import Sealer, opened
 class KeelboltPushConfigStore(PushNotificationConfigStore):
     """Stores configs in the partition of the task's owner; dispatch finds them by the task."""
 
-    def __init__(self, directory: Directory, sealer: Sealer | None = None) -> None:
+    def __init__(self, directory: ScopeResolver, sealer: Sealer | None = None) -> None:
         self._directory = directory
         self._sealer = sealer  # encrypts whole configs, because they contain a token and credentials
 

@@ -19,7 +19,7 @@ def whose(context: ServerCallContext) -> str:
     return Principal(owner=context.user.user_name, asked_tenant=context.tenant).partition
 
 
-class Directory:
+class ScopeResolver:
     """Returns the scope of a call and the scope of each task."""
 
     def __init__(self, kernel: Kernel, whose: Whose) -> None:

@@ -11,12 +11,12 @@ from keelbolt.a2a_sdk import scope
 from keelbolt.a2a_sdk.events import KeelboltEventStream
 from keelbolt.a2a_sdk.families import FAMILIES as SDK_FAMILIES
 from keelbolt.a2a_sdk.push import KeelboltPushConfigStore
-from keelbolt.a2a_sdk.scope import Directory, Whose
+from keelbolt.a2a_sdk.scope import ScopeResolver, Whose
 from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore
 from keelbolt.storage import open_storage
-from keelbolt.tasks.events import Events
+from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import FAMILIES
-from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.store import StoredTasks
 from keelbolt.webhooks.sealing import Sealer
 
 
@@ -40,9 +40,9 @@ async def sdk_stores(
     """
     sealer = Sealer.of(os.environ.get("KEELBOLT_SECRET_KEY", "") if secret_key is None else secret_key)
     async with open_storage(url, declare=[*FAMILIES, *SDK_FAMILIES]) as kernel:
-        store = TaskStore(kernel)
-        events = Events(store)
-        directory = Directory(kernel, whose)
+        store = StoredTasks(kernel)
+        events = TaskFeeds(store)
+        directory = ScopeResolver(kernel, whose)
         tasks = KeelboltTaskStore(store, directory)
         try:
             yield SdkStores(

@@ -8,7 +8,7 @@ from a2a.server.tasks.task_store import TaskStore as PlainTaskStore
 from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
 
 from keelbolt.a2a_sdk.changes import event_notes, new_notes, whole_notes
-from keelbolt.a2a_sdk.scope import Directory
+from keelbolt.a2a_sdk.scope import ScopeResolver
 from keelbolt.a2a_sdk.words import Event, state_named, state_of, task_of, tasks_of
 from keelbolt.errors import CommitRefused, InvalidTaskRequest
 from keelbolt.protocol import v1
@@ -19,16 +19,16 @@ from keelbolt.tasks.families import EVENTS, TASKS
 from keelbolt.tasks.listing import list_tasks
 from keelbolt.tasks.notes import Note, StatusNote, append_notes
 from keelbolt.tasks.queries import ListTasksQuery
-from keelbolt.tasks.record import ENDED, TaskRecord, Turn
+from keelbolt.tasks.record import ENDED, CurrentTurn, TaskRecord
 from keelbolt.tasks.store import StoredTask as OurTask
-from keelbolt.tasks.store import TaskStore, snapshot_operations
+from keelbolt.tasks.store import StoredTasks, snapshot_operations
 from keelbolt.tasks.view import TaskView
 
 
 class KeelboltTaskStore(VersionedTaskStore):
     """Versions are the entry numbers of the task's log. A terminal state can't be overwritten."""
 
-    def __init__(self, store: TaskStore, directory: Directory) -> None:
+    def __init__(self, store: StoredTasks, directory: ScopeResolver) -> None:
         self._store = store
         self._directory = directory
 
@@ -61,7 +61,7 @@ class KeelboltTaskStore(VersionedTaskStore):
         now = self._store.clock.wall()
         notes = new_notes(task, now=now)
         status = next(note for note in reversed(notes) if isinstance(note, StatusNote))
-        record = TaskRecord(task.id, task.context_id, status.state, status.status, now, now, Turn(1, ""))
+        record = TaskRecord(task.id, task.context_id, status.state, status.status, now, now, CurrentTurn(1, ""))
         view = TaskView(task.id, task.context_id)
         view.apply(notes)
         record.metadata = view.metadata

@@ -16,7 +16,7 @@ from keelbolt.lazy import lazy_names
 if TYPE_CHECKING:
     from keelbolt.apcore.approvals import CallerApproves
     from keelbolt.apcore.card import AgentCardBuilder
-    from keelbolt.apcore.catalog import Catalog
+    from keelbolt.apcore.catalog import SkillCatalog
     from keelbolt.apcore.delegation import agent
     from keelbolt.apcore.discovery import load_extensions
     from keelbolt.apcore.elicitation import ElicitResult, elicit, report_progress
@@ -38,11 +38,11 @@ __all__ = [
     "ApcoreServer",
     "ApcoreWorker",
     "CallerApproves",
-    "Catalog",
     "ElicitResult",
     "ErrorMapper",
     "InMemoryTaskStore",
     "SchemaConverter",
+    "SkillCatalog",
     "SkillMapper",
     "TaskStore",
     "TaskStoreStorage",

@@ -29,7 +29,7 @@ def identity_of(principal: Principal) -> Identity | None:
     return Identity(principal.owner, principal.type or "user", tuple(sorted(principal.roles)), attrs)
 
 
-class Access:
+class AccessPolicy:
     """Authorization rules of one executor: its current ACL, and the roles that system modules require."""
 
     def __init__(self, executor: Any, *, system_roles: Iterable[str] = SYSTEM_ROLES) -> None:

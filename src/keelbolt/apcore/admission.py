@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from keelbolt.apcore.access import Access, is_system
+from keelbolt.apcore.access import AccessPolicy, is_system
 from keelbolt.apcore.approvals import pending_in
-from keelbolt.apcore.catalog import Catalog, Module
+from keelbolt.apcore.catalog import Module, SkillCatalog
 from keelbolt.apcore.errors_map import loggable
 from keelbolt.apcore.inputs import check_input, parts_to_input
 from keelbolt.auth.principal import Principal
@@ -35,7 +35,7 @@ class SkillAdmission:
     after the permission check, so that they do not reveal the skill either.
     """
 
-    def __init__(self, catalog: Catalog, access: Access, *, default_skill: str | None = None) -> None:
+    def __init__(self, catalog: SkillCatalog, access: AccessPolicy, *, default_skill: str | None = None) -> None:
         self._catalog = catalog
         self._access = access
         self._default = default_skill

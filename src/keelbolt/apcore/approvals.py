@@ -137,7 +137,7 @@ refuses_var: ContextVar[bool] = ContextVar("apcore_refuses_unapproved", default=
 """Whether the running task belongs to an agent that refuses calls without an approval."""
 
 
-class NobodyApproves:
+class RejectingApprovals:
     """Approval handler for an executor that has none: rejects calls of tasks that need an approval.
 
     Several agents may share the executor with different settings; each call follows the setting of its own agent.
@@ -159,15 +159,15 @@ class NobodyApproves:
         return ApprovalResult(status="rejected", reason=NOBODY)
 
 
-class Gate:
-    """Installs `NobodyApproves` in an executor without an approval handler; apcore alone would run such calls.
+class ApprovalGuard:
+    """Installs `RejectingApprovals` in an executor without an approval handler; apcore alone would run such calls.
 
     ``refuses`` is False if the executor has no approval gate; the caller of the executor must then refuse.
     """
 
     def __init__(self, executor: Any) -> None:
         self._executor = executor
-        self._nobody: NobodyApproves | None = None
+        self._nobody: RejectingApprovals | None = None
         state = getattr(executor, "governance_state", None)
         governance = state() if callable(state) else None
         self.refuses = governance is not None and bool(governance.builtin_approval_gate_wired)
@@ -176,8 +176,8 @@ class Gate:
         found = self._handler()
         if found is None:
             logger.info("the executor has no approval handler: skills that need an approval are refused")
-            executor.set_approval_handler(found := NobodyApproves(executor))
-        if isinstance(found, NobodyApproves):
+            executor.set_approval_handler(found := RejectingApprovals(executor))
+        if isinstance(found, RejectingApprovals):
             self._nobody = found
             found.servers += 1
 
@@ -198,7 +198,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApprovalAnswer:
     """The user's answer to an approval: True, False, or None if unclear; ``before`` are the earlier approvals."""
 
     approval_id: str
@@ -212,7 +212,7 @@ class Answer:
         return (*self.before, self.approval_id) if self.approved else self.before
 
 
-answer_var: ContextVar[Answer | None] = ContextVar("apcore_approval_answer", default=None)
+answer_var: ContextVar[ApprovalAnswer | None] = ContextVar("apcore_approval_answer", default=None)
 """The user's answer to the approval that the running task waited for."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from keelbolt.apcore.admission import SKILL, SkillAdmission, chosen_skill
 from keelbolt.apcore.approvals import Pending, digest_of, pending_before
-from keelbolt.apcore.catalog import Catalog, Module
+from keelbolt.apcore.catalog import Module, SkillCatalog
 from keelbolt.apcore.inputs import Input, check_input, parts_to_input, with_answer
 from keelbolt.errors import SkillInputError, SkillNotFoundError, SkillRequiredError
 from keelbolt.protocol.types import Message
@@ -17,7 +17,7 @@ logger = logging.getLogger("keelbolt.apcore")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModuleCall:
     """A module and its input. ``pending`` is the approval that the call waited for.
 
     ``token`` is the approval that the gate checks; ``wrong`` is set when an answer does not match the module's input
@@ -32,14 +32,14 @@ class Call:
     wrong: SkillInputError | None = None
 
 
-class Calls:
+class ModuleCallReader:
     """Derives calls from turns."""
 
-    def __init__(self, catalog: Catalog, admission: SkillAdmission) -> None:
+    def __init__(self, catalog: SkillCatalog, admission: SkillAdmission) -> None:
         self._catalog = catalog
         self._admission = admission
 
-    def of(self, ctx: TaskContext) -> Call:
+    def of(self, ctx: TaskContext) -> ModuleCall:
         """Return the call of this turn. Raise SkillNotFoundError, SkillRequiredError or SkillInputError."""
         if ctx.turn > 1:
             history = ctx.history
@@ -51,7 +51,7 @@ class Calls:
         if skill_id is None:
             raise SkillRequiredError
         module = self._module(skill_id)
-        return Call(module, parts_to_input(ctx.parts, module), (ctx.message_id,))
+        return ModuleCall(module, parts_to_input(ctx.parts, module), (ctx.message_id,))
 
     def _module(self, skill_id: str) -> Module:
         module = self._catalog.get(skill_id)
@@ -59,7 +59,7 @@ class Calls:
             raise SkillNotFoundError(skill_id)
         return module
 
-    def _resumed(self, ctx: TaskContext, pending: Pending, known: dict[str, Message]) -> Call:
+    def _resumed(self, ctx: TaskContext, pending: Pending, known: dict[str, Message]) -> ModuleCall:
         """Return the call that waited, with the input to be approved; if a module asked, the answer extends it."""
         module = self._module(pending.skill_id)
         messages = [known[message_id] for message_id in pending.messages if message_id in known]
@@ -69,15 +69,15 @@ class Calls:
         if pending.approval_id is not None and not pending.by_module:
             if digest_of(inputs) != pending.digest:  # the module's schema changed, so this input was never approved
                 logger.warning("task %s: module %s changed since its approval was asked for", ctx.task_id, module.id)
-                return Call(module, inputs, pending.messages)
-            return Call(module, inputs, pending.messages, pending, pending.approval_id)
+                return ModuleCall(module, inputs, pending.messages)
+            return ModuleCall(module, inputs, pending.messages, pending, pending.approval_id)
         answered = with_answer(inputs, ctx.message.parts, module)
         if answered == inputs:
             token = pending.token if digest_of(inputs) == pending.digest else None
-            return Call(module, inputs, pending.messages, pending, token)
+            return ModuleCall(module, inputs, pending.messages, pending, token)
         try:
             if not self._admission.rewrites_input:
                 check_input(answered, module)
         except SkillInputError as error:
-            return Call(module, inputs, pending.messages, pending, pending.token, error)
-        return Call(module, answered, (*pending.messages, ctx.message_id), pending)
+            return ModuleCall(module, inputs, pending.messages, pending, pending.token, error)
+        return ModuleCall(module, answered, (*pending.messages, ctx.message_id), pending)

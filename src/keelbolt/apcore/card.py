@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from keelbolt.apcore.access import Access, is_system
-from keelbolt.apcore.catalog import Catalog, Module
+from keelbolt.apcore.access import AccessPolicy, is_system
+from keelbolt.apcore.catalog import Module, SkillCatalog
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig
 from keelbolt.server.caller import Caller
 
@@ -23,12 +23,12 @@ class AgentCardBuilder:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: SkillCatalog,
         *,
         name: str,
         version: str,
         description: str | None = None,
-        access: Access | None = None,
+        access: AccessPolicy | None = None,
         push_notifications: bool = False,
         authenticated: bool = False,
     ) -> None:

@@ -40,7 +40,7 @@ class Module:
         return self.public_errors if isinstance(self.public_errors, bool) else code in self.public_errors
 
 
-class Catalog:
+class SkillCatalog:
     """The skills of a registry.
 
     ``modules`` is an immutable snapshot: reading it never blocks, not even while another thread registers a hundred

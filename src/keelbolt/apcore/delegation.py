@@ -22,7 +22,7 @@ ON_BEHALF = "onBehalfOf"
 MARGIN_SECONDS = 0.25  # before the deadline, reserved to cancel the other agent's task
 
 
-class Delegator:
+class TaskBinding:
     """The task that a module runs for, and its event loop."""
 
     def __init__(self, ctx: TaskContext) -> None:
@@ -30,14 +30,14 @@ class Delegator:
         self.loop = asyncio.get_running_loop()
 
 
-class Agent:
+class RemoteAgent:
     """Another agent that a module calls; see `agent`."""
 
     def __init__(
         self, context: Context[Any], url: str, options: Mapping[str, Any], *, identity: bool, trace: bool
     ) -> None:
         found = context.data.get(TASK)
-        if not isinstance(found, Delegator):
+        if not isinstance(found, TaskBinding):
             raise InvalidValue("an agent is called by a module that Keelbolt runs, with the context that it was given")
         self._context = context
         self._ctx, self._loop = found.ctx, found.loop
@@ -121,7 +121,7 @@ class Agent:
         return {ON_BEHALF: {"id": identity.id, "type": identity.type, "roles": list(identity.roles)}}
 
 
-def agent(context: Context[Any], url: str, *, identity: bool = True, trace: bool = True, **options: Any) -> Agent:
+def agent(context: Context[Any], url: str, *, identity: bool = True, trace: bool = True, **options: Any) -> RemoteAgent:
     """Another A2A agent, for a module to call:
 
         async def execute(self, inputs, context):
@@ -130,4 +130,4 @@ def agent(context: Context[Any], url: str, *, identity: bool = True, trace: bool
     The other options are those of `A2AClient`. With ``identity`` the caller's id, type and roles go along as
     ``metadata.onBehalfOf``, with ``trace`` the trace goes along as headers; credentials only if they are given here.
     """
-    return Agent(context, url, options, identity=identity, trace=trace)
+    return RemoteAgent(context, url, options, identity=identity, trace=trace)

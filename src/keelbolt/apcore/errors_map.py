@@ -28,7 +28,7 @@ INTERNAL = -32603
 TASK_NOT_FOUND = -32001
 
 
-class Row(NamedTuple):
+class ModuleErrorRow(NamedTuple):
     """A row of the table. ``message`` None: the error's message, sanitised. ``kind`` None: the name of its class."""
 
     code: int
@@ -36,32 +36,32 @@ class Row(NamedTuple):
     kind: str | None = None
 
 
-_SAFETY = Row(INTERNAL, "Safety limit exceeded")
-_INPUT = Row(INVALID_PARAMS, None)
-_SCHEMA = Row(INVALID_PARAMS, "Invalid params", "SchemaValidationError")
-_UNKNOWN = Row(INTERNAL, "Internal error")
+_SAFETY = ModuleErrorRow(INTERNAL, "Safety limit exceeded")
+_INPUT = ModuleErrorRow(INVALID_PARAMS, None)
+_SCHEMA = ModuleErrorRow(INVALID_PARAMS, "Invalid params", "SchemaValidationError")
+_UNKNOWN = ModuleErrorRow(INTERNAL, "Internal error")
 
-ERROR_MAP: Mapping[str, Row] = MappingProxyType(
+ERROR_MAP: Mapping[str, ModuleErrorRow] = MappingProxyType(
     {
-        "MODULE_NOT_FOUND": Row(METHOD_NOT_FOUND, "Skill not found: {module_id}", "ModuleNotFoundError"),
+        "MODULE_NOT_FOUND": ModuleErrorRow(METHOD_NOT_FOUND, "Skill not found: {module_id}", "ModuleNotFoundError"),
         "SCHEMA_VALIDATION_ERROR": _SCHEMA,
         "SCHEMA_VALIDATION_FAILED": _SCHEMA,
-        "ACL_DENIED": Row(TASK_NOT_FOUND, "Task not found", "TaskNotFoundError"),
-        "MODULE_EXECUTE_ERROR": Row(INTERNAL, "Internal error", "ModuleExecuteError"),
-        "MODULE_TIMEOUT": Row(INTERNAL, "Execution timed out", "ModuleTimeoutError"),
+        "ACL_DENIED": ModuleErrorRow(TASK_NOT_FOUND, "Task not found", "TaskNotFoundError"),
+        "MODULE_EXECUTE_ERROR": ModuleErrorRow(INTERNAL, "Internal error", "ModuleExecuteError"),
+        "MODULE_TIMEOUT": ModuleErrorRow(INTERNAL, "Execution timed out", "ModuleTimeoutError"),
         "INVALID_INPUT": _INPUT,  # alias of the next one in some documents
         "GENERAL_INVALID_INPUT": _INPUT,
         "INVALID_MODULE_ID": _INPUT,
         "CALL_DEPTH_EXCEEDED": _SAFETY,
         "CIRCULAR_CALL": _SAFETY,
         "CALL_FREQUENCY_EXCEEDED": _SAFETY,
-        "MODULE_DISABLED": Row(METHOD_NOT_FOUND, "Skill not found: {module_id}", "ModuleNotFoundError"),
-        "APPROVAL_DENIED": Row(INTERNAL, None, "ApprovalDeniedError"),
-        "APPROVAL_TIMEOUT": Row(INTERNAL, "The approval expired", "ApprovalTimeoutError"),
-        "EXECUTION_CANCELLED": Row(INTERNAL, "Canceled", "ExecutionCancelledError"),
-        "CIRCUIT_OPEN": Row(INTERNAL, "Temporarily unavailable; try again later"),
-        "CIRCUIT_BREAKER_OPEN": Row(INTERNAL, "Temporarily unavailable; try again later"),
-        "TASK_LIMIT_EXCEEDED": Row(INTERNAL, "Temporarily unavailable; try again later"),
+        "MODULE_DISABLED": ModuleErrorRow(METHOD_NOT_FOUND, "Skill not found: {module_id}", "ModuleNotFoundError"),
+        "APPROVAL_DENIED": ModuleErrorRow(INTERNAL, None, "ApprovalDeniedError"),
+        "APPROVAL_TIMEOUT": ModuleErrorRow(INTERNAL, "The approval expired", "ApprovalTimeoutError"),
+        "EXECUTION_CANCELLED": ModuleErrorRow(INTERNAL, "Canceled", "ExecutionCancelledError"),
+        "CIRCUIT_OPEN": ModuleErrorRow(INTERNAL, "Temporarily unavailable; try again later"),
+        "CIRCUIT_BREAKER_OPEN": ModuleErrorRow(INTERNAL, "Temporarily unavailable; try again later"),
+        "TASK_LIMIT_EXCEEDED": ModuleErrorRow(INTERNAL, "Temporarily unavailable; try again later"),
     }
 )
 """Rows by error code. Other codes map to an internal error that reveals only the class name."""
@@ -148,7 +148,7 @@ def _is_the_agents(error: ModuleError, module: Module | None) -> bool:
     return origin.step == OUTPUT or (module is not None and origin.module_id != module.id)
 
 
-def _guidance(error: ModuleError, code: str, row: Row) -> dict[str, Any]:
+def _guidance(error: ModuleError, code: str, row: ModuleErrorRow) -> dict[str, Any]:
     """Return the error's code and hints. apcore's hints name modules and limits, so hidden errors get none."""
     found: dict[str, Any] = {name: value for name in _FLAGS if isinstance(value := getattr(error, name, None), bool)}
     if code in _HIDDEN:
@@ -182,7 +182,7 @@ def validation_errors(details: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def _described(row: Row, error: ModuleError, details: Mapping[str, Any]) -> str:
+def _described(row: ModuleErrorRow, error: ModuleError, details: Mapping[str, Any]) -> str:
     if row.kind == "ApprovalDeniedError":
         reason = getattr(getattr(error, "result", None), "reason", None) or details.get("reason")
         return f"Approval denied: {reason}" if reason else "Approval denied"

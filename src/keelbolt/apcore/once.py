@@ -18,7 +18,7 @@ FAILED = "_keelbolt.failed"
 _CONTENT = frozenset({"text", "raw", "url", "data"})
 
 
-class FailedBefore(Exception):
+class RecordedFailure(Exception):
     """The call failed in a process that died before it reported the failure; ``told`` is the error for the caller."""
 
     def __init__(self, told: dict[str, Any]) -> None:
@@ -52,7 +52,7 @@ async def call_once(
     if failure is not None:
         raise failure
     if isinstance(found, Mapping) and isinstance(told := found.get(FAILED), dict):
-        raise FailedBefore(told)
+        raise RecordedFailure(told)
     if isinstance(found, list) and all(isinstance(part, dict) and part.keys() & _CONTENT for part in found):
         return [Part.model_validate(part) for part in found]
     return await parts_of(found)  # the output as the user reported it

@@ -16,7 +16,7 @@ from keelbolt.apcore.access import SYSTEM_ROLES
 if TYPE_CHECKING:
     from keelbolt.apcore.task_store import TaskStore
     from keelbolt.auth import Authenticator
-    from keelbolt.data.retention import Policy
+    from keelbolt.data.retention import FacePolicy
     from keelbolt.server.settings import ServerSettings
     from keelbolt.storage import Kernel
     from keelbolt.tasks.settings import TaskSettings
@@ -88,7 +88,7 @@ class ServerOptions(AgentOptions, total=False):
 
     allow_anonymous: bool | None
     watch: str | os.PathLike[str] | None
-    retention: Policy | Sequence[Policy] | None
+    retention: FacePolicy | Sequence[FacePolicy] | None
     settings: ServerSettings | None
     task_settings: TaskSettings | None
     grpc_port: int | None

@@ -13,7 +13,7 @@ from typing import Any, Self, Unpack
 from starlette.types import Receive, Scope, Send
 
 from keelbolt.apcore.card import AgentCardBuilder
-from keelbolt.apcore.catalog import Catalog
+from keelbolt.apcore.catalog import SkillCatalog
 from keelbolt.apcore.errors_map import sanitized
 from keelbolt.apcore.options import ServerOptions, check_names, settled, shows
 from keelbolt.apcore.resolve import add_system_modules, check_methods, resolve
@@ -62,7 +62,7 @@ class ApcoreServer(A2AServer):
         if approval_handler is not None:
             check_methods(approval_handler, "ApprovalHandler", HANDLES)
             resolved.executor.set_approval_handler(approval_handler)
-        self.catalog = Catalog(resolved.registry)
+        self.catalog = SkillCatalog(resolved.registry)
         default_skill = given["default_skill"]
         if default_skill is not None and self.catalog.get(default_skill) is None:
             known = ", ".join(self.catalog.modules) or "none"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keelbolt.protocol.types import Artifact, Message, Model, Role, Task, TaskState, TaskStatus
+from keelbolt.protocol.types import Artifact, Message, Role, Task, TaskState, TaskStatus, WireModel
 
 Object = dict[str, Any]
 
@@ -80,7 +80,7 @@ def message_object(message: Message) -> Object:
     return {**found, "role": message.role.name, "parts": [_part_object(part) for part in found["parts"]]}
 
 
-def _dumped(model: Model) -> Object:
+def _dumped(model: WireModel) -> Object:
     return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 

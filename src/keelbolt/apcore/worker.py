@@ -14,13 +14,13 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from keelbolt.apcore.access import SYSTEM_ROLES, Access, identity_of, is_system
+from keelbolt.apcore.access import SYSTEM_ROLES, AccessPolicy, identity_of, is_system
 from keelbolt.apcore.admission import SkillAdmission
 from keelbolt.apcore.approvals import (
     NOBODY,
     SERVED,
-    Answer,
-    Gate,
+    ApprovalAnswer,
+    ApprovalGuard,
     Pending,
     answer_var,
     digest_of,
@@ -28,9 +28,9 @@ from keelbolt.apcore.approvals import (
     reason_of,
     refuses_var,
 )
-from keelbolt.apcore.calls import Call, Calls
-from keelbolt.apcore.catalog import Catalog, Module
-from keelbolt.apcore.delegation import TASK, Delegator
+from keelbolt.apcore.calls import ModuleCall, ModuleCallReader
+from keelbolt.apcore.catalog import Module, SkillCatalog
+from keelbolt.apcore.delegation import TASK, TaskBinding
 from keelbolt.apcore.elicitation import conversing
 from keelbolt.apcore.errors_map import ErrorMapper, MappedError, hides, sanitized, without_error_texts
 from keelbolt.apcore.inputs import RESERVED, Input
@@ -43,7 +43,7 @@ from keelbolt.apcore.library import (
     ModuleTimeoutError,
     TraceContext,
 )
-from keelbolt.apcore.once import FailedBefore, call_once
+from keelbolt.apcore.once import RecordedFailure, call_once
 from keelbolt.apcore.origins import GATE, origin_of
 from keelbolt.apcore.outputs import output_to_parts
 from keelbolt.apcore.previews import preview_of
@@ -97,7 +97,7 @@ class ApcoreWorker(Worker):
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: SkillCatalog,
         executor: Any,
         *,
         execution_timeout: float = 300.0,
@@ -108,12 +108,12 @@ class ApcoreWorker(Worker):
     ) -> None:
         self.catalog = catalog
         self.executor = executor
-        self.access = Access(executor, system_roles=system_roles)
+        self.access = AccessPolicy(executor, system_roles=system_roles)
         self.admission = SkillAdmission(catalog, self.access, default_skill=default_skill)
-        self._calls = Calls(catalog, self.admission)
+        self._calls = ModuleCallReader(catalog, self.admission)
         self._timeout = execution_timeout
         self._errors = ErrorMapper(public=public_errors)
-        self._gate = None if allow_unapproved else Gate(executor)
+        self._gate = None if allow_unapproved else ApprovalGuard(executor)
         self._view, self._undo_views = look_through_views(executor)
         self._call = _with_context(executor.call_async)
         self._stream = _with_context(stream) if callable(stream := getattr(executor, "stream", None)) else None
@@ -156,7 +156,7 @@ class ApcoreWorker(Worker):
         except ExecutionCancelledError as error:
             if not ctx.is_cancelled:  # the module cancelled itself
                 await self._fail(ctx, call, error)
-        except FailedBefore as error:
+        except RecordedFailure as error:
             await ctx.fail(str(error), data=error.told)
         except StepFailed as error:
             await ctx.fail(str(error), data={"code": -32603, "message": str(error), "data": {"type": "StepFailed"}})
@@ -175,7 +175,7 @@ class ApcoreWorker(Worker):
 
     # ----------------------------------------------------------------------------------------------------- the call
 
-    async def _run(self, ctx: TaskContext, call: Call) -> list[Part]:
+    async def _run(self, ctx: TaskContext, call: ModuleCall) -> list[Part]:
         context = await self._context(ctx)
         inputs = dict(call.inputs)
         answer = None
@@ -184,7 +184,7 @@ class ApcoreWorker(Worker):
             inputs[RESERVED] = call.token
         if pending is not None and pending.approval_id is not None:
             decided = None if pending.by_module else read_answer(ctx.message)
-            answer = Answer(pending.approval_id, decided, ctx.principal.owner, pending.approved)
+            answer = ApprovalAnswer(pending.approval_id, decided, ctx.principal.owner, pending.approved)
         answer_var.set(answer)
         refuses_var.set(self._gate is not None)
         running_var.set(running := Running())
@@ -245,14 +245,14 @@ class ApcoreWorker(Worker):
                 }
             },
         )
-        context.data[TASK] = Delegator(ctx)
+        context.data[TASK] = TaskBinding(ctx)
         context.data.update(conversing(ctx))
         context.data[SERVED] = self._gate is not None
         return context
 
     # ---------------------------------------------------------------------------------------------- ending the task
 
-    async def _wait(self, ctx: TaskContext, call: Call, error: ApprovalPendingError) -> None:
+    async def _wait(self, ctx: TaskContext, call: ModuleCall, error: ApprovalPendingError) -> None:
         """Ask for the approval, and store the call that it is for."""
         origin = origin_of(error)
         by_module = origin is None or origin.step != GATE
@@ -283,7 +283,7 @@ class ApcoreWorker(Worker):
             f"The answer does not fit the input of {pending.skill_id}. Send another one.", data=data
         )
 
-    async def _fail(self, ctx: TaskContext, call: Call, error: Exception) -> None:
+    async def _fail(self, ctx: TaskContext, call: ModuleCall, error: Exception) -> None:
         self._errors.log(error, call.module.id, ctx.task_id)
         if hides(error, call.module.id):  # the skill was removed or denied since admission
             await self._refuse(ctx, SkillNotFoundError(call.module.id))

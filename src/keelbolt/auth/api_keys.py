@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from keelbolt.auth.digests import Digests
+from keelbolt.auth.digests import SecretDigests
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import AuthMisconfigured, CredentialsRefused
 
@@ -26,13 +26,13 @@ class APIKeyAuthenticator:
     def __init__(self, digests: Mapping[str, Principal | str], *, header: str = "X-API-Key") -> None:
         if not _HEADER.fullmatch(header) or header.lower() in _OTHERS:
             raise AuthMisconfigured(f"{header!r} can't be the header of an API key; choose one like X-API-Key")
-        self._digests = Digests(digests)
+        self._digests = SecretDigests(digests)
         self._header = header
 
     @classmethod
     def of(cls, keys: Mapping[str, Principal | str], *, header: str = "X-API-Key") -> APIKeyAuthenticator:
         """Return an authenticator for plain keys, which it does not keep."""
-        return cls(Digests.table_of(keys), header=header)
+        return cls(SecretDigests.table_of(keys), header=header)
 
     def authenticate(self, headers: Mapping[str, str]) -> Principal | None:
         key = headers.get(self._header.lower())

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from keelbolt.auth.digests import Digests
+from keelbolt.auth.digests import SecretDigests
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import CredentialsRefused
 
@@ -35,12 +35,12 @@ class TokenAuthenticator:
     """
 
     def __init__(self, digests: Mapping[str, Principal | str]) -> None:
-        self._digests = Digests(digests)
+        self._digests = SecretDigests(digests)
 
     @classmethod
     def of(cls, tokens: Mapping[str, Principal | str]) -> TokenAuthenticator:
         """Return an authenticator for plain tokens, which it does not keep."""
-        return cls(Digests.table_of(tokens))
+        return cls(SecretDigests.table_of(tokens))
 
     def authenticate(self, headers: Mapping[str, str]) -> Principal | None:
         token = bearer_token(headers)

@@ -26,7 +26,7 @@ def new_secret() -> str:
     return f"kb_{secrets.token_urlsafe(32)}"
 
 
-class Digests:
+class SecretDigests:
     """Principals by the digest of their secret."""
 
     def __init__(self, table: Mapping[str, Principal | str]) -> None:

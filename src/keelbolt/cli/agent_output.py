@@ -79,7 +79,7 @@ def _print_line(data: bytes) -> None:
     echo_json(data.decode())
 
 
-class Teller:
+class StreamPrinter:
     """Prints a stream as it arrives: chunks one after the other, statuses on their own lines."""
 
     def __init__(self, url: str, *, json_output: bool) -> None:

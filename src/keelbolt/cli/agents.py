@@ -18,7 +18,7 @@ import click
 
 from keelbolt.cli.agent_output import (
     UNFINISHED,
-    Teller,
+    StreamPrinter,
     print_answer,
     print_card,
     print_left,
@@ -52,7 +52,7 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class TargetAgent:
     """The agent that a command calls."""
 
     url: str
@@ -94,7 +94,7 @@ def calls_agent(command: F) -> F:
             options["bindings"] = [binding]
         if protocol is not None:
             options["versions"] = [protocol]
-        return command(Agent(url, options), **given)
+        return command(TargetAgent(url, options), **given)
 
     decorated: Any = run
     for option in reversed(_OPTIONS):
@@ -119,7 +119,7 @@ def says_something(command: F) -> F:
     """Add the argument TEXT and the options of a message; the command gets its parts as ``said``."""
 
     @wraps(command)
-    def run(agent: Agent, text: str | None, data: tuple[str, ...], files: tuple[Path, ...], **given: Any) -> Any:
+    def run(agent: TargetAgent, text: str | None, data: tuple[str, ...], files: tuple[Path, ...], **given: Any) -> Any:
         return command(agent, said=_parts(text, data, files), **given)
 
     decorated: Any = run
@@ -153,7 +153,7 @@ def _parts(text: str | None, data: tuple[str, ...], files: tuple[Path, ...]) -> 
 @calls_agent
 @click.option("--extended", is_flag=True, help="The card that the agent shows to those it knows.")
 @as_json
-def card(agent: Agent, extended: bool, json_output: bool) -> None:
+def card(agent: TargetAgent, extended: bool, json_output: bool) -> None:
     """Show what an agent says about itself.
 
     \b
@@ -184,7 +184,9 @@ def card(agent: Agent, extended: bool, json_output: bool) -> None:
 )
 @click.option("--no-wait", is_flag=True, help="Do not wait: print the task as it was made.")
 @as_json
-def send(agent: Agent, said: list[Part], wait: float | None, no_wait: bool, json_output: bool, **ids: Any) -> None:
+def send(
+    agent: TargetAgent, said: list[Part], wait: float | None, no_wait: bool, json_output: bool, **ids: Any
+) -> None:
     """Send TEXT (- reads it from stdin) to an agent, wait for its answer, and print it.
 
     The answer goes to stdout; the task's id, before the wait, and its state go to stderr. Ctrl-C ends the wait; the
@@ -257,7 +259,7 @@ async def _wait(client: A2AClient, task: Task, seconds: float | None) -> Task:
 @calls_agent
 @says_something
 @as_json
-def stream(agent: Agent, said: list[Part], json_output: bool, **ids: Any) -> None:
+def stream(agent: TargetAgent, said: list[Part], json_output: bool, **ids: Any) -> None:
     """Send TEXT (- reads it from stdin) to an agent, and print what it says while it works.
 
     A connection that breaks is opened again, and continues where it was. Ctrl-C leaves; the task goes on. The exit code
@@ -267,7 +269,7 @@ def stream(agent: Agent, said: list[Part], json_output: bool, **ids: Any) -> Non
     Example:
       keelbolt stream http://localhost:8000 "count to 5"
     """
-    teller = Teller(agent.url, json_output=json_output)
+    teller = StreamPrinter(agent.url, json_output=json_output)
 
     def again(reconnect: Reconnect) -> None:
         teller.note(f"{reconnect.cause}; connecting again in {reconnect.seconds:.1f} s")
@@ -291,7 +293,7 @@ def stream(agent: Agent, said: list[Part], json_output: bool, **ids: Any) -> Non
 @click.argument("task")
 @click.option("--history", type=click.IntRange(0), metavar="N", help="At most so many messages of its history.")
 @as_json
-def get(agent: Agent, task: str, history: int | None, json_output: bool) -> None:
+def get(agent: TargetAgent, task: str, history: int | None, json_output: bool) -> None:
     """Show a task of an agent.
 
     \b
@@ -314,7 +316,7 @@ def get(agent: Agent, task: str, history: int | None, json_output: bool) -> None
 @calls_agent
 @click.argument("task")
 @as_json
-def cancel(agent: Agent, task: str, json_output: bool) -> None:
+def cancel(agent: TargetAgent, task: str, json_output: bool) -> None:
     """Cancel a task of an agent.
 
     \b
@@ -333,7 +335,7 @@ def cancel(agent: Agent, task: str, json_output: bool) -> None:
         echo(f"{found.id} is {found.status.state.name}")
 
 
-async def _check_skill(agent: Agent, client: A2AClient, skill: str | None) -> None:
+async def _check_skill(agent: TargetAgent, client: A2AClient, skill: str | None) -> None:
     """Raise InvalidValue for a skill that the agent's card does not list.
 
     A card without skills allows any. A caller with credentials may have more skills than the public card lists: without

@@ -12,7 +12,7 @@ from keelbolt.cli.failure import FAILED
 from keelbolt.cli.output import as_json, echo, print_json, progress
 
 if TYPE_CHECKING:
-    from keelbolt.conformance.report import Report
+    from keelbolt.conformance.report import ConformanceReport
 
 
 @click.group()
@@ -122,7 +122,7 @@ def turn_callbacks(factory: str, only: tuple[str, ...], json_output: bool) -> No
     _tell(report, json_output)
 
 
-def _tell(report: Report, json_output: bool, words: str | None = None) -> None:
+def _tell(report: ConformanceReport, json_output: bool, words: str | None = None) -> None:
     if json_output:
         print_json(report.to_dict())
     else:

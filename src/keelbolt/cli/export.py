@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from keelbolt.cli.failure import Failure
+from keelbolt.cli.failure import CommandFailure
 from keelbolt.cli.options import storage_option
 from keelbolt.cli.output import as_json, echo, print_json, size
 from keelbolt.cli.progress import work_progress
@@ -66,7 +66,7 @@ def export_command(
         echo(f"{exported.records:,} record(s), {size(exported.bytes)}", err=True)
     if exported.skipped:
         names = ", ".join(exported.skipped[:10])
-        raise Failure(f"these are written to all the time and are not in the file, stop their workers: {names}")
+        raise CommandFailure(f"these are written to all the time and are not in the file, stop their workers: {names}")
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def _written(output: Path) -> Iterator[BinaryIO]:
     try:
         file = os.fdopen(create_private(output), "wb")
     except OSError as error:
-        raise Failure(f"{output} can't be written: {error.strerror}; name a new file") from None
+        raise CommandFailure(f"{output} can't be written: {error.strerror}; name a new file") from None
     try:
         with file:
             yield file

@@ -51,7 +51,7 @@ def exit_code(error: KeelboltError) -> int:
     return WRONG_USAGE if isinstance(error, _WRONG_USAGE) else FAILED
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """An error that says what happened and what to do next: one line, no traceback."""
 
     code = FAILED
@@ -61,7 +61,7 @@ class Failure(click.ClickException):
         self.exit_code = self.code if code is None else code  # type: ignore[misc]
 
     @classmethod
-    def of(cls, error: KeelboltError) -> Failure:
+    def of(cls, error: KeelboltError) -> CommandFailure:
         advice = "; give a token with --token or KEELBOLT_TOKEN"
         return cls(f"{error}{advice if isinstance(error, errors.AuthenticationFailed) else ''}", code=exit_code(error))
 
@@ -77,17 +77,17 @@ class Failure(click.ClickException):
         return [f"({found})"] if found else []
 
 
-class Refused(Failure):
+class Refused(CommandFailure):
     """Not found, or refused."""
 
     code = REFUSED
 
 
-class WrongConfiguration(Failure):
+class WrongConfiguration(CommandFailure):
     """Modules can't be served: a directory, a module or a key is wrong. Same exit code as apcore-a2a."""
 
 
-class AgentFailed(Failure):
+class AgentFailed(CommandFailure):
     """Serving modules failed. Same exit code as apcore-a2a."""
 
     code = 2

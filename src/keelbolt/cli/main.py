@@ -13,7 +13,7 @@ from keelbolt.cli.data import data
 from keelbolt.cli.dead import dead
 from keelbolt.cli.erase import erase
 from keelbolt.cli.export import export_command, import_command
-from keelbolt.cli.failure import Failure
+from keelbolt.cli.failure import CommandFailure
 from keelbolt.cli.migrate import migrate
 from keelbolt.cli.serve import serve
 from keelbolt.cli.skills import skills
@@ -41,7 +41,7 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except KeelboltError as error:
-            raise Failure.of(error) from error
+            raise CommandFailure.of(error) from error
         except click.NoSuchOption as error:
             renamed = RENAMED.get(error.option_name, "")
             if error.ctx is None or not any(renamed in each.opts for each in error.ctx.command.params):

@@ -10,7 +10,7 @@ import click
 from keelbolt.observability.logs import LEVELS
 
 if TYPE_CHECKING:
-    from keelbolt.data.retention import Policy
+    from keelbolt.data.retention import FacePolicy
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -100,7 +100,7 @@ def variable_of(flag: str) -> str:
     return f"KEELBOLT_{flag.removeprefix('--').replace('-', '_').upper()}"
 
 
-def policies_of(retain: tuple[str, ...]) -> list[Policy]:
+def policies_of(retain: tuple[str, ...]) -> list[FacePolicy]:
     """Return the retention policies of the faces from --retain."""
     from keelbolt.data.families import faces
     from keelbolt.data.retention import parse_policies

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from keelbolt.cli.output import echo, size
 
 if TYPE_CHECKING:
-    from keelbolt.storage.transfer.copy import Progress, Tell
+    from keelbolt.storage.transfer.copy import CopyProgress, Tell
 
 LINE_SECONDS = 2.0
 
@@ -29,7 +29,7 @@ def transfer_progress() -> Iterator[Tell]:
     """Yield a function to call with each Progress of a copy, a backup or a restore."""
     with _shown() as show:
 
-        def tell(step: Progress) -> None:
+        def tell(step: CopyProgress) -> None:
             passed = f", {size(step.bytes)} in all" if step.bytes else ""
             show(f"{_WORDS[step.phase]} {step.table}", step.done, step.total, passed)
 

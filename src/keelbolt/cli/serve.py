@@ -19,7 +19,7 @@ from keelbolt.observability.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from keelbolt.auth import Authenticator
-    from keelbolt.grpc.address import Address
+    from keelbolt.grpc.address import GrpcAddress
     from keelbolt.protocol.card import AgentCardConfig
     from keelbolt.server.settings import ServerSettings
     from keelbolt.tasks.worker import AnyWorker
@@ -171,7 +171,7 @@ def _card(reference: str, worker: AnyWorker, given: Mapping[str, Any]) -> AgentC
     )
 
 
-def _tell(address: str, example: str, grpc_at: Address | None, *, operators: bool, page: str = "") -> None:
+def _tell(address: str, example: str, grpc_at: GrpcAddress | None, *, operators: bool, page: str = "") -> None:
     """Print commands to paste, with message ids that are new on this storage."""
     run = run_tag()
     lines = (

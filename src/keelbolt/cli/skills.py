@@ -32,14 +32,14 @@ def skills(extensions_dir: str, json_output: bool) -> None:
     Example:
       keelbolt skills --extensions-dir ./extensions
     """
-    from keelbolt.apcore.catalog import Catalog
+    from keelbolt.apcore.catalog import SkillCatalog
     from keelbolt.apcore.discovery import load_extensions
 
     try:
         found = load_extensions(extensions_dir, tell=False)
     except ExtensionsError as error:
         raise WrongConfiguration(str(error)) from error
-    modules = list(Catalog(found.registry).modules.values())
+    modules = list(SkillCatalog(found.registry).modules.values())
     left_out = [
         f"{module_id}: it has no description, or can't be described"
         for module_id in found.registry.list()

@@ -23,7 +23,7 @@ from keelbolt.cli.stores import opened
 from keelbolt.observability.logs import log_to_stderr
 
 if TYPE_CHECKING:
-    from keelbolt.data.retention import Policy
+    from keelbolt.data.retention import FacePolicy
     from keelbolt.tasks.settings import TaskSettings
     from keelbolt.tasks.worker import AnyWorker
 
@@ -76,7 +76,7 @@ def worker(worker: str, url: str, retain: tuple[str, ...], log_level: str, log_f
     asyncio.run(_work(worker, found, url, chosen, retention))
 
 
-async def _work(name: str, worker: AnyWorker, url: str, settings: TaskSettings, retention: list[Policy]) -> None:
+async def _work(name: str, worker: AnyWorker, url: str, settings: TaskSettings, retention: list[FacePolicy]) -> None:
     from keelbolt.tasks.engine import TaskEngine
 
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from keelbolt.client.address import origin_of
 from keelbolt.client.backoff import Backoff
 from keelbolt.client.card_fetcher import AgentCardFetcher
-from keelbolt.client.endpoints import GRPC, HTTP_JSON, JSONRPC, Endpoint, endpoints, offered
+from keelbolt.client.endpoints import GRPC, HTTP_JSON, JSONRPC, AgentEndpoint, endpoints, offered
 from keelbolt.client.failures import from_status
-from keelbolt.client.transport import Frame, Options, Transport
+from keelbolt.client.transport import ClientTransport, Options, StreamFrame
 from keelbolt.errors import (
     A2AConnectionError,
     A2ADiscoveryError,
@@ -32,14 +32,14 @@ from keelbolt.protocol.extensions import RESUME
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.protobuf.extra import require
 from keelbolt.protocol.requests import Request
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 if TYPE_CHECKING:
     from keelbolt.client.http import Http
 
 logger = logging.getLogger("keelbolt.client")
 
-Failed = tuple[Transport, KeelboltError]
+Failed = tuple[ClientTransport, KeelboltError]
 
 READS = frozenset(
     {
@@ -54,7 +54,7 @@ READS = frozenset(
 """Operations that are safe to repeat."""
 
 
-class Calls:
+class AgentCalls:
     """Calls the operations of one agent over the first endpoint that works."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Calls:
         idle_seconds: float,
         origins: frozenset[str],
         bindings: Sequence[str],
-        versions: Sequence[Version],
+        versions: Sequence[ProtocolVersion],
         extensions: Sequence[str],
         retry_seconds: float,
         clock: Callable[[], float],
@@ -86,12 +86,12 @@ class Calls:
         self._retry_seconds = retry_seconds
         self._clock = clock
         self._card: dict[str, Any] | None = None
-        self._transports: list[Transport] = []
+        self._transports: list[ClientTransport] = []
         self.streams = False
         self._resumes = False
         self._asked: tuple[str, ...] = ()
 
-    async def transports(self) -> list[Transport]:
+    async def transports(self) -> list[ClientTransport]:
         """Return the transports in order of preference, the last working one first. Raise A2ADiscoveryError if none."""
         card = await self.fetcher.at_hand()
         if card is not self._card:
@@ -104,7 +104,7 @@ class Calls:
             self._card = card
         return self._transports
 
-    async def _replace(self, usable: list[Endpoint]) -> None:
+    async def _replace(self, usable: list[AgentEndpoint]) -> None:
         """Open the endpoints that a new card adds, and close those that it no longer has."""
         known = {transport.endpoint: transport for transport in self._transports}
         self._transports = [known.pop(each) if each in known else self._opened(each) for each in usable]
@@ -122,13 +122,13 @@ class Calls:
         In 0.3 a subscription includes neither the task nor its start position, and the official 0.3 server applies
         every event to its task once more for each subscriber.
         """
-        return not self._resumes and (await self.transports())[0].endpoint.version is Version.v0_3
+        return not self._resumes and (await self.transports())[0].endpoint.version is ProtocolVersion.v0_3
 
     @property
     def asked_extensions(self) -> tuple[str, ...]:
         return self._asked
 
-    def _usable(self, card: dict[str, Any]) -> list[Endpoint]:
+    def _usable(self, card: dict[str, Any]) -> list[AgentEndpoint]:
         found = endpoints(card, secure=self._secure)
         spoken = [each for each in found if each.binding in self._bindings and each.version in self._versions]
         if spoken and all(each.binding == GRPC for each in spoken):
@@ -149,14 +149,14 @@ class Calls:
             )
         return usable
 
-    def _allowed(self, endpoint: Endpoint) -> bool:
+    def _allowed(self, endpoint: AgentEndpoint) -> bool:
         """Return whether the endpoint may be used: credentials stay at their origins, and https never becomes http."""
         if endpoint.origin in self._origins or self._in_process:
             return True
         secure = all(origin.startswith("https:") for origin in self._origins)
         return not self._secret and (endpoint.origin.startswith("https:") or not secure)
 
-    def _opened(self, endpoint: Endpoint) -> Transport:
+    def _opened(self, endpoint: AgentEndpoint) -> ClientTransport:
         from keelbolt.client.jsonrpc import JsonRpcTransport  # noqa: PLC0415 - these import httpx2
         from keelbolt.client.rest import RestTransport  # noqa: PLC0415
 
@@ -172,7 +172,7 @@ class Calls:
     async def call(
         self,
         operation: Operation,
-        make: Callable[[Endpoint], Request],
+        make: Callable[[AgentEndpoint], Request],
         *,
         seconds: float | None = None,
         key: str | None = None,
@@ -201,9 +201,9 @@ class Calls:
 
     async def _any(
         self,
-        transports: list[Transport],
+        transports: list[ClientTransport],
         operation: Operation,
-        make: Callable[[Endpoint], Request],
+        make: Callable[[AgentEndpoint], Request],
         seconds: float | None,
         key: str | None,
     ) -> Any:
@@ -247,8 +247,8 @@ class Calls:
 
     @asynccontextmanager
     async def open(
-        self, operation: Operation, make: Callable[[Endpoint], Request], options: Options
-    ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
+        self, operation: Operation, make: Callable[[AgentEndpoint], Request], options: Options
+    ) -> AsyncIterator[AsyncGenerator[StreamFrame, None]]:
         """Yield the frames of a stream, from the first endpoint that opens it."""
         failed: list[Failed] = []
         for transport in untried(await self.transports(), failed):
@@ -283,7 +283,7 @@ class Calls:
         await self._http.close()
 
 
-def untried(transports: Sequence[Transport], failed: list[Failed]) -> Iterator[Transport]:
+def untried(transports: Sequence[ClientTransport], failed: list[Failed]) -> Iterator[ClientTransport]:
     """Yield the transports in order, skipping origins that could not be reached."""
     for transport in tuple(transports):
         origin = transport.endpoint.origin
@@ -300,7 +300,9 @@ def elsewhere(error: KeelboltError) -> bool:
     return isinstance(error, A2AResponseError) and error.status in (404, 405, 501)
 
 
-async def _with_first(first: Frame | None, frames: AsyncGenerator[Frame, None]) -> AsyncGenerator[Frame, None]:
+async def _with_first(
+    first: StreamFrame | None, frames: AsyncGenerator[StreamFrame, None]
+) -> AsyncGenerator[StreamFrame, None]:
     if first is not None:
         yield first
         async for frame in frames:

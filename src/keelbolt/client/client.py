@@ -14,15 +14,15 @@ from urllib.parse import urljoin
 
 from keelbolt.client.address import check_url
 from keelbolt.client.backoff import Backoff, Reconnect
-from keelbolt.client.calls import Calls, origins_of
+from keelbolt.client.calls import AgentCalls, origins_of
 from keelbolt.client.card_fetcher import AgentCardFetcher, Keys
 from keelbolt.client.credentials import AuthLike, Credentials
-from keelbolt.client.endpoints import GRPC, HTTP_JSON, JSONRPC, Endpoint
+from keelbolt.client.endpoints import GRPC, HTTP_JSON, JSONRPC, AgentEndpoint
 from keelbolt.client.events import Event
 from keelbolt.client.messages import Said, message_of, new_id, send_request
 from keelbolt.client.pages import TaskList
-from keelbolt.client.streams import REFUSED, Stream
-from keelbolt.client.transport import Frame, Hints, Options
+from keelbolt.client.streams import REFUSED, TaskStream
+from keelbolt.client.transport import Options, StreamFrame, StreamHints
 from keelbolt.errors import A2AConnectionError, BusyError, KeelboltError
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import (
@@ -43,7 +43,7 @@ from keelbolt.protocol.requests import (
     TaskPage,
 )
 from keelbolt.protocol.types import Message, Metadata, Part, Task, TaskState
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 if TYPE_CHECKING:
     from keelbolt.client.asgi import App
@@ -83,7 +83,7 @@ class A2AClient:
         card: Mapping[str, Any] | None = None,
         card_keys: Keys | None = None,
         bindings: Sequence[str] = (JSONRPC, HTTP_JSON, GRPC),
-        versions: Sequence[str] = (Version.v1_0, Version.v0_3),
+        versions: Sequence[str] = (ProtocolVersion.v1_0, ProtocolVersion.v0_3),
         extensions: Sequence[str] = (),
         trusted_origins: Sequence[str] = (),
         idle_seconds: float = 60.0,
@@ -111,7 +111,7 @@ class A2AClient:
         # An app has no gRPC port, and an httpx2 auth works over HTTP only.
         http_alone = app is not None or self._credentials.httpx is not None
         self._bindings = [name for name in bindings if name != GRPC or not http_alone]
-        self._versions = [Version(version) for version in versions]
+        self._versions = [ProtocolVersion(version) for version in versions]
         self._extensions = extensions
         self._idle = idle_seconds
         self._reconnect_seconds = reconnect_seconds
@@ -122,7 +122,7 @@ class A2AClient:
         self._tenant = tenant
         self._verify = verify
         self._clock = clock
-        self._calls: Calls | None = None
+        self._calls: AgentCalls | None = None
         self._closed = False
 
     # -------------------------------------------------------------------------------------------------- life cycle
@@ -141,7 +141,7 @@ class A2AClient:
         if calls is not None:
             await calls.close()
 
-    def _opened(self) -> Calls:
+    def _opened(self) -> AgentCalls:
         if self._calls is None:
             if self._closed:
                 raise KeelboltError("this client was closed")
@@ -167,7 +167,7 @@ class A2AClient:
                     max_bytes=self._max_card_bytes,
                     clock=self._clock,
                 )
-            self._calls = Calls(
+            self._calls = AgentCalls(
                 http,
                 fetcher,
                 secret=bool(self._credentials),
@@ -342,27 +342,27 @@ class A2AClient:
 
     def _stream(
         self,
-        calls: Calls,
-        send: Callable[[Endpoint], Request] | None,
+        calls: AgentCalls,
+        send: Callable[[AgentEndpoint], Request] | None,
         *,
         task_id: str | None = None,
         after: str | None = None,
         key: str | None = None,
-    ) -> Stream:
-        async def sent(hints: Hints) -> AbstractAsyncContextManager[AsyncGenerator[Frame, None]]:
+    ) -> TaskStream:
+        async def sent(hints: StreamHints) -> AbstractAsyncContextManager[AsyncGenerator[StreamFrame, None]]:
             assert send is not None
             options = Options(extensions=calls.asked_extensions, hints=hints, key=key)
             return calls.open(Operation.send_streaming_message, send, options)
 
         async def subscribed(
-            task: str, last: str | None, hints: Hints
-        ) -> AbstractAsyncContextManager[AsyncGenerator[Frame, None]] | None:
+            task: str, last: str | None, hints: StreamHints
+        ) -> AbstractAsyncContextManager[AsyncGenerator[StreamFrame, None]] | None:
             if last is None and await calls.only_polls():
                 return None
             options = Options(extensions=calls.asked_extensions, after=last, hints=hints)
             return calls.open(Operation.subscribe_to_task, self._made(SubscribeToTaskRequest, id=task), options)
 
-        return Stream(
+        return TaskStream(
             send=None if send is None else sent,
             subscribe=subscribed,
             get=self.get_task,
@@ -466,21 +466,21 @@ class A2AClient:
 
     # ---------------------------------------------------------------------------------------------------- requests
 
-    def _made(self, kind: type[R], **given: Any) -> Callable[[Endpoint], R]:
+    def _made(self, kind: type[R], **given: Any) -> Callable[[AgentEndpoint], R]:
         """Return a function that builds a request with the given fields for an endpoint."""
         fields = {name: value for name, value in given.items() if value is not None}
 
-        def make(endpoint: Endpoint) -> R:
+        def make(endpoint: AgentEndpoint) -> R:
             tenant = self._tenant or endpoint.tenant
             return kind(**fields) if tenant is None else kind(tenant=tenant, **fields)
 
         return make
 
-    def _for(self, request: SendMessageRequest) -> Callable[[Endpoint], SendMessageRequest]:
-        def make(endpoint: Endpoint) -> SendMessageRequest:
+    def _for(self, request: SendMessageRequest) -> Callable[[AgentEndpoint], SendMessageRequest]:
+        def make(endpoint: AgentEndpoint) -> SendMessageRequest:
             tenant = self._tenant or endpoint.tenant
             changes: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
-            if endpoint.version is Version.v0_3 and request.configuration is None:
+            if endpoint.version is ProtocolVersion.v0_3 and request.configuration is None:
                 changes["configuration"] = SendConfiguration()  # 0.3 agents differ in their defaults
             return request.model_copy(update=changes) if changes else request
 

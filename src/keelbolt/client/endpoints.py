@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.client.address import check_url, origin_of
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 JSONRPC = "JSONRPC"
 HTTP_JSON = "HTTP+JSON"
@@ -16,12 +16,12 @@ MAX_INTERFACES = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class AgentEndpoint:
     """An interface of the agent."""
 
     url: str
     binding: str
-    version: Version
+    version: ProtocolVersion
     tenant: str | None = None
 
     @property
@@ -33,12 +33,12 @@ class Endpoint:
             return self.url
 
 
-def endpoints(card: Mapping[str, Any], *, secure: bool = False) -> list[Endpoint]:
+def endpoints(card: Mapping[str, Any], *, secure: bool = False) -> list[AgentEndpoint]:
     """Return the valid interfaces: those of 1.0 first, then those that only the fields of 0.3 declare.
 
     gRPC addresses are often only host:port; ``secure`` selects TLS for them.
     """
-    found: dict[Endpoint, None] = {}
+    found: dict[AgentEndpoint, None] = {}
     for url, binding, version, tenant in _interfaces(card):
         _note(found, url, binding, _version(version), tenant, secure=secure)
     return list(found)
@@ -64,19 +64,19 @@ def _objects(value: object) -> Iterable[dict[str, Any]]:
     return [item for item in value[:MAX_INTERFACES] if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _version(text: object) -> Version | None:
+def _version(text: object) -> ProtocolVersion | None:
     """Return the version by its first two numbers; 1.0.1 is 1.0."""
     if not isinstance(text, str):
         return None
     short = ".".join(text.strip().split(".")[:2])
-    return next((version for version in Version if version.value == short), None)
+    return next((version for version in ProtocolVersion if version.value == short), None)
 
 
 def _note(
-    found: dict[Endpoint, None],
+    found: dict[AgentEndpoint, None],
     url: object,
     binding: object,
-    version: Version | None,
+    version: ProtocolVersion | None,
     tenant: object,
     *,
     secure: bool,
@@ -91,7 +91,7 @@ def _note(
             url = check_url(url) + ("/" if url.endswith("/") else "")
         except ValueError:
             return
-    found[Endpoint(url, binding, version, tenant if isinstance(tenant, str) and tenant else None)] = None
+    found[AgentEndpoint(url, binding, version, tenant if isinstance(tenant, str) and tenant else None)] = None
 
 
 _SCHEMES = {"grpc": "http", "grpcs": "https", "dns": "http"}

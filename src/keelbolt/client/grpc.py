@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from pydantic_core import to_json
 
 from keelbolt.client.address import place_of
-from keelbolt.client.endpoints import Endpoint
+from keelbolt.client.endpoints import AgentEndpoint
 from keelbolt.client.failures import from_grpc
 from keelbolt.client.http import Http
-from keelbolt.client.transport import Frame, Options, decode_answer, request_headers, task_id_of, understood
+from keelbolt.client.transport import Options, StreamFrame, decode_answer, request_headers, task_id_of, understood
 from keelbolt.errors import A2AResponseError, A2ATimeoutError, KeelboltError, MethodNotFoundError, ParseError
 from keelbolt.protocol import v03_proto, v1
 from keelbolt.protocol.operations import Operation
@@ -33,7 +33,7 @@ from keelbolt.protocol.requests import (
     Request,
     SendMessageRequest,
 )
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 grpc: Any = load("grpc")
 aio: Any = load("grpc.aio")
@@ -46,12 +46,12 @@ _NOT_METADATA = frozenset({"content-type", "accept", "accept-encoding", "user-ag
 class GrpcTransport:
     """One channel. ``ping_seconds``: keepalive interval of an idle connection, if the agent allows it."""
 
-    def __init__(self, http: Http, endpoint: Endpoint, *, ping_seconds: float | None = None) -> None:
+    def __init__(self, http: Http, endpoint: AgentEndpoint, *, ping_seconds: float | None = None) -> None:
         self.endpoint = endpoint
         self._http = http
-        methods = METHODS_V1 if endpoint.version is Version.v1_0 else METHODS_V03
+        methods = METHODS_V1 if endpoint.version is ProtocolVersion.v1_0 else METHODS_V03
         self._methods: dict[Operation, Method] = {method.operation: method for method in methods.values()}
-        self._codec: Any = v1 if endpoint.version is Version.v1_0 else v03_proto
+        self._codec: Any = v1 if endpoint.version is ProtocolVersion.v1_0 else v03_proto
         self._ping_seconds = ping_seconds
         self._channel: Any = None
 
@@ -76,7 +76,7 @@ class GrpcTransport:
     @asynccontextmanager
     async def stream(
         self, operation: Operation, request: Request, options: Options
-    ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
+    ) -> AsyncIterator[AsyncGenerator[StreamFrame, None]]:
         method, data = self._request(operation, request)
         call = self._opened().unary_stream(method.path)(data, metadata=await self._metadata(options))
         try:
@@ -85,12 +85,12 @@ class GrpcTransport:
         finally:
             call.cancel()
 
-    async def _frames(self, call: Any, method: Method, request: Request) -> AsyncGenerator[Frame, None]:
+    async def _frames(self, call: Any, method: Method, request: Request) -> AsyncGenerator[StreamFrame, None]:
         try:
             async for answer in call:
                 number = number_of(answer)
                 value = understood(self._codec.decode_event, _read(method, answer))
-                yield Frame(value, None if number is None else str(number))
+                yield StreamFrame(value, None if number is None else str(number))
         except aio.AioRpcError as error:
             raise self._failure(error, request) from error
 
@@ -123,7 +123,7 @@ class GrpcTransport:
         method = self._methods.get(operation)
         if method is None:
             raise MethodNotFoundError(f"A2A {self.endpoint.version} has no {operation.value} over gRPC")
-        json = v1.encode_request(request) if self.endpoint.version is Version.v1_0 else _request_v03(request)
+        json = v1.encode_request(request) if self.endpoint.version is ProtocolVersion.v1_0 else _request_v03(request)
         return method, method.write_request(json)
 
     async def _metadata(self, options: Options) -> tuple[tuple[str, str], ...]:

@@ -7,17 +7,25 @@ from contextlib import aclosing, asynccontextmanager
 from itertools import count
 from typing import Any
 
-from keelbolt.client.endpoints import Endpoint
+from keelbolt.client.endpoints import AgentEndpoint
 from keelbolt.client.failures import from_jsonrpc, from_status
 from keelbolt.client.http import Http, Reply, read_json
 from keelbolt.client.sse import Parser
-from keelbolt.client.transport import Frame, Options, codec_of, decode_answer, request_headers, task_id_of, understood
+from keelbolt.client.transport import (
+    Options,
+    StreamFrame,
+    codec_of,
+    decode_answer,
+    request_headers,
+    task_id_of,
+    understood,
+)
 from keelbolt.errors import A2AResponseError
 from keelbolt.protocol import jsonrpc
 from keelbolt.protocol.operations import NAMES_V03, Operation
 from keelbolt.protocol.requests import Request
 from keelbolt.protocol.types import Json
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 _NO_RESULT = Operation.delete_push_config  # the result is null, which some agents omit
 
@@ -25,7 +33,7 @@ _NO_RESULT = Operation.delete_push_config  # the result is null, which some agen
 class JsonRpcTransport:
     """Sends every operation as a POST to one URL."""
 
-    def __init__(self, http: Http, endpoint: Endpoint) -> None:
+    def __init__(self, http: Http, endpoint: AgentEndpoint) -> None:
         self.endpoint = endpoint
         self._http = http
         self._codec = codec_of(endpoint.version)
@@ -46,7 +54,7 @@ class JsonRpcTransport:
     @asynccontextmanager
     async def stream(
         self, operation: Operation, request: Request, options: Options
-    ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
+    ) -> AsyncIterator[AsyncGenerator[StreamFrame, None]]:
         number, body = self._body(operation, request)
         headers = request_headers(self.endpoint.version, options)
         headers["Accept"] = "text/event-stream"
@@ -58,10 +66,10 @@ class JsonRpcTransport:
 
     async def _frames(
         self, opened: Reply | AsyncGenerator[bytes, None], number: int, task_id: str, options: Options
-    ) -> AsyncGenerator[Frame, None]:
+    ) -> AsyncGenerator[StreamFrame, None]:
         if isinstance(opened, Reply):  # an error, or an agent that does not stream
             value = _result(_value(opened), number, opened, task_id)
-            yield Frame(understood(self._codec.decode_event, value))
+            yield StreamFrame(understood(self._codec.decode_event, value))
             return
         parser = Parser(self._http.answer_bytes)
         none = Reply(200, {}, b"", self.endpoint.url)
@@ -69,12 +77,12 @@ class JsonRpcTransport:
             async for block in opened:
                 for event in parser.feed(block):
                     value = _result(read_json(event.data), number, none, task_id)
-                    yield Frame(understood(self._codec.decode_event, value), event.id or None)
+                    yield StreamFrame(understood(self._codec.decode_event, value), event.id or None)
                 options.hints.retry_seconds = parser.retry_seconds or 0.0
 
     def _body(self, operation: Operation, request: Request) -> tuple[int, bytes]:
         number = next(self._ids)
-        method = operation.value if self.endpoint.version is Version.v1_0 else NAMES_V03[operation]
+        method = operation.value if self.endpoint.version is ProtocolVersion.v1_0 else NAMES_V03[operation]
         return number, jsonrpc.request(b"%d" % number, method, self._codec.encode_request(request))
 
 

@@ -14,11 +14,11 @@ from urllib.parse import quote, urlencode
 
 from pydantic_core import to_json
 
-from keelbolt.client.endpoints import Endpoint
+from keelbolt.client.endpoints import AgentEndpoint
 from keelbolt.client.failures import from_rest, from_status
 from keelbolt.client.http import Http, Reply, read_json
 from keelbolt.client.sse import Parser
-from keelbolt.client.transport import Frame, Options, decode_answer, request_headers, task_id_of, understood
+from keelbolt.client.transport import Options, StreamFrame, decode_answer, request_headers, task_id_of, understood
 from keelbolt.errors import A2AResponseError, InvalidParamsError, InvalidRequestError, KeelboltError
 from keelbolt.protocol import v03, v03_proto, v1
 from keelbolt.protocol.operations import Operation
@@ -36,7 +36,7 @@ from keelbolt.protocol.requests import (
 )
 from keelbolt.protocol.types import Json
 from keelbolt.protocol.v03_values import STATES, push_config_down
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 _NOT_IN_QUERY = {"tenant", "id", "taskId"}
 
@@ -44,10 +44,10 @@ _NOT_IN_QUERY = {"tenant", "id", "taskId"}
 class RestTransport:
     """Sends each operation to its own path."""
 
-    def __init__(self, http: Http, endpoint: Endpoint) -> None:
+    def __init__(self, http: Http, endpoint: AgentEndpoint) -> None:
         self.endpoint = endpoint
         self._http = http
-        self._v1 = endpoint.version is Version.v1_0
+        self._v1 = endpoint.version is ProtocolVersion.v1_0
         self._codec: Any = v1 if self._v1 else _Either
         self._plain = False  # 0.3 only: use the dialect of JSON-RPC
         base = endpoint.url.rstrip("/")
@@ -72,7 +72,7 @@ class RestTransport:
     @asynccontextmanager
     async def stream(
         self, operation: Operation, request: Request, options: Options
-    ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
+    ) -> AsyncIterator[AsyncGenerator[StreamFrame, None]]:
         headers = request_headers(self.endpoint.version, options)
         headers["Accept"] = "text/event-stream"
         while True:
@@ -103,9 +103,9 @@ class RestTransport:
 
     async def _frames(
         self, opened: Reply | AsyncGenerator[bytes, None], task_id: str, options: Options
-    ) -> AsyncGenerator[Frame, None]:
+    ) -> AsyncGenerator[StreamFrame, None]:
         if isinstance(opened, Reply):
-            yield Frame(understood(self._codec.decode_event, _value(opened, task_id)))
+            yield StreamFrame(understood(self._codec.decode_event, _value(opened, task_id)))
             return
         parser = Parser(self._http.answer_bytes)
         async with aclosing(opened):
@@ -116,7 +116,7 @@ class RestTransport:
                         raise from_rest(
                             value, status=_status(value), headers={}, task_id=task_id, url=self.endpoint.url
                         )
-                    yield Frame(understood(self._codec.decode_event, value), event.id or None)
+                    yield StreamFrame(understood(self._codec.decode_event, value), event.id or None)
                 options.hints.retry_seconds = parser.retry_seconds or 0.0
 
     def _encode(self, request: SendMessageRequest | CreatePushConfigRequest) -> bytes:

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 
 from keelbolt.client.backoff import Backoff, Reconnect
 from keelbolt.client.events import Event
-from keelbolt.client.transport import Frame, Hints
+from keelbolt.client.transport import StreamFrame, StreamHints
 from keelbolt.errors import (
     A2AConnectionError,
     A2AResponseError,
@@ -30,11 +30,11 @@ from keelbolt.errors import (
 )
 from keelbolt.protocol.requests import StreamEvent
 from keelbolt.protocol.types import Message, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 logger = logging.getLogger("keelbolt.client")
 
-Frames = AbstractAsyncContextManager[AsyncGenerator[Frame, None]]
+Frames = AbstractAsyncContextManager[AsyncGenerator[StreamFrame, None]]
 
 POLL_SECONDS = 2.0  # longest delay between two polls
 
@@ -42,7 +42,7 @@ REFUSED = (A2AServerError, InvalidParamsError, MethodNotFoundError, TaskNotFound
 """Errors by which agents refuse a subscription: the task is terminal, or they have no subscriptions."""
 
 
-class Stream:
+class TaskStream:
     """Follows one task until it is terminal or waits for its user.
 
     ``send`` opens the stream by sending the message (None: it starts with a subscription). ``subscribe`` continues
@@ -53,8 +53,8 @@ class Stream:
     def __init__(
         self,
         *,
-        send: Callable[[Hints], Awaitable[Frames]] | None,
-        subscribe: Callable[[str, str | None, Hints], Awaitable[Frames | None]],
+        send: Callable[[StreamHints], Awaitable[Frames]] | None,
+        subscribe: Callable[[str, str | None, StreamHints], Awaitable[Frames | None]],
         get: Callable[[str], Awaitable[Task]],
         resumes: bool,
         again: bool,
@@ -77,7 +77,7 @@ class Stream:
         self._complete = False
         self._shown: object = None
         self._connections = 0
-        self._hints = Hints()
+        self._hints = StreamHints()
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """Yield every event once. Raise the agent's error, or A2AConnectionError after too long an outage."""
@@ -132,7 +132,7 @@ class Stream:
         """Yield the events of one connection."""
         first_connection = self._connections == 0
         self._connections += 1
-        self._hints = Hints()
+        self._hints = StreamHints()
         sends = self.task_id is None
         opening: Frames | None
         if self.task_id is None:
@@ -176,7 +176,7 @@ class Stream:
             async for event in several:
                 yield event
 
-    async def _begun(self, frame: Frame) -> AsyncGenerator[Event, None]:
+    async def _begun(self, frame: StreamFrame) -> AsyncGenerator[Event, None]:
         """Handle the first frame of a subscription: the next event or the task; after a gap, load the task."""
         assert self.task_id is not None
         gap = (not self._resumes or frame.id is None) and not _follows(self.last_id, frame)
@@ -192,13 +192,13 @@ class Stream:
                 async for event in several:
                     yield event
             return
-        yield self._event(Frame(task), snapshot=True)
+        yield self._event(StreamFrame(task), snapshot=True)
         if not task.status.state.terminal and not _shows(task, frame):
             async with aclosing(self._passed(frame, snapshot=True, first=False)) as several:
                 async for event in several:
                     yield event
 
-    async def _passed(self, frame: Frame, *, snapshot: bool, first: bool) -> AsyncGenerator[Event, None]:
+    async def _passed(self, frame: StreamFrame, *, snapshot: bool, first: bool) -> AsyncGenerator[Event, None]:
         """Yield the event of a frame, unless it is a repeat. The last event of a lossy stream is a snapshot."""
         whole = isinstance(frame.value, Task)
         if self._resumes and frame.id is not None:
@@ -217,7 +217,7 @@ class Stream:
                     return
         yield event
 
-    def _event(self, frame: Frame, *, snapshot: bool) -> Event:
+    def _event(self, frame: StreamFrame, *, snapshot: bool) -> Event:
         value = frame.value
         if frame.id is not None:
             self.last_id = frame.id
@@ -241,7 +241,7 @@ class Stream:
         state = value.status.state
         if isinstance(value, Task) or state.terminal:  # a stream may also begin with a task
             return state.terminal
-        return state is TaskState.input_required or (state.paused and self._hints.version is Version.v0_3)
+        return state is TaskState.input_required or (state.paused and self._hints.version is ProtocolVersion.v0_3)
 
     async def _closing_task(self) -> Task | None:
         assert self.task_id is not None
@@ -269,7 +269,7 @@ class Stream:
             task = await self._get(self.task_id)
             over = task.status.state.terminal or task.status.state.paused
             if over or task != self._shown:
-                event = self._event(Frame(task), snapshot=True)
+                event = self._event(StreamFrame(task), snapshot=True)
                 yield Event(event.value, event.id, snapshot=True, last=over)
                 if over:
                     return
@@ -287,7 +287,7 @@ def _is_refusal(error: KeelboltError, after: str | None) -> bool:
     return not (isinstance(error, InvalidParamsError) and after is not None)
 
 
-def _follows(last: str | None, frame: Frame) -> bool:
+def _follows(last: str | None, frame: StreamFrame) -> bool:
     """Return whether an agent without the resume extension continues with exactly the next number."""
     numbers = (last or "", frame.id or "")
     if isinstance(frame.value, Task) or not all(text.isascii() and text.isdigit() for text in numbers):
@@ -295,7 +295,7 @@ def _follows(last: str | None, frame: Frame) -> bool:
     return int(numbers[1]) == int(numbers[0]) + 1
 
 
-def _shows(task: Task, frame: Frame) -> bool:
+def _shows(task: Task, frame: StreamFrame) -> bool:
     """Return whether a task that was loaded after this event already includes it."""
     value = frame.value
     if isinstance(value, TaskStatusUpdateEvent):

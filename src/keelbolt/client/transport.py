@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
-from keelbolt.client.endpoints import Endpoint
+from keelbolt.client.endpoints import AgentEndpoint
 from keelbolt.errors import A2AResponseError, InvalidParamsError
 from keelbolt.protocol import v1
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import Request, StreamEvent, TaskPage
 from keelbolt.protocol.types import Json
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class StreamFrame:
     """An event of a stream, with the agent's id for it, if any."""
 
     value: StreamEvent
@@ -28,11 +28,11 @@ class Frame:
 
 
 @dataclass(slots=True)
-class Hints:
+class StreamHints:
     """Facts about a stream besides its events: the requested reconnection delay and the version."""
 
     retry_seconds: float = 0.0
-    version: Version = Version.v1_0
+    version: ProtocolVersion = ProtocolVersion.v1_0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Options:
     after: str | None = None  # Last-Event-ID
     key: str | None = None  # Idempotency-Key
     again: bool = False  # the request may arrive twice
-    hints: Hints = field(default_factory=Hints)
+    hints: StreamHints = field(default_factory=StreamHints)
 
 
-class Transport(Protocol):
+class ClientTransport(Protocol):
     """One endpoint of an agent.
 
     ``call`` returns a Task, Message, TaskPage, PushConfig, PushConfigPage, the JSON of a card, or None; ``stream``
@@ -55,12 +55,12 @@ class Transport(Protocol):
     """
 
     @property
-    def endpoint(self) -> Endpoint: ...
+    def endpoint(self) -> AgentEndpoint: ...
     async def close(self) -> None: ...
     async def call(self, operation: Operation, request: Request, options: Options) -> Any: ...
     def stream(
         self, operation: Operation, request: Request, options: Options
-    ) -> AbstractAsyncContextManager[AsyncGenerator[Frame, None]]: ...
+    ) -> AbstractAsyncContextManager[AsyncGenerator[StreamFrame, None]]: ...
 
 
 def decode_answer(codec: ModuleType | Any, operation: Operation, value: Json) -> Any:
@@ -105,13 +105,15 @@ def _page(codec: Any) -> Callable[[Json], TaskPage]:
     return decode
 
 
-def request_headers(version: Version, options: Options) -> dict[str, str]:
+def request_headers(version: ProtocolVersion, options: Options) -> dict[str, str]:
     """Return the headers of a request, without its credentials."""
     headers = {"Content-Type": "application/json"}
-    if version is Version.v1_0:
+    if version is ProtocolVersion.v1_0:
         headers["A2A-Version"] = version.value
     if options.extensions:
-        headers["A2A-Extensions" if version is Version.v1_0 else "X-A2A-Extensions"] = ", ".join(options.extensions)
+        headers["A2A-Extensions" if version is ProtocolVersion.v1_0 else "X-A2A-Extensions"] = ", ".join(
+            options.extensions
+        )
     if options.after is not None:
         headers["Last-Event-ID"] = options.after
     if options.key is not None:
@@ -124,9 +126,9 @@ def task_id_of(request: Request) -> str:
     return getattr(request, "task_id", None) or getattr(request, "id", None) or ""
 
 
-def codec_of(version: Version) -> ModuleType:
+def codec_of(version: ProtocolVersion) -> ModuleType:
     """Return the plain JSON codec of a version; that of 0.3 is imported when needed."""
-    if version is Version.v1_0:
+    if version is ProtocolVersion.v1_0:
         return v1
     from keelbolt.protocol import v03  # noqa: PLC0415
 

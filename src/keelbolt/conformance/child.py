@@ -20,7 +20,7 @@ from typing import Any
 
 from keelbolt.conformance.expect import broken, woken
 from keelbolt.conformance.families import FAMILIES
-from keelbolt.conformance.subject import Place
+from keelbolt.conformance.subject import DataPlace
 from keelbolt.errors import CommitRefused, SchemaMismatch
 from keelbolt.storage.contract import Kernel
 from keelbolt.storage.hints import LogTopic, QueueTopic
@@ -183,7 +183,7 @@ JOBS: dict[str, Job] = {
 }
 
 
-async def _run(place: Place, declare: tuple[Collection, ...], job: str, arguments: dict[str, Any]) -> None:
+async def _run(place: DataPlace, declare: tuple[Collection, ...], job: str, arguments: dict[str, Any]) -> None:
     async with asyncio.timeout(CHILD_SECONDS), place.open(declare) as kernel:
         await JOBS[job](kernel, **arguments)
 
@@ -231,7 +231,7 @@ class Child:
 
 @asynccontextmanager
 async def start(
-    place: Place, job: Job, *, declare: tuple[Collection, ...] = FAMILIES, **arguments: object
+    place: DataPlace, job: Job, *, declare: tuple[Collection, ...] = FAMILIES, **arguments: object
 ) -> AsyncIterator[Child]:
     """Start a process that does this job at the place; it is gone afterwards."""
     told = base64.b64encode(pickle.dumps((place, declare, job.__name__, arguments)))

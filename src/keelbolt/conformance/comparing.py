@@ -6,7 +6,7 @@ from typing import Any
 
 from keelbolt.conformance.chance import COLLECTIONS, DIGESTS, KEYS, PARTITIONS, QUEUES, STREAMS
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.model import Key, Model, Stream
+from keelbolt.conformance.model import EngineModel, Key, ModelStream
 from keelbolt.errors import BlobNotFound
 from keelbolt.storage.contract import Kernel
 from keelbolt.storage.logs import LogState
@@ -14,14 +14,14 @@ from keelbolt.storage.records import Count, Query, Record
 from keelbolt.storage.work import WorkState
 
 
-async def compare_everything(kernel: Kernel, model: Model) -> None:
+async def compare_everything(kernel: Kernel, model: EngineModel) -> None:
     for partition in PARTITIONS:
         for collection in COLLECTIONS:
             found = await kernel.get_many(partition, collection, KEYS)
             wanted = [model.records.get((partition, collection, key)) for key in KEYS]
             equal(list(found), wanted, f"the records of {partition}/{collection}")
         for stream in STREAMS:
-            known = model.streams.get((partition, "log", stream), Stream())
+            known = model.streams.get((partition, "log", stream), ModelStream())
             state = await kernel.log_state(partition, "log", stream)
             equal(state, LogState(known.head, known.floor), f"head and floor of {partition}/{stream}")
         await _compare_counters(kernel, model, partition)
@@ -32,7 +32,7 @@ async def compare_everything(kernel: Kernel, model: Model) -> None:
                 await _compare_work(kernel, model, partition, queue, state_)
 
 
-async def _compare_counters(kernel: Kernel, model: Model, partition: str) -> None:
+async def _compare_counters(kernel: Kernel, model: EngineModel, partition: str) -> None:
     groups: list[dict[str, Any]] = [{}, {"state": "new"}, {"state": None}, {"state": "done", "owner": "me"}]
     for equal_ in groups:
         wanted = len(model.find(partition, Query("counted", equal_)))
@@ -40,7 +40,7 @@ async def _compare_counters(kernel: Kernel, model: Model, partition: str) -> Non
         equal(found, Count(wanted, exact=True), f"the counter of {equal_} in {partition}")
 
 
-async def _compare_blob(kernel: Kernel, model: Model, partition: str, digest: str) -> None:
+async def _compare_blob(kernel: Kernel, model: EngineModel, partition: str, digest: str) -> None:
     try:
         await kernel.open_blob(partition, digest)
     except BlobNotFound:
@@ -49,7 +49,7 @@ async def _compare_blob(kernel: Kernel, model: Model, partition: str, digest: st
         expect((partition, digest) in model.blobs, f"the blob {digest} of another partition is seen")
 
 
-async def _compare_work(kernel: Kernel, model: Model, partition: str, queue: str, state: WorkState) -> None:
+async def _compare_work(kernel: Kernel, model: EngineModel, partition: str, queue: str, state: WorkState) -> None:
     found = {}
     cursor = None
     while True:
@@ -74,7 +74,7 @@ async def _compare_work(kernel: Kernel, model: Model, partition: str, queue: str
     equal(found, wanted, f"the {state} items of {partition}/{queue}")
 
 
-async def compare_found(kernel: Kernel, model: Model, partition: str, query: Query, limit: int) -> None:
+async def compare_found(kernel: Kernel, model: EngineModel, partition: str, query: Query, limit: int) -> None:
     wanted = model.find(partition, query)
     found: list[Record] = []
     cursor = None

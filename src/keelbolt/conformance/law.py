@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from keelbolt.conformance import suite
-from keelbolt.conformance.subject import Capability, Place
+from keelbolt.conformance.subject import Capability, DataPlace
 from keelbolt.conformance.suite import Suite
 from keelbolt.storage.contract import Kernel
 
-Law = suite.Law[Place]
+Law = suite.Law[DataPlace]
 KernelLaw = Callable[[Kernel], Awaitable[None]]
-PlaceLaw = Callable[[Place], Awaitable[None]]
+PlaceLaw = Callable[[DataPlace], Awaitable[None]]
 
-STORAGE: Suite[Place] = Suite("Storage laws")
+STORAGE: Suite[DataPlace] = Suite("Storage laws")
 
 
 def law(function: KernelLaw) -> KernelLaw:
     """A law about one open kernel on empty data, with the declarations of `families`."""
 
-    async def run(place: Place) -> None:
+    async def run(place: DataPlace) -> None:
         async with place.open() as kernel:
             await function(kernel)
 

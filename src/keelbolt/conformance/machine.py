@@ -24,9 +24,9 @@ from keelbolt.conformance.chance import (
 )
 from keelbolt.conformance.comparing import compare_everything, compare_found
 from keelbolt.conformance.expect import ANY, broken, equal, expect
-from keelbolt.conformance.model import Model, Stream
+from keelbolt.conformance.model import EngineModel, ModelStream
 from keelbolt.conformance.steering import resolve, same, written_twice
-from keelbolt.conformance.subject import Subject, subject_of
+from keelbolt.conformance.subject import CheckedEngine, subject_of
 from keelbolt.errors import CommitRefused, LogTrimmed, MissingExtra, WrittenTwice
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import Kernel
@@ -50,13 +50,13 @@ T = TypeVar("T")
 class StorageMachine(RuleBasedStateMachine):
     """Rules for one subject; ``steps`` counts the rules that all machines of a class have made."""
 
-    subject: ClassVar[Subject]
+    subject: ClassVar[CheckedEngine]
     steps: ClassVar[int] = 0
     kernel: Kernel
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = Model()
+        self.model = EngineModel()
         self.loop = asyncio.new_event_loop()
         self.stack = AsyncExitStack()
         self.place = self.run(self.stack.enter_async_context(self.subject.place()), step=False)
@@ -285,7 +285,7 @@ class StorageMachine(RuleBasedStateMachine):
             chance.number(1, 5),
             chance.often(),
         )
-        known = self.model.streams.get((partition, "log", stream), Stream())
+        known = self.model.streams.get((partition, "log", stream), ModelStream())
         after = chance.one(None, chance.number(0, known.head + 2))
         before = chance.one(None, chance.number(1, known.head + 2))
         note(f"read {partition}/{stream}: after {after}, before {before}, limit {limit}, backward {backward}")
@@ -316,13 +316,13 @@ class StorageMachine(RuleBasedStateMachine):
 # ------------------------------------------------------------------------------------------------------------ running
 
 
-def machine_of(subject: Subject) -> type[StorageMachine]:
+def machine_of(subject: CheckedEngine) -> type[StorageMachine]:
     """A machine class of its own, so that its steps are counted apart."""
     return type("StorageMachine", (StorageMachine,), {"subject": subject, "steps": 0})
 
 
 def check_histories(
-    given: Subject | Callable[..., Subject | Kernel],
+    given: CheckedEngine | Callable[..., CheckedEngine | Kernel],
     *,
     steps: int = 1000,
     length: int = 50,

@@ -38,7 +38,7 @@ Failure = tuple[int, str, Any]  # which operation, the reason, what was found
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class ModelStream:
     floor: int = 0
     entries: tuple[tuple[str, bytes], ...] = ()  # after the floor
     dedupes: tuple[tuple[str, int], ...] = ()
@@ -49,7 +49,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ModelItem:
     state: Literal["waiting", "held", "dead"]
     lane: str
     priority: int
@@ -64,10 +64,10 @@ class Item:
 
 
 @dataclass(slots=True)
-class Model:
+class EngineModel:
     records: dict[Key, Record] = field(default_factory=dict)
-    streams: dict[Key, Stream] = field(default_factory=dict)
-    items: dict[Key, Item] = field(default_factory=dict)
+    streams: dict[Key, ModelStream] = field(default_factory=dict)
+    items: dict[Key, ModelItem] = field(default_factory=dict)
     fences: Counter[Key] = field(default_factory=Counter)  # the last one of each item, for ever
     blobs: set[tuple[str, str]] = field(default_factory=set)
     holders: set[tuple[str, str, str]] = field(default_factory=set)
@@ -101,7 +101,7 @@ class Model:
                     return ("present", 0) if isinstance(o, Patch) and not record else None
                 return None if version == o.version else ("version", version)
             case Head():
-                head = self.streams.get((p, o.log, o.stream), Stream()).head
+                head = self.streams.get((p, o.log, o.stream), ModelStream()).head
                 return None if head == o.seq else ("head", head)
             case Fence() | Complete() | Release() | Retry() | Bury():
                 item = self.items.get((p, o.queue, o.key))
@@ -172,7 +172,7 @@ class Model:
     # -------------------------------------------------------------------------------------------------------- logs
 
     def _append(self, key: Key, append: Append) -> tuple[int, ...]:
-        stream = self.streams.get(key, Stream())
+        stream = self.streams.get(key, ModelStream())
         seqs = []
         for draft in append.entries:
             known = dict(stream.dedupes).get(draft.dedupe or "")
@@ -181,7 +181,7 @@ class Model:
                 continue
             seq = stream.head + 1
             dedupes = stream.dedupes if draft.dedupe is None else (*stream.dedupes, (draft.dedupe, seq))
-            stream = Stream(stream.floor, (*stream.entries, (draft.kind, draft.data)), dedupes)
+            stream = ModelStream(stream.floor, (*stream.entries, (draft.kind, draft.data)), dedupes)
             seqs.append(seq)
         self.streams[key] = stream
         return tuple(seqs)
@@ -191,13 +191,13 @@ class Model:
         if stream is not None:
             floor = max(stream.floor, min(through, stream.head))
             dedupes = tuple((name, seq) for name, seq in stream.dedupes if seq > floor)
-            self.streams[key] = Stream(floor, stream.entries[floor - stream.floor :], dedupes)
+            self.streams[key] = ModelStream(floor, stream.entries[floor - stream.floor :], dedupes)
 
     # -------------------------------------------------------------------------------------------------------- work
 
     def _enqueue(self, key: Key, o: Enqueue, outcome: Outcome) -> int:
         ready = o.ready_in == 0
-        new = Item("waiting", o.lane, o.priority, o.max_attempts, ready, self.step)
+        new = ModelItem("waiting", o.lane, o.priority, o.max_attempts, ready, self.step)
         old = self.items.get(key)
         if old is not None and old.state == "waiting":
             new = replace(new, attempt=old.attempt, reason=old.reason)

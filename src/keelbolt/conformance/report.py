@@ -34,7 +34,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ConformanceReport:
     """All findings about one subject; prints as plain text."""
 
     subject: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from keelbolt.conformance.chance import RIGHT
-from keelbolt.conformance.model import Model, Stream
+from keelbolt.conformance.model import EngineModel, ModelStream
 from keelbolt.storage.blobs import Attach, Detach
 from keelbolt.storage.commits import Check, Operation, address
 from keelbolt.storage.logs import Head
@@ -25,7 +25,7 @@ from keelbolt.storage.records import (
 from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Retry
 
 
-def resolve(model: Model, partition: str, operation: Operation, *, steered: bool) -> Operation:
+def resolve(model: EngineModel, partition: str, operation: Operation, *, steered: bool) -> Operation:
     """Put real versions, seqs and fences where RIGHT and WRONG stand.
 
     Steered, an operation that would be refused becomes one that is not: most histories shall get somewhere.
@@ -38,7 +38,7 @@ def resolve(model: Model, partition: str, operation: Operation, *, steered: bool
             version = record.version if record else 1
             return replace(operation, version=version if operation.version == RIGHT else version + 1)
         case Head():
-            head = model.streams.get((partition, operation.log, operation.stream), Stream()).head
+            head = model.streams.get((partition, operation.log, operation.stream), ModelStream()).head
             return replace(operation, seq=head if operation.seq == RIGHT else head + 1)
         case Fence() | Complete() | Release() | Retry() | Bury():
             fence = model.fences[partition, operation.queue, operation.key]
@@ -47,7 +47,7 @@ def resolve(model: Model, partition: str, operation: Operation, *, steered: bool
             return operation
 
 
-def _steer(model: Model, partition: str, operation: Operation) -> Operation:
+def _steer(model: EngineModel, partition: str, operation: Operation) -> Operation:
     match operation:
         case (
             Insert()

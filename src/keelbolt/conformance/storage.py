@@ -19,18 +19,18 @@ from collections.abc import Callable, Iterable
 from keelbolt.conformance import laws as _laws  # noqa: F401  (registers the laws)
 from keelbolt.conformance.expect import LawBroken
 from keelbolt.conformance.law import STORAGE, Law
-from keelbolt.conformance.report import Finding, Report
-from keelbolt.conformance.subject import ByUrl, Place, Subject, load, subject_of
+from keelbolt.conformance.report import ConformanceReport, Finding
+from keelbolt.conformance.subject import ByUrl, CheckedEngine, DataPlace, load, subject_of
 from keelbolt.storage.contract import Kernel
 
 __all__ = [
     "ByUrl",
+    "CheckedEngine",
+    "ConformanceReport",
+    "DataPlace",
     "Finding",
     "Law",
     "LawBroken",
-    "Place",
-    "Report",
-    "Subject",
     "all_laws",
     "laws_as_markdown",
     "load",
@@ -50,11 +50,11 @@ def laws_as_markdown() -> str:
 
 
 async def validate(
-    subject: Subject | Callable[..., Subject | Kernel],
+    subject: CheckedEngine | Callable[..., CheckedEngine | Kernel],
     *,
     only: Iterable[str] = (),
     progress: Callable[[Finding], None] | None = None,
-) -> Report:
+) -> ConformanceReport:
     """Check every law (or ``only`` these laws or groups) on the subject, one after another."""
     return await STORAGE.validate(subject_of(subject), only=only, progress=progress)
 

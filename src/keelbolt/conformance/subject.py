@@ -22,11 +22,11 @@ Capability = Literal["base", "persistent", "shared", "prompt", "small"]
 class Make(Protocol):
     """Makes an unopened kernel on the data of this place; a place that was never used is empty."""
 
-    def __call__(self, place: Place, declare: Sequence[Collection], /) -> Kernel: ...
+    def __call__(self, place: DataPlace, declare: Sequence[Collection], /) -> Kernel: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class CheckedEngine:
     """An engine to be checked.
 
     ``persistent``: a kernel made anew at the same place finds the data of the one before. ``shared``: kernels of
@@ -41,7 +41,7 @@ class Subject:
     persistent: bool = False
     shared: bool = False
     prompt: bool = False
-    discard: Callable[[Place], Awaitable[None]] | None = None
+    discard: Callable[[DataPlace], Awaitable[None]] | None = None
     small: Make | None = None
 
     def can(self, capability: Capability) -> bool:
@@ -50,16 +50,16 @@ class Subject:
     def lacks(self, capability: str) -> str:
         return f"{self.name} is not declared {capability}"
 
-    def place(self) -> AbstractAsyncContextManager[Place]:
+    def place(self) -> AbstractAsyncContextManager[DataPlace]:
         """A new, empty place, removed afterwards."""
-        return new_place(lambda name, directory: Place(self, name, directory), self.discard)
+        return new_place(lambda name, directory: DataPlace(self, name, directory), self.discard)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DataPlace:
     """One set of data: a name that no other place has, and an empty directory for whoever keeps files."""
 
-    subject: Subject
+    subject: CheckedEngine
     name: str
     directory: Path
 
@@ -88,7 +88,7 @@ class ByUrl:
     template: str
     durability: Durability = "durable"
 
-    def __call__(self, place: Place, declare: Sequence[Collection], /) -> Kernel:
+    def __call__(self, place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
         from keelbolt.storage.urls import open_storage  # noqa: PLC0415  (an engine is loaded when it is opened)
 
         url = self.template.format(directory=place.directory, name=place.name)
@@ -101,31 +101,33 @@ class ByFactory:
 
     factory: Callable[..., Kernel]
 
-    def __call__(self, _place: Place, declare: Sequence[Collection], /) -> Kernel:
+    def __call__(self, _place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
         if "declare" in inspect.signature(self.factory).parameters:
             return self.factory(declare=declare)
         return self.factory()
 
 
-def subject_of(given: Subject | Callable[..., Subject | Kernel], *, name: str | None = None) -> Subject:
+def subject_of(
+    given: CheckedEngine | Callable[..., CheckedEngine | Kernel], *, name: str | None = None
+) -> CheckedEngine:
     """The subject that is meant: a Subject as it is, or a factory of one, or a factory of unopened kernels."""
-    if isinstance(given, Subject):
+    if isinstance(given, CheckedEngine):
         return given
     if not callable(given):
         raise InvalidValue(f"{given!r} is neither a Subject nor a factory")
     name = name or getattr(given, "__name__", type(given).__name__)
     made = given(declare=FAMILIES) if "declare" in inspect.signature(given).parameters else given()
-    if isinstance(made, Subject):
+    if isinstance(made, CheckedEngine):
         return made
     if not isinstance(made, Kernel):
         raise InvalidValue(f"{name} returned {type(made).__name__}; it must return a Subject or an unopened Kernel")
-    return Subject(name, ByFactory(given))  # type: ignore[arg-type]
+    return CheckedEngine(name, ByFactory(given))  # type: ignore[arg-type]
 
 
-def load(reference: str) -> Subject:
+def load(reference: str) -> CheckedEngine:
     """The subject that ``module:attribute`` names."""
     given = named(reference)
-    if not isinstance(given, Subject) and not callable(given):
+    if not isinstance(given, CheckedEngine) and not callable(given):
         raise InvalidValue(f"{reference!r} is a {type(given).__name__}; it must be a Subject or a factory")
     return subject_of(given, name=reference)
 

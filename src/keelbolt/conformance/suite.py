@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from keelbolt.conformance.expect import LawBroken, show
-from keelbolt.conformance.report import Finding, Report
+from keelbolt.conformance.report import ConformanceReport, Finding
 from keelbolt.errors import InvalidValue
 
 LAW_SECONDS = 60.0
@@ -98,7 +98,7 @@ class Suite(Generic[P]):
 
     async def validate(
         self, subject: Checked[P], *, only: Iterable[str] = (), progress: Callable[[Finding], None] | None = None
-    ) -> Report:
+    ) -> ConformanceReport:
         """Check the laws on the subject, one after another."""
         findings = []
         for law in self.chosen(only):
@@ -106,7 +106,7 @@ class Suite(Generic[P]):
             findings.append(finding)
             if progress is not None:
                 progress(finding)
-        return Report(subject.name, tuple(findings), self.title)
+        return ConformanceReport(subject.name, tuple(findings), self.title)
 
     def as_markdown(self, *, heading: str) -> str:
         """The list of all laws, as the documentation has it."""

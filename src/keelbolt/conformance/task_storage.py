@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 from keelbolt.conformance import task_laws as _laws  # noqa: F401  (registers the laws)
 from keelbolt.conformance.expect import LawBroken
-from keelbolt.conformance.report import Finding, Report
+from keelbolt.conformance.report import ConformanceReport, Finding
 from keelbolt.conformance.subject import named
 from keelbolt.conformance.task_law import (
     TASKS,
@@ -29,9 +29,9 @@ from keelbolt.conformance.task_law import (
 from keelbolt.errors import InvalidValue
 
 __all__ = [
+    "ConformanceReport",
     "Finding",
     "LawBroken",
-    "Report",
     "StoragePlace",
     "TaskLaw",
     "TaskStorageSubject",
@@ -66,7 +66,7 @@ async def validate(
     *,
     only: Iterable[str] = (),
     progress: Callable[[Finding], None] | None = None,
-) -> Report:
+) -> ConformanceReport:
     """Check every law (or ``only`` these laws or groups) on the subject, one after another."""
     return await TASKS.validate(task_subject_of(subject), only=only, progress=progress)
 

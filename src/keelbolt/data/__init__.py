@@ -7,7 +7,7 @@ async with open_storage("sqlite:///agent.db") as kernel:
 from __future__ import annotations
 
 from keelbolt.data.erasing import Erased, erase, erase_target, resume_erasures
-from keelbolt.data.exporting import Exported, Progress, export
+from keelbolt.data.exporting import Exported, ExportProgress, export
 from keelbolt.data.families import (
     EVERYTHING,
     ByField,
@@ -17,7 +17,7 @@ from keelbolt.data.families import (
     Family,
     Reference,
     Subject,
-    Target,
+    SubjectLocation,
     faces,
 )
 from keelbolt.data.importing import Imported, import_export
@@ -29,15 +29,15 @@ __all__ = [
     "ByKey",
     "ByScan",
     "Erased",
+    "ExportProgress",
     "Exported",
     "Face",
     "Family",
     "Imported",
     "Inspection",
-    "Progress",
     "Reference",
     "Subject",
-    "Target",
+    "SubjectLocation",
     "erase",
     "erase_target",
     "export",

@@ -27,7 +27,7 @@ from keelbolt.data.families import (
     Family,
     Reference,
     Subject,
-    Target,
+    SubjectLocation,
     face,
     faces,
     import_key,
@@ -104,7 +104,7 @@ async def erase(
     return erased
 
 
-async def erase_target(of: Face, target: Target, *, version: int | None = None) -> Erased:
+async def erase_target(of: Face, target: SubjectLocation, *, version: int | None = None) -> Erased:
     """Erase one subject of one scope.
 
     With ``version``, erase it only if the record of the subject still has this version.
@@ -171,7 +171,9 @@ def _check(subject: Subject, chosen: Iterable[Face]) -> None:
         raise InvalidValue(f"{subject.kind!r} is no kind of subject; there are {', '.join(kinds)}")
 
 
-async def _targets(kernel: Kernel, chosen: Iterable[Face], subject: Subject) -> AsyncIterator[tuple[Face, Target]]:
+async def _targets(
+    kernel: Kernel, chosen: Iterable[Face], subject: Subject
+) -> AsyncIterator[tuple[Face, SubjectLocation]]:
     for each in chosen:
         async for target in each.locate(kernel, subject):
             yield each, target
@@ -223,9 +225,11 @@ class _Eraser:
 
     async def repeat(self, subjects: Iterable[tuple[str, str]]) -> None:
         for kind, ref in subjects:
-            await self.erase(Target(self._scope, kind, ref))
+            await self.erase(SubjectLocation(self._scope, kind, ref))
 
-    async def erase(self, target: Target, *, version: int | None = None, also: Sequence[Operation] = ()) -> bool:
+    async def erase(
+        self, target: SubjectLocation, *, version: int | None = None, also: Sequence[Operation] = ()
+    ) -> bool:
         """Erase the target and return whether it was found at this version. The first commit includes ``also``."""
         if target.kind == EVERYTHING:
             self._whole = True
@@ -430,7 +434,7 @@ class _Eraser:
 
     # --------------------------------------------------------------------------------------------- count and check
 
-    async def count(self, target: Target) -> None:
+    async def count(self, target: SubjectLocation) -> None:
         """Count the records that `erase` would delete."""
         if target.kind != EVERYTHING:
             await self._count(Reference(target.kind, target.ref))
@@ -467,7 +471,7 @@ class _Eraser:
         self._seen.add(reference)
         return new
 
-    async def check_idle(self, target: Target) -> None:
+    async def check_idle(self, target: SubjectLocation) -> None:
         """Raise SubjectInUse if the subject has a work item that is not dead."""
         for family in self._face.families:
             if target.kind == EVERYTHING:

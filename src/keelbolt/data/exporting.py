@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 from keelbolt.data.erasing import declare
-from keelbolt.data.families import EVERYTHING, Face, Family, Lookup, Reference, Subject, Target, faces
-from keelbolt.data.lines import FORMAT, Line, Writer, body, encoded
+from keelbolt.data.families import EVERYTHING, Face, Family, Lookup, Reference, Subject, SubjectLocation, faces
+from keelbolt.data.lines import FORMAT, Line, LineWriter, body, encoded
 from keelbolt.errors import BlobNotFound, InvalidValue, LogTrimmed, StorageCorrupt, SubjectInUse, SubjectNotFound
 from keelbolt.storage import Detach, Kernel, LogState, Record, Scope
 
@@ -29,14 +29,14 @@ PAGE_BYTES = 1024 * 1024
 SPOOLED_BYTES = 4 * 1024 * 1024  # a larger group is buffered in a temporary file
 
 
-class Progress(NamedTuple):
+class ExportProgress(NamedTuple):
     """Progress of an export or import."""
 
     records: int
     bytes: int
 
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[ExportProgress], None]
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ async def export(
     if subject is not None and subject.kind not in kinds:
         raise InvalidValue(f"{subject.kind!r} is no kind of subject; there are {', '.join(kinds)}")
     await declare(kernel, chosen)
-    exported, writer = Exported(), Writer(file)
+    exported, writer = Exported(), LineWriter(file)
     named = None if subject is None else {"kind": subject.kind, "id": subject.id}
     writer.write(encoded({"keelbolt": "export", "format": FORMAT, "subject": named}))
     async for face, target in _targets(kernel, chosen, subject):
@@ -88,7 +88,7 @@ async def export(
 
 async def _targets(
     kernel: Kernel, chosen: Iterable[Face], subject: Subject | None
-) -> AsyncIterator[tuple[Face, Target]]:
+) -> AsyncIterator[tuple[Face, SubjectLocation]]:
     if subject is not None:
         for face in chosen:
             async for target in face.locate(kernel, subject):
@@ -97,13 +97,13 @@ async def _targets(
     async for scope in kernel.scopes():
         for face in chosen:
             if face.owns(scope):
-                yield face, Target(scope, EVERYTHING)
+                yield face, SubjectLocation(scope, EVERYTHING)
 
 
 class _Exporter:
     """Writes subjects of one face in one scope."""
 
-    def __init__(self, face: Face, scope: Scope, writer: Writer, exported: Exported, tell: Tell | None) -> None:
+    def __init__(self, face: Face, scope: Scope, writer: LineWriter, exported: Exported, tell: Tell | None) -> None:
         self._scope = scope
         self._face = face
         self._writer = writer
@@ -112,7 +112,7 @@ class _Exporter:
         self._whole = False
         self._seen: set[Reference] = set()
 
-    async def export(self, target: Target) -> None:
+    async def export(self, target: SubjectLocation) -> None:
         if target.kind != EVERYTHING:
             await self._subject(Reference(target.kind, target.ref))
             return
@@ -205,7 +205,7 @@ class _Exporter:
                     self._exported.groups += 1
                     self._exported.records += count
                     if self._tell is not None:
-                        self._tell(Progress(self._exported.records, self._writer.bytes))
+                        self._tell(ExportProgress(self._exported.records, self._writer.bytes))
                 return group.leads_to
         self._exported.skipped.append(f"{subject.kind or self._face.name} {subject.ref!r}")
         return []

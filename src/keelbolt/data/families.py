@@ -16,7 +16,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple, Protocol
 
-from keelbolt.data.retention import Policy
+from keelbolt.data.retention import FacePolicy
 from keelbolt.errors import InvalidValue
 from keelbolt.storage import (
     Collection,
@@ -205,7 +205,7 @@ class Subject:
     owner: str = ""
 
 
-class Target(NamedTuple):
+class SubjectLocation(NamedTuple):
     """The location of a subject's records: a subject in one scope, or the whole scope if the kind is EVERYTHING."""
 
     scope: Scope
@@ -216,7 +216,7 @@ class Target(NamedTuple):
 class Locate(Protocol):
     """Finds the targets of a subject. Yields none for a kind that the face does not have."""
 
-    def __call__(self, kernel: Kernel, subject: Subject, /) -> AsyncIterator[Target]: ...
+    def __call__(self, kernel: Kernel, subject: Subject, /) -> AsyncIterator[SubjectLocation]: ...
 
 
 class Retain(Protocol):
@@ -242,7 +242,7 @@ class Face:
     prefix: str = ""
     more: tuple[str, ...] = ()
     expired: Callable[[Kernel], Awaitable[Mapping[str, int]]] | None = None
-    policy: type[Policy] | None = None
+    policy: type[FacePolicy] | None = None
     retain: Retain | None = None
 
     def collections(self) -> list[Collection]:

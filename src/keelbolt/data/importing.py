@@ -16,9 +16,9 @@ from itertools import chain
 from typing import BinaryIO
 
 from keelbolt.data.erasing import declare
-from keelbolt.data.exporting import Progress, Tell, fingerprint
+from keelbolt.data.exporting import ExportProgress, Tell, fingerprint
 from keelbolt.data.families import IMPORTS, Face, Family, faces, import_key
-from keelbolt.data.lines import Line, Reader, bytes_of, check
+from keelbolt.data.lines import Line, LineReader, bytes_of, check
 from keelbolt.errors import BadExport, CommitRefused, InvalidValue, StorageBusy, SubjectExists
 from keelbolt.storage import (
     Append,
@@ -68,7 +68,7 @@ async def import_export(
         file.seek(start)
     chosen = {face.name: face for face in (faces() if among is None else among)}
     await declare(kernel, chosen.values())
-    reader = Reader(file)
+    reader = LineReader(file)
     lines = iter(reader)
     imported = Imported()
     next(lines, None)
@@ -84,7 +84,7 @@ async def import_export(
             raise reader.refusal(f"can't be imported: {error}") from error
         imported.groups += 1
         if tell is not None:
-            tell(Progress(imported.records, reader.bytes))
+            tell(ExportProgress(imported.records, reader.bytes))
     raise (
         reader.refusal("is the last one, but not the end: the export was cut")
         if reader.number
@@ -93,7 +93,7 @@ async def import_export(
 
 
 async def _group(
-    kernel: Kernel, chosen: dict[str, Face], head: Line, lines: Iterator[Line], reader: Reader, imported: Imported
+    kernel: Kernel, chosen: dict[str, Face], head: Line, lines: Iterator[Line], reader: LineReader, imported: Imported
 ) -> None:
     name, partition, kind, ref = head["group"]
     if name not in chosen:
@@ -131,7 +131,7 @@ async def _async(lines: Iterator[Line]) -> AsyncIterator[Line]:
 class _Group:
     """Writes one group."""
 
-    def __init__(self, scope: Scope, face: Face, key: str, reader: Reader, imported: Imported) -> None:
+    def __init__(self, scope: Scope, face: Face, key: str, reader: LineReader, imported: Imported) -> None:
         self._scope = scope
         self._families = {family.name: family for family in face.families}
         self._logs = {log: family for family in face.families for log in family.logs}

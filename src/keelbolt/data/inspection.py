@@ -33,7 +33,7 @@ from keelbolt.data.families import (
     Family,
     Lookup,
     Subject,
-    Target,
+    SubjectLocation,
     age_in_seconds,
     faces,
     import_key,
@@ -212,7 +212,7 @@ class Inspection:
                 yield [f"{place:09}", 0], source
                 place += 1
 
-    def _of_target(self, family: Family, target: Target) -> list[_Source]:
+    def _of_target(self, family: Family, target: SubjectLocation) -> list[_Source]:
         scope = target.scope
         if target.kind == EVERYTHING:
             return [_Source(scope, family, query) for query in family.queries()]
@@ -222,7 +222,7 @@ class Inspection:
             return [_Source(scope, family, None, family.key_of(target.ref))]
         return []
 
-    async def _described(self, face: Face, target: Target) -> Shown:
+    async def _described(self, face: Face, target: SubjectLocation) -> Shown:
         scope = target.scope
         record: Shown | None = None
         members: list[Shown] = []

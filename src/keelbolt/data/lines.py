@@ -42,7 +42,7 @@ def encoded(line: Line) -> bytes:
     return json.dumps(line, separators=(",", ":"), allow_nan=False).encode()
 
 
-class Writer:
+class LineWriter:
     """Writes lines with their checksums and counts them."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -55,7 +55,7 @@ class Writer:
         self.bytes += self._file.write(b'%b,"crc":"%08x"}\n' % (line[:-1], self._crc))
 
 
-class Reader:
+class LineReader:
     """Reads and checks lines. ``number`` is the number of the last line read."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -95,7 +95,7 @@ class Reader:
 
 def check(file: BinaryIO) -> None:
     """Read the whole file. Raise BadExport, with the line number, unless it is a complete and undamaged export."""
-    reader = Reader(file)
+    reader = LineReader(file)
     last: Line = {}
     for line in reader:
         if "chunk" in line:

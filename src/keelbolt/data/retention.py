@@ -46,7 +46,7 @@ def read_age(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class FacePolicy:
     """Base class of the policies of faces; subclasses declare the fields. None means no limit."""
 
     face: ClassVar[str] = ""
@@ -68,9 +68,9 @@ class Policy:
         return found
 
 
-def parse_policies(texts: Iterable[str], kinds: Sequence[type[Policy]], *, empty: bool = False) -> list[Policy]:
+def parse_policies(texts: Iterable[str], kinds: Sequence[type[FacePolicy]], *, empty: bool = False) -> list[FacePolicy]:
     """Parse the policies in these texts, in the order of ``kinds``. With ``empty``, include policies without limits."""
-    limits: dict[type[Policy], dict[str, float]] = {}
+    limits: dict[type[FacePolicy], dict[str, float]] = {}
     for word in _words(texts):
         name, _, limit = word.partition("=")
         counted = limit.isascii() and limit.isdecimal() and len(limit) <= _DIGITS
@@ -96,7 +96,7 @@ async def retain_old(
     A subject that changes meanwhile is kept. ``only`` filters the records.
     """
     from keelbolt.data.erasing import erase_target  # noqa: PLC0415 - erasing imports families, which needs this module
-    from keelbolt.data.families import Target, age_of_seconds  # noqa: PLC0415
+    from keelbolt.data.families import SubjectLocation, age_of_seconds  # noqa: PLC0415
 
     if seconds is None:
         return {}
@@ -109,7 +109,7 @@ async def retain_old(
         async for record in scope.scan(Query(family.name, order=family.age, until=until)):
             if not only(record):
                 continue
-            target = Target(scope, family.subject, family.ref_of(record))
+            target = SubjectLocation(scope, family.subject, family.ref_of(record))
             if dry or await erase_target(face, target, version=record.version):
                 count += 1
     return {family.title: count} if count else {}
@@ -119,11 +119,11 @@ def _words(texts: Iterable[str]) -> Iterator[str]:
     return (word for text in texts for word in re.split(r"[\s,]+", text.strip()) if word)
 
 
-def _names(kind: type[Policy]) -> list[str]:
+def _names(kind: type[FacePolicy]) -> list[str]:
     return [field.name for field in fields(kind)]
 
 
-def _explain(word: str, kinds: Iterable[type[Policy]]) -> str:
+def _explain(word: str, kinds: Iterable[type[FacePolicy]]) -> str:
     names = [name for kind in kinds for name in _names(kind)]
     ages = [name for name in names if not name.startswith(NUMBER)]
     numbers = [name.removeprefix(NUMBER) for name in names if name.startswith(NUMBER)]

@@ -19,7 +19,7 @@ from pydantic_core import from_json, to_json
 
 from keelbolt.data.erasing import PARTITION, resume_erasures
 from keelbolt.data.families import SWEEPS, SWEEPS_COLLECTION, face, faces
-from keelbolt.data.retention import Policy
+from keelbolt.data.retention import FacePolicy
 from keelbolt.errors import CommitRefused, KeelboltError
 from keelbolt.leases import Lease, cancelled
 from keelbolt.storage import Enqueue, Kernel, Put, Query, Swept
@@ -46,7 +46,7 @@ async def sweep_expired(kernel: Kernel) -> Removed:
     return +removed
 
 
-async def retain(policy: Policy, kernel: Kernel, *, dry: bool = False) -> Removed:
+async def retain(policy: FacePolicy, kernel: Kernel, *, dry: bool = False) -> Removed:
     """Remove the data that the policy no longer keeps, in all partitions of its face; ``dry`` only counts."""
     of = face(policy.face)
     assert of.retain is not None
@@ -100,7 +100,7 @@ async def last_sweeps(kernel: Kernel) -> dict[str, Mapping[str, object]]:
     return {record.key: from_json(record.body) async for record in kernel.scan(PARTITION, Query(SWEEPS))}
 
 
-class Sweeper:
+class StoreSweeper:
     """Performs the duties of a store periodically while its process runs."""
 
     def __init__(

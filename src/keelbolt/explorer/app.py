@@ -10,7 +10,7 @@ from json import dumps
 from starlette.types import Receive, Scope, Send
 
 from keelbolt.errors import InvalidValue
-from keelbolt.explorer.files import File, static_files
+from keelbolt.explorer.files import StaticFile, static_files
 
 Header = tuple[bytes, bytes]
 
@@ -106,17 +106,17 @@ def policy(agents: Sequence[str]) -> bytes:
     return "; ".join(f"{name} {value}" for name, value in allowed.items()).encode()
 
 
-def _page(file: File, prefix: str, agents: Sequence[str]) -> File:
+def _page(file: StaticFile, prefix: str, agents: Sequence[str]) -> StaticFile:
     """Return the page with the path of the agent, the other agents, and the modules to load."""
     root = "../" * prefix.count("/")
     modules = sorted(path for path in static_files() if path.endswith(".js"))
     links = "\n".join(f'    <link rel="modulepreload" href="{path}">' for path in modules)
     text = file.body.decode().replace("{{root}}", root).replace("    <!-- modules -->", links)
     text = text.replace("{{agents}}", escape(dumps(list(agents))))
-    return File(text.encode(), file.content_type)
+    return StaticFile(text.encode(), file.content_type)
 
 
-def _names(file: File, asked: bytes) -> bool:
+def _names(file: StaticFile, asked: bytes) -> bool:
     tags = [tag.strip().removeprefix(b"W/") for tag in asked.split(b",")]
     return b"*" in tags or file.etag in tags
 

@@ -19,7 +19,7 @@ TYPES = {
 
 
 @dataclass(frozen=True)
-class File:
+class StaticFile:
     """A static file."""
 
     body: bytes
@@ -35,11 +35,11 @@ class File:
 
 
 @cache
-def static_files() -> dict[str, File]:
+def static_files() -> dict[str, StaticFile]:
     """Return every file by its path, such as ``js/main.js``."""
     found = {}
     for path, entry in _walk(files("keelbolt.explorer") / "static"):
-        found[path] = File(entry.read_bytes(), TYPES["." + path.rpartition(".")[2]])
+        found[path] = StaticFile(entry.read_bytes(), TYPES["." + path.rpartition(".")[2]])
     return found
 
 

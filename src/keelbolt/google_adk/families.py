@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Subject, Target
-from keelbolt.data.retention import Policy, retain_old
+from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Subject, SubjectLocation
+from keelbolt.data.retention import FacePolicy, retain_old
 from keelbolt.state.names import digest, name, tenant_partition
 from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
@@ -33,7 +33,7 @@ def partition_of(tenant: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdkRetention(Policy):
+class AdkRetention(FacePolicy):
     """How long sessions and their memories are kept after the last event, in seconds; None: forever."""
 
     face: ClassVar[str] = "google_adk"
@@ -41,7 +41,7 @@ class AdkRetention(Policy):
     adk_sessions: float | None = None
 
 
-async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[SubjectLocation]:
     """Find the targets of a subject.
 
     A session is named by its id, or by app/user/id if several users have sessions with the same id.
@@ -50,11 +50,11 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
     match subject.kind:
         case "session":
             async for key in _sessions(kernel, scope, subject):
-                yield Target(scope, "session", key)
+                yield SubjectLocation(scope, "session", key)
         case "user":
-            yield Target(scope, "user", name(subject.id))
+            yield SubjectLocation(scope, "user", name(subject.id))
         case "tenant":
-            yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
+            yield SubjectLocation(kernel.scoped(partition_of(subject.id)), EVERYTHING)
         case _:
             pass
 

@@ -31,9 +31,9 @@ def register(*, tenant: str = "default", registry: ServiceRegistry | None = None
         return KeelboltMemoryService(_url(uri), tenant=tenant)
 
     def tasks(uri: str, **_options: Any) -> Any:
-        from keelbolt.google_adk.tasks import TaskStore  # noqa: PLC0415  (needs a2a-sdk, which ADK does not)
+        from keelbolt.google_adk.tasks import LazyTaskStore  # noqa: PLC0415  (needs a2a-sdk, which ADK does not)
 
-        return TaskStore(_url(uri))
+        return LazyTaskStore(_url(uri))
 
     for engine in ENGINES:
         scheme = PREFIX + engine

@@ -9,7 +9,7 @@ from pydantic_core import to_jsonable_python
 
 from keelbolt.google_adk.families import partition_of
 from keelbolt.storage import Collection, Kernel, Scope
-from keelbolt.storage.connection import AsyncConnected, Connection
+from keelbolt.storage.connection import AsyncConnectionOwner, KernelConnection
 
 ATTEMPTS = 50  # of a change that conflicts with another one
 PAGE = 200
@@ -17,12 +17,12 @@ PAGE = 200
 T = TypeVar("T")
 
 
-class Service(AsyncConnected):
+class Service(AsyncConnectionOwner):
     """``storage`` is a URL, which is opened at the first call, or an open storage."""
 
     def __init__(self, storage: str | Kernel, tenant: str, families: Sequence[Collection]) -> None:
         self._partition = partition_of(tenant)
-        self._connection = Connection(storage, families)
+        self._connection = KernelConnection(storage, families)
 
     async def _call(self, function: Callable[[Scope], Awaitable[T]]) -> T:
         return await self._connection.call(lambda kernel: function(kernel.scoped(self._partition)))

@@ -7,19 +7,19 @@ from a2a.server.tasks.task_store import TaskStore as PlainTaskStore
 from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
 
 from keelbolt.a2a_sdk.families import FAMILIES as SDK_FAMILIES
-from keelbolt.a2a_sdk.scope import Directory, whose
+from keelbolt.a2a_sdk.scope import ScopeResolver, whose
 from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore
 from keelbolt.storage import Kernel
-from keelbolt.storage.connection import Connection
+from keelbolt.storage.connection import KernelConnection
 from keelbolt.tasks import store
 from keelbolt.tasks.families import FAMILIES
 
 
-class TaskStore(PlainTaskStore):
+class LazyTaskStore(PlainTaskStore):
     """Stores A2A tasks at this URL."""
 
     def __init__(self, url: str) -> None:
-        self._connection = Connection(url, [*FAMILIES, *SDK_FAMILIES])
+        self._connection = KernelConnection(url, [*FAMILIES, *SDK_FAMILIES])
 
     async def save(self, task: Task, context: ServerCallContext) -> None:
         await self._connection.call(lambda kernel: _on(kernel).save(task, context))
@@ -38,4 +38,4 @@ class TaskStore(PlainTaskStore):
 
 
 def _on(kernel: Kernel) -> KeelboltPlainTaskStore:
-    return KeelboltPlainTaskStore(KeelboltTaskStore(store.TaskStore(kernel), Directory(kernel, whose)))
+    return KeelboltPlainTaskStore(KeelboltTaskStore(store.StoredTasks(kernel), ScopeResolver(kernel, whose)))

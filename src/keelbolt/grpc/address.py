@@ -13,7 +13,7 @@ ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class GrpcAddress:
     """``shared``: other processes of this agent listen there too."""
 
     host: str
@@ -34,7 +34,7 @@ def host_port(host: str, port: int) -> str:
 
 
 @contextlib.contextmanager
-def reserved(host: str, port: int, *, shared: bool) -> Iterator[Address]:
+def reserved(host: str, port: int, *, shared: bool) -> Iterator[GrpcAddress]:
     """Yield an address that can be bound. Port 0 becomes a free one.
 
     A shared address is reserved for all processes until the end of the block. It is first bound exclusively: if an
@@ -46,12 +46,12 @@ def reserved(host: str, port: int, *, shared: bool) -> Iterator[Address]:
         _bind(alone, host, port)
         port = alone.getsockname()[1]
     if not shared:
-        yield Address(host, port)
+        yield GrpcAddress(host, port)
         return
     with socket.socket(family, socket.SOCK_STREAM) as kept:  # never listens, so it gets no connections
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         _bind(kept, host, port)
-        yield Address(host, port, shared=True)
+        yield GrpcAddress(host, port, shared=True)
 
 
 def _bind(bound: socket.socket, host: str, port: int) -> None:

@@ -18,10 +18,10 @@ from keelbolt.protocol.protobuf.methods import Method
 from keelbolt.protocol.protobuf.numbers import numbered
 from keelbolt.protocol.requests import Request
 from keelbolt.protocol.types import PAUSED, TERMINAL
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
-from keelbolt.server.gate import Gate, echoed, issuing, shown_secrets
+from keelbolt.server.gate import RequestGuard, echoed, issuing, shown_secrets
 from keelbolt.server.http import parsed
 from keelbolt.server.sse import Streams
 
@@ -32,7 +32,7 @@ Streaming = Callable[[bytes, Any], Awaitable[None]]
 class Handlers:
     """The handlers of all methods."""
 
-    def __init__(self, gate: Gate, dispatcher: Dispatcher, streams: Streams) -> None:
+    def __init__(self, gate: RequestGuard, dispatcher: Dispatcher, streams: Streams) -> None:
         self._gate = gate
         self._dispatcher = dispatcher
         self._streams = streams
@@ -52,7 +52,7 @@ class Handlers:
 
     def unary(self, method: Method) -> Unary:
         """Return the handler of a method with one response."""
-        old_card = method.operation is Operation.get_extended_card and method.version is Version.v0_3
+        old_card = method.operation is Operation.get_extended_card and method.version is ProtocolVersion.v0_3
 
         async def call(data: bytes, context: Any) -> bytes:
             self._begin()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keelbolt.grpc.library import grpc, health, health_pb2
-from keelbolt.server.health import Health
+from keelbolt.server.health import HealthRoutes
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -15,7 +15,7 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 class Healthy(health.aio.HealthServicer):  # type: ignore[misc]  # an untyped class
     """Checks the store at each call; watching clients are notified when the agent stops."""
 
-    def __init__(self, ours: Health, services: Sequence[str]) -> None:
+    def __init__(self, ours: HealthRoutes, services: Sequence[str]) -> None:
         super().__init__()
         self._ours = ours
         self._services = ("", *services)

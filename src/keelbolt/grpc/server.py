@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Self
 
-from keelbolt.grpc.address import Address, cannot_listen
+from keelbolt.grpc.address import GrpcAddress, cannot_listen
 from keelbolt.grpc.handlers import Handlers
 from keelbolt.grpc.health import Healthy
 from keelbolt.grpc.library import aio, grpc, health, health_pb2_grpc, reflection
 from keelbolt.protocol.protobuf.methods import METHODS_V03, METHODS_V1, SERVICE_V03, SERVICE_V1, Method
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.dispatch import Dispatcher
-from keelbolt.server.gate import Gate
-from keelbolt.server.health import Health
+from keelbolt.server.gate import RequestGuard
+from keelbolt.server.health import HealthRoutes
 from keelbolt.server.settings import ServerSettings
 from keelbolt.server.sse import Streams
 
-SERVICES = {Version.v1_0: (SERVICE_V1, METHODS_V1), Version.v0_3: (SERVICE_V03, METHODS_V03)}
+SERVICES = {ProtocolVersion.v1_0: (SERVICE_V1, METHODS_V1), ProtocolVersion.v0_3: (SERVICE_V03, METHODS_V03)}
 KEEPALIVE_TIMEOUT_SECONDS = 20.0  # until an unresponsive client counts as gone
 FLUSH_SECONDS = 0.05  # time to send a response that was just written
 STOP_SECONDS = 5.0  # after the drain of tasks, for calls that wait for one
@@ -30,12 +30,12 @@ class GrpcServer:
 
     def __init__(
         self,
-        at: Address,
+        at: GrpcAddress,
         *,
-        gate: Gate,
+        gate: RequestGuard,
         dispatcher: Dispatcher,
         streams: Streams,
-        health: Health,
+        health: HealthRoutes,
         grace_seconds: float = 0.0,
     ) -> None:
         self.at = at
@@ -58,7 +58,7 @@ class GrpcServer:
             port = self._server.add_insecure_port(str(self.at))
         except RuntimeError:
             raise cannot_listen(self.at.host, self.at.port) from None
-        self.at = Address(self.at.host, port, self.at.shared)
+        self.at = GrpcAddress(self.at.host, port, self.at.shared)
         await self._health.begin()
         await self._server.start()
         return self
@@ -98,7 +98,7 @@ class GrpcServer:
         return grpc.unary_unary_rpc_method_handler(self._handlers.unary(method))
 
 
-def _options(settings: ServerSettings, at: Address) -> list[tuple[str, int]]:
+def _options(settings: ServerSettings, at: GrpcAddress) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", int(at.shared)),
         ("grpc.max_receive_message_length", settings.body_bytes),

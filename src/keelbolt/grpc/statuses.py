@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 from keelbolt.grpc.library import grpc
 from keelbolt.grpc.metadata import pairs
-from keelbolt.protocol.errors import DOMAIN, Failure
+from keelbolt.protocol.errors import DOMAIN, WireFailure
 from keelbolt.protocol.protobuf.official import error_details_pb2, status_pb2
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.failures import explain, failure_headers
 
 DETAILS = "grpc-status-details-bin"
@@ -19,10 +19,10 @@ MAX_DETAILS_BYTES = 4096  # clients accept 8 kB of metadata and drop a response 
 _CODES = {"METHOD_NOT_FOUND": "UNIMPLEMENTED"}
 
 
-async def fail(context: Any, error: Exception, version: Version = Version.v1_0) -> NoReturn:
+async def fail(context: Any, error: Exception, version: ProtocolVersion = ProtocolVersion.v1_0) -> NoReturn:
     """End a call with this error. Always raises. For 0.3, the error's name precedes the message."""
     failure = explain(error)
-    message = failure.message if version is Version.v1_0 else f"{failure.row.name}: {failure.message}"
+    message = failure.message if version is ProtocolVersion.v1_0 else f"{failure.row.name}: {failure.message}"
     message = message[:MAX_MESSAGE_CHARACTERS]
     code = grpc.StatusCode[_CODES.get(failure.row.reason, failure.row.grpc)]
     trailing = ((DETAILS, details(failure, code.value[0], message)), *pairs(failure_headers(error)))
@@ -30,7 +30,7 @@ async def fail(context: Any, error: Exception, version: Version = Version.v1_0) 
     raise AssertionError("abort raises")
 
 
-def details(failure: Failure, code: int, message: str) -> bytes:
+def details(failure: WireFailure, code: int, message: str) -> bytes:
     """Return the bytes of google.rpc.Status: an ErrorInfo, and as many field violations as fit."""
     status = status_pb2.Status(code=code, message=message)
     info = error_details_pb2.ErrorInfo(reason=failure.row.reason, domain=DOMAIN, metadata=failure.metadata)

@@ -15,6 +15,7 @@ from keelbolt.langgraph.records import (
     FORMAT,
     INLINE_BYTES,
     Channel,
+    ChannelWrite,
     Lane,
     Ref,
     StoredCheckpoint,
@@ -23,7 +24,6 @@ from keelbolt.langgraph.records import (
     StoredWrites,
     Typed,
     Version,
-    Write,
     decode,
     digest_of,
     encode,
@@ -75,7 +75,7 @@ class Loaded:
     """A stored checkpoint, its writes in the order in which they apply, and the values of both."""
 
     stored: StoredCheckpoint
-    writes: list[tuple[str, Write]]
+    writes: list[tuple[str, ChannelWrite]]
     values: dict[str, Typed]
 
     def value(self, ref: Ref) -> Typed:
@@ -247,7 +247,7 @@ class Checkpoints:
             values = _Values(lane.thread, self._known)
             for index, channel, typed, path in writes:
                 if index < 0 or index not in kept:
-                    kept[index] = Write(index, channel, await values.ref(scope, typed), path)
+                    kept[index] = ChannelWrite(index, channel, await values.ref(scope, typed), path)
             body = encode(StoredWrites(FORMAT, task, lane.namespace, checkpoint, tuple(kept.values())))
             write = (
                 Insert(WRITES, key, body, fields)
@@ -441,7 +441,7 @@ def _move(lane: Lane, head: _Head, checkpoint: str) -> list[Operation]:
     return [FieldIn(HEADS, lane.key, "head", (head.id,)), Replace(HEADS, lane.key, head.version, body, fields)]
 
 
-def _ordered(found: Iterable[StoredWrites]) -> list[tuple[str, Write]]:
+def _ordered(found: Iterable[StoredWrites]) -> list[tuple[str, ChannelWrite]]:
     writes = [(each.task, write) for each in found for write in each.writes]
     writes.sort(key=lambda of: (of[1].path, of[0], of[1].index))
     return writes

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Subject, Target
-from keelbolt.data.retention import Policy, retain_old
+from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Subject, SubjectLocation
+from keelbolt.data.retention import FacePolicy, retain_old
 from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.state.names import name, tenant_partition
 from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
@@ -31,7 +31,7 @@ def partition_of(tenant: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LangGraphRetention(Policy):
+class LangGraphRetention(FacePolicy):
     """How long threads are kept after their last checkpoint, in seconds; None: forever."""
 
     face: ClassVar[str] = "langgraph"
@@ -39,12 +39,14 @@ class LangGraphRetention(Policy):
     langgraph_threads: float | None = None
 
 
-async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[SubjectLocation]:
     match subject.kind:
         case "thread" | "user":
-            yield Target(kernel.scoped(partition_of(subject.tenant or DEFAULT_TENANT)), subject.kind, name(subject.id))
+            yield SubjectLocation(
+                kernel.scoped(partition_of(subject.tenant or DEFAULT_TENANT)), subject.kind, name(subject.id)
+            )
         case "tenant":
-            yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
+            yield SubjectLocation(kernel.scoped(partition_of(subject.id)), EVERYTHING)
         case _:
             pass
 

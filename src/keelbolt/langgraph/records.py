@@ -37,7 +37,7 @@ class Channel(msgspec.Struct, frozen=True, array_like=True):
     value: Ref
 
 
-class Write(msgspec.Struct, frozen=True, array_like=True):
+class ChannelWrite(msgspec.Struct, frozen=True, array_like=True):
     """One write of a task; ``index`` is negative for special writes such as errors and interrupts."""
 
     index: int
@@ -76,7 +76,7 @@ class StoredWrites(_Record, frozen=True):
     task: str
     namespace: str
     checkpoint: str
-    writes: tuple[Write, ...]
+    writes: tuple[ChannelWrite, ...]
 
     def digests(self) -> set[str]:
         return {write.value.digest for write in self.writes if write.value.digest}

@@ -27,7 +27,7 @@ from keelbolt.langgraph.checkpoints import Checkpoints, History, Loaded, NewChec
 from keelbolt.langgraph.families import SAVER_FAMILIES, partition_of
 from keelbolt.langgraph.records import Lane, StoredCheckpoint, Typed
 from keelbolt.storage import Kernel, Scope
-from keelbolt.storage.connection import Connected, Connection
+from keelbolt.storage.connection import ConnectionOwner, KernelConnection
 
 OnConflict = Literal["raise", "fork"]
 
@@ -37,7 +37,7 @@ _STUB = -2  # step of the empty checkpoint under which LangGraph stores writes o
 T = TypeVar("T")
 
 
-class AddressedId(str):
+class RequestedId(str):
     """The id of a checkpoint that the caller chose, so that a run which starts from it may branch off there.
 
     LangGraph passes the id that `get_tuple` returns on to `put`. The plain id does not show whether the caller
@@ -52,7 +52,7 @@ class AddressedId(str):
     __hash__ = str.__hash__
 
 
-class KeelboltSaver(Connected, BaseCheckpointSaver[str]):
+class KeelboltSaver(ConnectionOwner, BaseCheckpointSaver[str]):
     """Stores the checkpoints of graphs on SQLite, PostgreSQL, Redis/Valkey or in memory.
 
         saver = KeelboltSaver("sqlite:///agent.db")
@@ -77,7 +77,7 @@ class KeelboltSaver(Connected, BaseCheckpointSaver[str]):
             raise InvalidValue(f"on_conflict is 'raise' or 'fork', not {on_conflict!r}")
         self._fork = on_conflict == "fork"
         self._partition = partition_of(tenant)
-        self._connection = Connection(storage, SAVER_FAMILIES)
+        self._connection = KernelConnection(storage, SAVER_FAMILIES)
         self._checkpoints = Checkpoints()
 
     # --------------------------------------------------------------------------------------------------------- writing
@@ -228,7 +228,7 @@ class KeelboltSaver(Connected, BaseCheckpointSaver[str]):
             return self.serde.dumps_typed(values[channel]) if channel in values else None
 
         if parent:
-            forks = isinstance(parent, AddressedId)
+            forks = isinstance(parent, RequestedId)
         else:
             forks = metadata.get("source") == "fork" or _REPLAY in config["configurable"]
         return NewCheckpoint(
@@ -315,10 +315,10 @@ class KeelboltSaver(Connected, BaseCheckpointSaver[str]):
         values = {channel: load(found.value(kept.value)) for channel, kept in stored.channels.items()}
         checkpoint = cast("Checkpoint", {**load(stored.checkpoint), "channel_values": values})
         return CheckpointTuple(
-            config=_config(stored.lane, AddressedId(stored.id) if addressed else stored.id),
+            config=_config(stored.lane, RequestedId(stored.id) if addressed else stored.id),
             checkpoint=checkpoint,
             metadata=load(stored.metadata),
-            parent_config=_config(stored.lane, AddressedId(stored.parent)) if stored.parent else None,
+            parent_config=_config(stored.lane, RequestedId(stored.parent)) if stored.parent else None,
             pending_writes=[(task, write.channel, load(found.value(write.value))) for task, write in found.writes],
         )
 

@@ -35,7 +35,7 @@ from keelbolt.langgraph.families import ITEMS, STORE_FAMILIES, partition_of
 from keelbolt.state import codec
 from keelbolt.state.names import joined
 from keelbolt.storage import Delete, Kernel, Operation, Put, Query, Record, Replace, Scope
-from keelbolt.storage.connection import Connected, Connection
+from keelbolt.storage.connection import ConnectionOwner, KernelConnection
 
 FORMAT = 1
 PAGE = 200
@@ -68,7 +68,7 @@ class _Found:
     candidates: dict[int, list[_Stored]] = field(default_factory=dict)
 
 
-class KeelboltStore(Connected, BaseStore):
+class KeelboltStore(ConnectionOwner, BaseStore):
     """Stores items by namespace and key on SQLite, PostgreSQL, Redis/Valkey or in memory.
 
         store = KeelboltStore("sqlite:///agent.db", index={"dims": 1536, "embed": embed, "fields": ["text"]})
@@ -94,7 +94,7 @@ class KeelboltStore(Connected, BaseStore):
         self.embeddings = ensure_embeddings(index["embed"]) if index is not None else None
         self._fields = list((index or {}).get("fields") or ["$"])
         self._partition = partition_of(tenant)
-        self._connection = Connection(storage, STORE_FAMILIES)
+        self._connection = KernelConnection(storage, STORE_FAMILIES)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         ops = list(ops)

@@ -13,7 +13,7 @@ BOUNDS = tuple(0.001 * 2.0**power for power in range(24))  # seconds: 1 ms to mo
 
 
 @dataclass(slots=True)
-class Pulse:
+class TaskStatistics:
     """``recent`` holds the durations of the last tasks in seconds, ``seconds`` a histogram of all."""
 
     ended: int = 0

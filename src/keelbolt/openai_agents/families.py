@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target
-from keelbolt.data.retention import Policy, retain_old
+from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
+from keelbolt.data.retention import FacePolicy, retain_old
 from keelbolt.data.shown import plain_body
 from keelbolt.state.names import name, tenant_partition
 from keelbolt.storage import Collection, Index, Kernel, Record, Scope
@@ -26,7 +26,7 @@ def partition_of(tenant: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAIRetention(Policy):
+class OpenAIRetention(FacePolicy):
     """How long sessions are kept after their last change, in seconds; None: for ever."""
 
     face: ClassVar[str] = "openai_agents"
@@ -34,11 +34,13 @@ class OpenAIRetention(Policy):
     openai_sessions: float | None = None
 
 
-async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[SubjectLocation]:
     if subject.kind == "session":
-        yield Target(kernel.scoped(partition_of(subject.tenant or DEFAULT_TENANT)), "session", name(subject.id))
+        yield SubjectLocation(
+            kernel.scoped(partition_of(subject.tenant or DEFAULT_TENANT)), "session", name(subject.id)
+        )
     elif subject.kind == "tenant":
-        yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
+        yield SubjectLocation(kernel.scoped(partition_of(subject.id)), EVERYTHING)
 
 
 async def _retain(kernel: Kernel, policy: OpenAIRetention, /, *, dry: bool) -> dict[str, int]:

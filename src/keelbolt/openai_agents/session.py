@@ -17,7 +17,7 @@ from keelbolt.errors import CommitRefused, InvalidValue, SecretKeyMissing, Stora
 from keelbolt.openai_agents.families import FAMILIES, ITEMS, PLAIN, SEALED, SESSIONS, partition_of
 from keelbolt.state.names import joined, name
 from keelbolt.storage import Delete, Insert, Kernel, Operation, Put, Query, Record, Replace, Scalar, Scope, Take
-from keelbolt.storage.connection import AsyncConnected, Connection
+from keelbolt.storage.connection import AsyncConnectionOwner, KernelConnection
 from keelbolt.webhooks.sealing import Sealer, opened
 
 ATTEMPTS = 100  # of a change that conflicts with others of the same session
@@ -26,7 +26,7 @@ PAGE = 500
 T = TypeVar("T")
 
 
-class KeelboltSession(AsyncConnected):
+class KeelboltSession(AsyncConnectionOwner):
     """The items of one conversation, on SQLite, PostgreSQL, Redis/Valkey or in memory.
 
         session = KeelboltSession("user-123", "sqlite:///agent.db")
@@ -41,7 +41,7 @@ class KeelboltSession(AsyncConnected):
     def __init__(
         self,
         session_id: str,
-        storage: str | Kernel | Connection,
+        storage: str | Kernel | KernelConnection,
         *,
         tenant: str = "default",
         ttl_seconds: float | None = None,
@@ -57,7 +57,7 @@ class KeelboltSession(AsyncConnected):
         self._sealer = Sealer.of(secret_key) if secret_key is not None else None
         self._tenant = tenant
         self._key = name(session_id)
-        self._connection = Connection(storage, FAMILIES)
+        self._connection = KernelConnection(storage, FAMILIES)
 
     # -------------------------------------------------------------------------------------------- the SDK's protocol
 

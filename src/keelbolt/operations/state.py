@@ -13,7 +13,7 @@ from keelbolt.data.shown import plain
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
 from keelbolt.operations.call import OpsCall
 from keelbolt.operations.shapes import entries_asked, json_found, json_of, page_asked
-from keelbolt.state.artifacts.record import Kept
+from keelbolt.state.artifacts.record import ArtifactRecord
 from keelbolt.state.families import FAMILIES, partition_of
 from keelbolt.state.inspection import ArtifactInspection, Lists, SessionInspection, TraceInspection, tenants
 from keelbolt.state.inspection.history import history
@@ -92,7 +92,7 @@ class StateOperations:
         found = await ArtifactInspection(await self._scope(call)).open(call.names["artifact_id"])
         if found is None:
             raise MethodNotFoundError("there is no such artifact")
-        kept, reader = Kept.of(found[0]), found[1]
+        kept, reader = ArtifactRecord.of(found[0]), found[1]
         return TaskFile("", kept.sha256, kept.size, kept.mime_type, kept.filename), reader
 
     # -------------------------------------------------------------------------------------------------------- logs

@@ -16,7 +16,7 @@ from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.listing import COUNT_CAP, RecordPage, find_records, kernel_query, list_records, record_json
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import REQUEST_METADATA, TaskRecord
-from keelbolt.tasks.store import TaskKey, TaskStore
+from keelbolt.tasks.store import StoredTasks, TaskKey
 from keelbolt.tasks.texts import Texts, folded, without_secrets
 
 SAID_CHARACTERS = 200
@@ -29,7 +29,7 @@ LOOK_SECONDS = 3.0
 ID_CHARACTERS = 6  # shorter words occur in too many ids by chance
 
 
-class Wanted:
+class TaskFilter:
     """Filters beyond those of A2A: words, the requested skill, and the latest time.
 
     A task matches if it contains all words, in any order: in the request, in the answer, or (for a word of at least
@@ -51,7 +51,7 @@ class Wanted:
 class Summaries:
     """Builds the summaries."""
 
-    def __init__(self, store: TaskStore) -> None:
+    def __init__(self, store: StoredTasks) -> None:
         self._store = store
         self._texts = Texts(store)
         self._known: dict[TaskKey, str] = {}
@@ -68,7 +68,7 @@ class Summaries:
             about["skill"] = skill
         return record_json(record)[:-1] + b"," + to_json(about)[1:]
 
-    async def search(self, scope: Scope, query: ListTasksQuery, wanted: Wanted) -> RecordPage:
+    async def search(self, scope: Scope, query: ListTasksQuery, wanted: TaskFilter) -> RecordPage:
         """Return a page of the matching tasks.
 
         It reads at most LOOKED tasks, for about LOOK_SECONDS. Then the page may be short; its token continues.

@@ -28,7 +28,7 @@ MAX_PARTITIONS = 1000
 QUEUES = (QUEUE, WEBHOOKS)
 
 
-class Shared:
+class CachedValue:
     """A cached value that all callers share. Computing it takes at most a twentieth of the time."""
 
     def __init__(self, make: Callable[[], Awaitable[bytes]], *, seconds: float = 0.0) -> None:
@@ -53,8 +53,8 @@ class SystemOperations:
         self._authenticates = authenticates
         self._engine = engine
         self._kernel: Kernel = engine.kernel
-        self._numbers = Shared(self._count_numbers, seconds=WATCH_SECONDS / 2)
-        self._stored = Shared(self._count_stored)
+        self._numbers = CachedValue(self._count_numbers, seconds=WATCH_SECONDS / 2)
+        self._stored = CachedValue(self._count_stored)
 
     async def whoami(self, call: OpsCall) -> bytes:
         who = call.principal

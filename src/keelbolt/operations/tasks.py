@@ -13,20 +13,20 @@ from keelbolt.auth import Principal
 from keelbolt.errors import InvalidParamsError, LogTrimmed, TaskNotFoundError
 from keelbolt.operations.call import OpsCall
 from keelbolt.operations.paging import page_of
-from keelbolt.operations.summaries import Summaries, Wanted
-from keelbolt.operations.watching import WATCH_SECONDS, Watching
+from keelbolt.operations.summaries import Summaries, TaskFilter
+from keelbolt.operations.watching import WATCH_SECONDS, TaskWatcher
 from keelbolt.protocol.types import Message, Part, Role, TaskState, timestamp
 from keelbolt.storage import Entry, Query, Scope, new_id
 from keelbolt.tasks.dead import owner_of
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
-from keelbolt.tasks.events import Snapshot
+from keelbolt.tasks.events import FeedSnapshot
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, TASKS
 from keelbolt.tasks.ids import check_context_id
 from keelbolt.tasks.listing import record_json
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.report import Attempt, Failure, Steered, StepReport, report
+from keelbolt.tasks.report import Attempt, Steered, StepReport, WorkerFailure, report
 from keelbolt.tasks.runner import EXHAUSTED, GIVEN_UP, UNCLEANED
 from keelbolt.tasks.store import StoredTask
 
@@ -47,7 +47,7 @@ class TaskOperations:
         self._tasks = engine.tasks
         self._store = engine.store
         self._kernel = engine.kernel
-        self._watching = Watching(engine.store)
+        self._watching = TaskWatcher(engine.store)
         self._summaries = Summaries(engine.store)
 
     # -------------------------------------------------------------------------------------------------------- read
@@ -59,7 +59,7 @@ class TaskOperations:
             status=_state(state) if state else None,
             status_timestamp_after=call.query.get("since"),
         )
-        wanted = Wanted(call.query.get("q", ""), call.query.get("skill", ""), call.query.get("until"))
+        wanted = TaskFilter(call.query.get("q", ""), call.query.get("skill", ""), call.query.get("until"))
         totals: dict[str, Any] = {}
 
         async def read(scope: Scope, limit: int, cursor: str | None) -> tuple[list[tuple[Scope, TaskRecord]], str]:
@@ -252,7 +252,7 @@ class TaskOperations:
         events = self._engine.events.follow(scope, call.task_id, after=after)
         try:
             async for event in events:
-                if isinstance(event, Snapshot):
+                if isinstance(event, FeedSnapshot):
                     json = await self._store.task_json(event.task)
                     gap = b"true" if event.gap else b"false"
                     yield b'{"snapshot":%b,"seq":%d,"gap":%b}' % (json, event.seq, gap), event.seq
@@ -293,7 +293,7 @@ def _step_state(state: str, run: int, current: int) -> str:
     return "in doubt" if state in ("started", "asked") and run < current else state
 
 
-def _dated(found: Attempt | StepReport | Steered | Failure) -> dict[str, Any]:
+def _dated(found: Attempt | StepReport | Steered | WorkerFailure) -> dict[str, Any]:
     """Return the JSON of a part of a report: camelCase names, times as timestamps."""
     about = asdict(found)
     if "in_doubt" in about:

@@ -13,7 +13,7 @@ from keelbolt.leases import cancelled
 from keelbolt.storage import Query, Scope
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.store import StoredTasks
 
 logger = logging.getLogger("keelbolt.server")
 
@@ -23,7 +23,7 @@ BEHIND = 10_000  # a reader with more pending changes is disconnected
 
 
 @dataclass(slots=True, eq=False)
-class Reader:
+class ChangeReader:
     """The pending changes of one reader. ``lost``: it was too slow, and missed a change."""
 
     news: asyncio.Queue[TaskRecord] = field(default_factory=lambda: asyncio.Queue(BEHIND))
@@ -44,18 +44,18 @@ class Reader:
             return None
 
 
-class Watching:
+class TaskWatcher:
     """All readers of this process."""
 
-    def __init__(self, store: TaskStore) -> None:
+    def __init__(self, store: StoredTasks) -> None:
         self._store = store
-        self._readers: dict[Scope, set[Reader]] = {}
+        self._readers: dict[Scope, set[ChangeReader]] = {}
         self._looking: dict[Scope, asyncio.Task[None]] = {}
 
     @asynccontextmanager
-    async def reader(self, scope: Scope) -> AsyncIterator[Reader]:
+    async def reader(self, scope: Scope) -> AsyncIterator[ChangeReader]:
         """Return a reader that gets each change from now on."""
-        reader = Reader()
+        reader = ChangeReader()
         self._readers.setdefault(scope, set()).add(reader)
         if scope not in self._looking:
             self._looking[scope] = asyncio.create_task(self._look(scope), name=f"watching {scope.partition}")

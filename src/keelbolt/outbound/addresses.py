@@ -63,7 +63,7 @@ _NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """The destination of a request: the parts of a checked URL."""
 
     url: str
@@ -80,7 +80,7 @@ class Target:
 
 
 @functools.lru_cache(4096)
-def check_url(url: str, *, loopback: bool = False, hosts: tuple[str, ...] = ()) -> Target:
+def check_url(url: str, *, loopback: bool = False, hosts: tuple[str, ...] = ()) -> RequestTarget:
     """Return the target of this URL, or raise AddressNotAllowed.
 
     ``loopback`` allows this machine, also over plain HTTP. If ``hosts`` is not empty, only these are allowed: names,
@@ -112,7 +112,7 @@ def check_url(url: str, *, loopback: bool = False, hosts: tuple[str, ...] = ()) 
     if port == 0 or (port is not None and port < FIRST_FREE_PORT and port != 443 and not local):
         raise AddressNotAllowed(f"the port of the URL is neither 443 nor at least {FIRST_FREE_PORT}")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(url, parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path, parts.netloc)
+    return RequestTarget(url, parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path, parts.netloc)
 
 
 def _matches(host: str, allowed: str) -> bool:
@@ -149,7 +149,7 @@ def check_address(address: Address) -> None:
         raise AddressNotAllowed
 
 
-async def resolve(target: Target, *, loopback: bool = False, resolver: Resolver | None = None) -> list[str]:
+async def resolve(target: RequestTarget, *, loopback: bool = False, resolver: Resolver | None = None) -> list[str]:
     """Return the addresses to connect to. Raise AddressNotAllowed if any address of the host is not public."""
     literal = literal_address(target.host)
     answers = [str(literal)] if literal is not None else await (resolver or _ask)(target.host, target.port)

@@ -1,6 +1,6 @@
 """An HTTP/1.1 connection to a checked address, with a certificate that is valid for the host.
 
-`Connection.post` covers the needs of webhooks: it sends a POST and returns the status. The rest of the response is read
+`OutboundConnection.post` covers the needs of webhooks: it sends a POST and returns the status. The rest of the response is read
 up to a limit and discarded. `keelbolt.outbound.download` reads whole responses.
 """
 
@@ -13,14 +13,14 @@ import ssl
 
 import httptools
 
-from keelbolt.outbound.addresses import Resolver, Target, resolve
+from keelbolt.outbound.addresses import RequestTarget, Resolver, resolve
 
 MAX_ANSWER = 64 * 1024  # bytes, head and body together
 READ_BYTES = 16 * 1024
 REST_SECONDS = 1.0  # only the status is needed; do not wait long for the rest
 
 
-class BadAnswer(Exception):
+class BadResponse(Exception):
     """The receiver's response is not HTTP."""
 
 
@@ -35,8 +35,12 @@ def public_authorities() -> ssl.SSLContext:
 
 
 async def connect(
-    target: Target, *, loopback: bool = False, resolver: Resolver | None = None, tls: ssl.SSLContext | None = None
-) -> Connection:
+    target: RequestTarget,
+    *,
+    loopback: bool = False,
+    resolver: Resolver | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> OutboundConnection:
     """Resolve the host, check every address, and connect to the first reachable one.
 
     ``tls`` defines the trusted certificates; None: those of public authorities.
@@ -45,15 +49,15 @@ async def connect(
     context = (tls or public_authorities()) if target.scheme == "https" else None
     for address in addresses[:-1]:
         try:
-            return await Connection.open(address, target.port, context, target.certified)
+            return await OutboundConnection.open(address, target.port, context, target.certified)
         except ssl.SSLError:
             raise
         except OSError:  # the next one may be reachable
             continue
-    return await Connection.open(addresses[-1], target.port, context, target.certified)
+    return await OutboundConnection.open(addresses[-1], target.port, context, target.certified)
 
 
-class Connection:
+class OutboundConnection:
     """A connection to one host. ``fresh``: nothing was sent over it yet."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -63,7 +67,7 @@ class Connection:
         self.usable = True
 
     @classmethod
-    async def open(cls, address: str, port: int, tls: ssl.SSLContext | None, name: str) -> Connection:
+    async def open(cls, address: str, port: int, tls: ssl.SSLContext | None, name: str) -> OutboundConnection:
         """Open a connection. ``name`` is the host that the certificate must be valid for."""
         if tls is None:
             return cls(*await asyncio.open_connection(address, port, limit=READ_BYTES))
@@ -117,13 +121,13 @@ class Connection:
         if not answer.status:
             if kept and size == 0:
                 raise ClosedEarly
-            raise BadAnswer("the connection was closed without an answer" if size == 0 else "the answer is not HTTP")
+            raise BadResponse("the connection was closed without an answer" if size == 0 else "the answer is not HTTP")
         self.usable = answer.complete and answer.keep
         return answer.status
 
     async def _rest(self, answer: _Answer, parser: httptools.HttpResponseParser, most: int) -> None:
         """Read the rest of the response, so that the connection can be reused; not if it is too large or too slow."""
-        with contextlib.suppress(TimeoutError, BadAnswer):
+        with contextlib.suppress(TimeoutError, BadResponse):
             async with asyncio.timeout(REST_SECONDS):
                 while not answer.complete and most > 0 and (data := await self._reader.read(READ_BYTES)):
                     most -= len(data)
@@ -136,7 +140,7 @@ def _feed(parser: httptools.HttpResponseParser, data: bytes) -> None:
     except httptools.HttpParserUpgrade:
         return
     except httptools.HttpParserError as error:
-        raise BadAnswer("the answer is not HTTP") from error
+        raise BadResponse("the answer is not HTTP") from error
 
 
 class _Answer:

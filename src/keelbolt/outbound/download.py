@@ -11,8 +11,8 @@ from urllib.parse import urljoin
 import httptools
 
 from keelbolt.errors import DownloadFailed, InvalidValue
-from keelbolt.outbound.addresses import Resolver, Target, check_url
-from keelbolt.outbound.connection import Connection, connect
+from keelbolt.outbound.addresses import RequestTarget, Resolver, check_url
+from keelbolt.outbound.connection import OutboundConnection, connect
 
 MAX_REDIRECTS = 3
 MAX_HEAD_BYTES = 64 * 1024
@@ -42,7 +42,7 @@ class DownloadRules:
         if isinstance(self.hosts, str):
             raise InvalidValue("hosts of DownloadRules is a tuple of names, not one name")
 
-    def check(self, url: str) -> Target:
+    def check(self, url: str) -> RequestTarget:
         return check_url(url, loopback=self.loopback, hosts=self.hosts)
 
 
@@ -67,7 +67,7 @@ async def download(url: str, rules: DownloadRules) -> AsyncIterator[bytes]:
     raise DownloadFailed(f"the file was redirected more than {MAX_REDIRECTS} times")
 
 
-async def _opened(target: Target, rules: DownloadRules, ends: float) -> _Exchange:
+async def _opened(target: RequestTarget, rules: DownloadRules, ends: float) -> _Exchange:
     """Connect, send the request and read the head of the response."""
     exchange = _Exchange(target, rules.seconds, ends)
     try:
@@ -81,13 +81,13 @@ async def _opened(target: Target, rules: DownloadRules, ends: float) -> _Exchang
 class _Exchange:
     """One GET request. The parser calls its ``on_…`` methods."""
 
-    def __init__(self, target: Target, seconds: float, ends: float) -> None:
+    def __init__(self, target: RequestTarget, seconds: float, ends: float) -> None:
         self.target = target
         self.status = 0
         self.location = ""
         self._seconds = seconds
         self._ends = ends
-        self._connection: Connection | None = None
+        self._connection: OutboundConnection | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._headed = self._complete = self._framed = False
         self._pieces: list[bytes] = []

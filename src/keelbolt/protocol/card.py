@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from keelbolt.protocol.types import Json
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 Object = dict[str, Any]
 Protocol = Literal["jsonrpc", "http+json", "grpc"]
@@ -120,7 +120,7 @@ class Interface:
 
     url: str
     binding: Binding | str
-    version: Version = Version.v1_0
+    version: ProtocolVersion = ProtocolVersion.v1_0
     tenant: str | None = None
 
 
@@ -223,7 +223,7 @@ def _interface(interface: Interface) -> Object:
 
 def _endpoint_v03(config: AgentCardConfig, interfaces: Sequence[Interface]) -> Object:
     """Return the members that 0.3 clients read; none without an interface of 0.3, so that such clients do not try."""
-    old = [interface for interface in interfaces if interface.version is Version.v0_3]
+    old = [interface for interface in interfaces if interface.version is ProtocolVersion.v0_3]
     if not old:
         return {}
     preferred = next((one for one in old if one.binding == BINDINGS[config.protocol]), old[0])

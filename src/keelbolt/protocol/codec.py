@@ -18,7 +18,7 @@ from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import PushConfig, PushConfigPage, Request, StreamEvent, TaskPage
 from keelbolt.protocol.types import Json, Message, Task
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 
 class Splicer(Protocol):
@@ -29,11 +29,11 @@ class Splicer(Protocol):
     def artifact_update(self, stored: bytes) -> bytes: ...
 
 
-class Codec(Protocol):
+class WireCodec(Protocol):
     """Decodes requests and encodes results. A task or message given as bytes is 1.0 JSON, as stored."""
 
     @property
-    def Splice(self) -> type[Splicer]: ...  # noqa: N802 - a class
+    def EventEncoder(self) -> type[Splicer]: ...  # noqa: N802 - a class
     def decode(self, operation: Operation, params: Mapping[str, Json], *, limits: Limits = DEFAULT) -> Request: ...
     def task(self, value: Task | bytes) -> bytes: ...
     def sent_task(self, value: Task | bytes) -> bytes: ...
@@ -52,5 +52,5 @@ class Codec(Protocol):
     def decode_push_config_list(self, value: Json) -> PushConfigPage: ...
 
 
-CODECS: Mapping[Version, Codec] = MappingProxyType({Version.v0_3: v03, Version.v1_0: v1})
+CODECS: Mapping[ProtocolVersion, WireCodec] = MappingProxyType({ProtocolVersion.v0_3: v03, ProtocolVersion.v1_0: v1})
 """The plain JSON codec of each version."""

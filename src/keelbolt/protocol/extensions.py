@@ -21,7 +21,7 @@ MAX_EXTENSIONS = 100  # limits abusive headers; the rest is ignored
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredExtension:
     """An extension that the agent's card declares."""
 
     uri: str
@@ -46,7 +46,7 @@ def parse(*values: str | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def activate(asked: Iterable[str], declared: Iterable[Declared]) -> tuple[str, ...]:
+def activate(asked: Iterable[str], declared: Iterable[DeclaredExtension]) -> tuple[str, ...]:
     """Return the declared extensions that the client requested, in the client's order; ignore unknown ones.
 
     Raise ExtensionSupportRequiredError if the client did not request a required extension.

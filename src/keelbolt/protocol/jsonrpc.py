@@ -17,20 +17,20 @@ from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.operations import METHODS, Operation
 from keelbolt.protocol.strict_json import read
 from keelbolt.protocol.types import Json
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 MAX_ID_CHARACTERS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class JsonRpcCall:
     """A request. ``id`` is JSON (``b"null"`` also when absent)."""
 
     id: bytes
     method: str
     params: dict[str, Json]
 
-    def resolve(self) -> tuple[Operation, Version]:
+    def resolve(self) -> tuple[Operation, ProtocolVersion]:
         """Return the operation and the version of the method name. Raise MethodNotFoundError."""
         found = METHODS.get(self.method)
         if found is None:
@@ -38,7 +38,7 @@ class Call:
         return found
 
 
-def parse(body: bytes, *, limits: Limits = DEFAULT) -> Call:
+def parse(body: bytes, *, limits: Limits = DEFAULT) -> JsonRpcCall:
     """Return the call in a request body, and check its size before validation.
 
     Raise ParseError, InvalidRequestError, RequestTooLargeError or InvalidParamsError.
@@ -65,7 +65,7 @@ def parse(body: bytes, *, limits: Limits = DEFAULT) -> Call:
             bounded(params, limits)
         except RequestTooLargeError as error:
             raise _with_id(error, id_json) from None
-    return Call(id_json, method, params)
+    return JsonRpcCall(id_json, method, params)
 
 
 def _id(value: Json) -> bytes:

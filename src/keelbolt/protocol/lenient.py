@@ -22,15 +22,15 @@ from keelbolt.protocol.types import (
     Artifact,
     Json,
     Message,
-    Model,
     Task,
     TaskArtifactUpdateEvent,
     TaskState,
     TaskStatusUpdateEvent,
+    WireModel,
 )
 from keelbolt.protocol.validation import validate
 
-T = TypeVar("T", bound=Model)
+T = TypeVar("T", bound=WireModel)
 Object = dict[str, Any]
 
 NO_ID = "-"
@@ -113,7 +113,7 @@ def _with(value: Object, **members: Json) -> Object:
     return up
 
 
-_FILL: dict[type[Model], Callable[[Object], Object]] = {
+_FILL: dict[type[WireModel], Callable[[Object], Object]] = {
     Task: _task,
     Message: _message,
     Artifact: _artifact,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from types import MappingProxyType
 
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 
 class Operation(StrEnum):
@@ -52,8 +52,8 @@ METHODS_V1 = MappingProxyType({operation.value: operation for operation in Opera
 """The JSON-RPC methods of 1.0."""
 
 METHODS = MappingProxyType(
-    {name: (operation, Version.v0_3) for name, operation in METHODS_V03.items()}
-    | {name: (operation, Version.v1_0) for name, operation in METHODS_V1.items()}
+    {name: (operation, ProtocolVersion.v0_3) for name, operation in METHODS_V03.items()}
+    | {name: (operation, ProtocolVersion.v1_0) for name, operation in METHODS_V1.items()}
 )
 """The methods of both versions, each with its version; no name is in both."""
 

@@ -18,11 +18,11 @@ from keelbolt.protocol.types import (
     Json,
     Message,
     Metadata,
-    Model,
     Task,
     TaskArtifactUpdateEvent,
     TaskState,
     TaskStatusUpdateEvent,
+    WireModel,
 )
 
 DEFAULT_PAGE_SIZE = 50
@@ -99,14 +99,14 @@ HttpUrl = Annotated[str, Field(max_length=2048), AfterValidator(_http_url)]
 Modes = Annotated[list[str], BeforeValidator(_empty)]
 
 
-class Authentication(Model):
+class Authentication(WireModel):
     """How the agent authenticates to a webhook: ``Authorization: {scheme} {credentials}``."""
 
     scheme: Id
     credentials: Text = None
 
 
-class PushConfig(Model):
+class PushConfig(WireModel):
     """Where, and how, a client wants to be told about a task. The server gives it an id if the client does not."""
 
     id: Text = None
@@ -117,7 +117,7 @@ class PushConfig(Model):
     tenant: Text = None
 
 
-class SendConfiguration(Model):
+class SendConfiguration(WireModel):
     """How a message is to be answered. ``history_length``: None is the server's choice, 0 is no history."""
 
     accepted_output_modes: Modes = Field(default_factory=list)
@@ -126,7 +126,7 @@ class SendConfiguration(Model):
     return_immediately: Flag = False
 
 
-class Request(Model):
+class Request(WireModel):
     """What every request has."""
 
     tenant: Text = None

@@ -81,7 +81,7 @@ class Role(StrEnum):
         return cls.__members__.get(value.lower())
 
 
-class Model(BaseModel):
+class WireModel(BaseModel):
     """Spelled in camelCase outside, in snake_case inside; fields of the future are ignored."""
 
     model_config = ConfigDict(
@@ -110,7 +110,7 @@ Raw = Annotated[
 _CONTENT = frozenset({"text", "raw", "url", "data"})
 
 
-class Part(Model):
+class Part(WireModel):
     """A piece of content: exactly one of text, raw (bytes, base64 on the wire), url and data (any JSON)."""
 
     text: str | None = None
@@ -146,7 +146,7 @@ class Part(Model):
         return "url" if self.url is not None else "data"
 
 
-class Message(Model):
+class Message(WireModel):
     """One utterance of the user or the agent."""
 
     message_id: str = Field(min_length=1)
@@ -164,7 +164,7 @@ class Message(Model):
         return "\n".join(part.text for part in self.parts if part.text is not None)
 
 
-class Artifact(Model):
+class Artifact(WireModel):
     """Something the agent made."""
 
     artifact_id: str = Field(min_length=1)
@@ -175,7 +175,7 @@ class Artifact(Model):
     extensions: list[str] | None = None
 
 
-class TaskStatus(Model):
+class TaskStatus(WireModel):
     """Where a task stands, since when, and what the agent said about it."""
 
     state: TaskState
@@ -195,7 +195,7 @@ OrNull = BeforeValidator(_list)  # in ProtoJSON null is the same as absent
 FlagOrNull = BeforeValidator(_flag)
 
 
-class Task(Model):
+class Task(WireModel):
     """A task as its client sees it."""
 
     id: str
@@ -206,7 +206,7 @@ class Task(Model):
     metadata: Metadata | None = None
 
 
-class TaskStatusUpdateEvent(Model):
+class TaskStatusUpdateEvent(WireModel):
     """The status of a task changed."""
 
     task_id: str
@@ -215,7 +215,7 @@ class TaskStatusUpdateEvent(Model):
     metadata: Metadata | None = None
 
 
-class TaskArtifactUpdateEvent(Model):
+class TaskArtifactUpdateEvent(WireModel):
     """An artifact is new (or replaced), or, with ``append``, has more parts; ``last_chunk``: it is finished."""
 
     task_id: str
@@ -226,7 +226,7 @@ class TaskArtifactUpdateEvent(Model):
     metadata: Metadata | None = None
 
 
-def encode(model: Model) -> bytes:
+def encode(model: WireModel) -> bytes:
     """Return the JSON of a model, with the fields that were set."""
     # Model has no private attributes and no computed fields, so pydantic's own serializer is enough.
     return model.__pydantic_serializer__.to_json(model, by_alias=True, exclude_unset=True)

@@ -43,10 +43,10 @@ from keelbolt.protocol.requests import (
 from keelbolt.protocol.types import (
     Json,
     Message,
-    Model,
     Task,
     TaskArtifactUpdateEvent,
     TaskStatusUpdateEvent,
+    WireModel,
 )
 from keelbolt.protocol.v03_values import Object, either
 from keelbolt.protocol.v1 import MODELS
@@ -190,7 +190,7 @@ def artifact_update(task_id: str, context_id: str, stored: bytes) -> bytes:
     return to_json(values.artifact_update_down(task_id, context_id, from_json(stored)))
 
 
-class Splice:
+class EventEncoder:
     """`status_update` and `artifact_update` for many events of one task."""
 
     __slots__ = ("_context_id", "_task_id")
@@ -244,7 +244,7 @@ def deleted() -> bytes:
     return b"null"
 
 
-def _value(value: Model | bytes) -> Any:
+def _value(value: WireModel | bytes) -> Any:
     if isinstance(value, bytes):
         return from_json(value)
     return value.model_dump(mode="json", by_alias=True, exclude_unset=True)

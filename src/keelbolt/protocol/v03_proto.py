@@ -28,11 +28,11 @@ from keelbolt.protocol.requests import (
 from keelbolt.protocol.types import (
     Json,
     Message,
-    Model,
     Task,
     TaskArtifactUpdateEvent,
     TaskState,
     TaskStatusUpdateEvent,
+    WireModel,
 )
 from keelbolt.protocol.v03 import decode as decode  # noqa: PLC0414 - one decoder for both formats
 from keelbolt.protocol.v03_values import Object, either
@@ -103,7 +103,7 @@ def _push_config(config: PushConfig) -> Object:
     return {"name": name, "pushNotificationConfig": values.push_config_down(_value(config))}
 
 
-def _value(value: Model | bytes) -> Any:
+def _value(value: WireModel | bytes) -> Any:
     if isinstance(value, bytes):
         return from_json(value)
     return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -132,8 +132,8 @@ def artifact_update(task_id: str, context_id: str, stored: bytes) -> bytes:
     return to_json(_artifact_update(task_id, context_id, from_json(stored)))
 
 
-class Splice(v03.Splice):
-    """`v03.Splice` for this format."""
+class EventEncoder(v03.EventEncoder):
+    """`v03.EventEncoder` for this format."""
 
     __slots__ = ()
 

@@ -42,11 +42,11 @@ from keelbolt.protocol.requests import (
 from keelbolt.protocol.types import (
     Json,
     Message,
-    Model,
     OrNull,
     Task,
     TaskArtifactUpdateEvent,
     TaskStatusUpdateEvent,
+    WireModel,
     encode,
 )
 from keelbolt.protocol.validation import validate, violation
@@ -109,15 +109,15 @@ def sent_message(value: Message | bytes) -> bytes:
 
 def status_update(task_id: str, context_id: str, stored: bytes) -> bytes:
     """Encode a stored status as an event of a stream."""
-    return Splice(task_id, context_id).status_update(stored)
+    return EventEncoder(task_id, context_id).status_update(stored)
 
 
 def artifact_update(task_id: str, context_id: str, stored: bytes) -> bytes:
     """Encode a stored artifact chunk as an event of a stream."""
-    return Splice(task_id, context_id).artifact_update(stored)
+    return EventEncoder(task_id, context_id).artifact_update(stored)
 
 
-class Splice:
+class EventEncoder:
     """`status_update` and `artifact_update` for many events of one task; encodes the ids once."""
 
     __slots__ = ("_ids",)
@@ -137,7 +137,7 @@ def event(value: StreamEvent) -> bytes:
     return b'{"%b":%b}' % (_WRAPPERS[type(value)], encode(value))
 
 
-_WRAPPERS: dict[type[Model], bytes] = {
+_WRAPPERS: dict[type[WireModel], bytes] = {
     Task: b"task",
     Message: b"message",
     TaskStatusUpdateEvent: b"statusUpdate",
@@ -171,13 +171,13 @@ def deleted() -> bytes:
     return b"{}"
 
 
-def _json(value: Model | bytes) -> bytes:
+def _json(value: WireModel | bytes) -> bytes:
     return value if isinstance(value, bytes) else encode(value)
 
 
 # ----------------------------------------------------------------------------------- encoding and decoding on a client
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=WireModel)
 
 
 def encode_request(request: Request) -> bytes:
@@ -214,14 +214,14 @@ _EVENTS: tuple[tuple[str, type[StreamEvent]], ...] = (
 )
 
 
-class _TaskPage(Model):
+class _TaskPage(WireModel):
     tasks: Annotated[list[Json], OrNull] = Field(default_factory=list)
     next_page_token: str = ""
     page_size: int = 0
     total_size: int = 0
 
 
-class _PushConfigPage(Model):
+class _PushConfigPage(WireModel):
     configs: Annotated[list[PushConfig], OrNull] = Field(default_factory=list)
     next_page_token: str = ""
 

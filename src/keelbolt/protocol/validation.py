@@ -10,11 +10,11 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from keelbolt.errors import FieldViolation, InvalidParamsError
-from keelbolt.protocol.types import Json, Model
+from keelbolt.protocol.types import Json, WireModel
 
 MAX_VIOLATIONS = 20  # enough for a reader; a hostile request can have a million
 
-T = TypeVar("T", bound=Model)
+T = TypeVar("T", bound=WireModel)
 
 
 def validate(model: type[T], value: Json) -> T:

@@ -17,20 +17,22 @@ from keelbolt.errors import VersionNotSupportedError
 HEADER = "A2A-Version"
 
 
-class Version(StrEnum):
+class ProtocolVersion(StrEnum):
     """A version of the protocol, as the wire has it."""
 
     v0_3 = "0.3"
     v1_0 = "1.0"
 
 
-ALL = (Version.v0_3, Version.v1_0)
+ALL = (ProtocolVersion.v0_3, ProtocolVersion.v1_0)
 MAX_KNOWN_CHARACTERS = 100  # longest header whose result is cached
 
 _SPELLED = re.compile(r"([0-9]{1,5})\.([0-9]{1,5})(?:\.[0-9]{1,5})?", re.ASCII)
 
 
-def asked(header: str | None, query: str | None = None, *, supported: tuple[Version, ...] = ALL) -> tuple[Version, ...]:
+def asked(
+    header: str | None, query: str | None = None, *, supported: tuple[ProtocolVersion, ...] = ALL
+) -> tuple[ProtocolVersion, ...]:
     """Return the supported versions that a request asks for; empty if it names none.
 
     The header and the query parameter are comma-separated lists. The header takes precedence. Raise
@@ -43,17 +45,20 @@ def asked(header: str | None, query: str | None = None, *, supported: tuple[Vers
 
 
 @lru_cache(maxsize=256)  # clients send few different values
-def _asked(given: str, supported: tuple[Version, ...]) -> tuple[Version, ...]:
+def _asked(given: str, supported: tuple[ProtocolVersion, ...]) -> tuple[ProtocolVersion, ...]:
     wanted = [_plain(value.strip()) for value in given.split(",")]
-    found = tuple(Version(value) for value in wanted if value in supported)
+    found = tuple(ProtocolVersion(value) for value in wanted if value in supported)
     if not found:
         raise _not_spoken(wanted[0], supported)
     return found
 
 
 def chosen(
-    candidates: Sequence[Version], wanted: Collection[Version] = (), *, supported: Collection[Version] = ALL
-) -> Version:
+    candidates: Sequence[ProtocolVersion],
+    wanted: Collection[ProtocolVersion] = (),
+    *,
+    supported: Collection[ProtocolVersion] = ALL,
+) -> ProtocolVersion:
     """Return the version of the response. Raise VersionNotSupportedError if no candidate is supported.
 
     ``candidates`` are the versions that have this method, path or service, the preferred one first. A single candidate
@@ -72,7 +77,7 @@ def _plain(value: str) -> str:
     return f"{int(match[1])}.{int(match[2])}" if match else ""
 
 
-def _not_spoken(version: str, supported: Collection[Version]) -> VersionNotSupportedError:
+def _not_spoken(version: str, supported: Collection[ProtocolVersion]) -> VersionNotSupportedError:
     shown = f"A2A {version}" if version else "this version of A2A"  # do not echo the header
     return VersionNotSupportedError(
         f"{shown} is not spoken here; this agent speaks {' and '.join(sorted(supported)) or 'no version'}"

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keelbolt.auth import Authenticator, Resolver
-from keelbolt.data.retention import Policy
+from keelbolt.data.retention import FacePolicy
 from keelbolt.errors import AuthMisconfigured, KeelboltError, MethodNotFoundError, ProtocolError
 from keelbolt.explorer import Explorer
-from keelbolt.grpc.address import Address
+from keelbolt.grpc.address import GrpcAddress
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.protocol.card import AgentCardConfig
@@ -26,8 +26,8 @@ from keelbolt.server.admission import Admission
 from keelbolt.server.cards import JWKS_PATH, PATHS, Cards, ExtendedCard, serve_jwks
 from keelbolt.server.cors import Cors
 from keelbolt.server.dispatch import Dispatcher
-from keelbolt.server.gate import Gate
-from keelbolt.server.health import Health
+from keelbolt.server.gate import RequestGuard
+from keelbolt.server.health import HealthRoutes
 from keelbolt.server.hosts import HostCheck, is_loopback_name
 from keelbolt.server.http import respond
 from keelbolt.server.jsonrpc import JsonRpc
@@ -35,12 +35,12 @@ from keelbolt.server.local import at_this_machine
 from keelbolt.server.metrics import MetricsPage
 from keelbolt.server.middleware import Middleware
 from keelbolt.server.operations import OperationsApi
-from keelbolt.server.rates import Logins, Rates
+from keelbolt.server.rates import LoginLimiter, RequestLimiter
 from keelbolt.server.rest import OLDER_CARD, Rest, route
 from keelbolt.server.service import AgentService
 from keelbolt.server.settings import ServerSettings
 from keelbolt.server.sse import Streams
-from keelbolt.server.watched import WatchedDispatcher
+from keelbolt.server.watched import InstrumentedDispatcher
 from keelbolt.storage import Kernel
 from keelbolt.tasks.dependencies import Dependency
 from keelbolt.tasks.engine import TaskEngine
@@ -84,7 +84,7 @@ class A2AServer:
         hooks: LifecycleHooks | None = None,
         middlewares: Sequence[Middleware] = (),
         dependencies: Mapping[Any, Any] | None = None,
-        retention: Policy | Sequence[Policy] | None = None,
+        retention: FacePolicy | Sequence[FacePolicy] | None = None,
         explorer: bool | None = None,
         explorer_prefix: str | None = None,
         allow_anonymous: bool | None = None,
@@ -125,7 +125,7 @@ class A2AServer:
         self.sealer = Sealer.of(self.settings.secret_key)
         if grpc_port is not None:
             require()  # raises MissingExtra here, not when gRPC starts
-        self.grpc_at = None if grpc_port is None else Address(grpc_host or "127.0.0.1", grpc_port)
+        self.grpc_at = None if grpc_port is None else GrpcAddress(grpc_host or "127.0.0.1", grpc_port)
         self.grpc_host = grpc_host  # None: the host of `run`
         self.address = ""
         self.tracing = Tracing.of(tracing)
@@ -200,7 +200,7 @@ class A2AServer:
         await deliverer.start()
         stack.push_async_callback(deliverer.stop)
 
-    async def _listen(self, at: Address, routes: _Routes, stack: contextlib.AsyncExitStack) -> None:
+    async def _listen(self, at: GrpcAddress, routes: _Routes, stack: contextlib.AsyncExitStack) -> None:
         """Serve gRPC while the agent runs."""
         self._check_exposure(at.host)
         from keelbolt.grpc.server import GrpcServer  # noqa: PLC0415 - an extra; must not be loaded before a fork
@@ -340,12 +340,12 @@ class _Routes:
         self.streams = Streams(
             settings.streams, settings.streams_each, heartbeat_seconds=settings.heartbeat_stream_seconds
         )
-        self.health = Health(engine, self.streams)
-        self.gate = gate = Gate(
+        self.health = HealthRoutes(engine, self.streams)
+        self.gate = gate = RequestGuard(
             self.cards.config,
             resolver=resolver,
-            rates=Rates(settings.requests_per_second, settings.request_burst),
-            logins=Logins(settings.failed_logins),
+            rates=RequestLimiter(settings.requests_per_second, settings.request_burst),
+            logins=LoginLimiter(settings.failed_logins),
             header_bytes=settings.header_bytes,
             protocols=settings.versions,
             trust_proxy=settings.trust_proxy,
@@ -353,7 +353,7 @@ class _Routes:
         middlewares = server._middlewares  # noqa: SLF001
         dispatcher = Dispatcher(self.service, self.cards, middlewares)
         if server.metrics is not None or server.tracing is not None:
-            dispatcher = WatchedDispatcher(
+            dispatcher = InstrumentedDispatcher(
                 self.service, self.cards, middlewares, metrics=server.metrics, tracing=server.tracing
             )
         self.dispatcher = dispatcher

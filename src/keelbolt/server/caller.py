@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import TenantNotFoundError
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 
 class Caller(Struct, frozen=True):
@@ -23,7 +23,7 @@ class Caller(Struct, frozen=True):
     principal: Principal = ANONYMOUS
     extensions: tuple[str, ...] = ()
     after: int | None = None
-    version: Version = Version.v1_0
+    version: ProtocolVersion = ProtocolVersion.v1_0
     stored: dict[str, Any] = {}
     trace: dict[str, str] | None = None  # headers of the trace that the request belongs to
     key: str | None = None  # Idempotency-Key

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from keelbolt.auth import acting_as
 from keelbolt.auth.schemes import challenge, requirements_v03, to_v03, to_v10
 from keelbolt.errors import CredentialsMissing, ExtendedCardNotConfiguredError, UnsupportedOperationError
-from keelbolt.grpc.address import Address, host_port
+from keelbolt.grpc.address import GrpcAddress, host_port
 from keelbolt.protocol.card import (
     BINDINGS,
     AgentCardConfig,
@@ -31,7 +31,7 @@ from keelbolt.protocol.card import (
 )
 from keelbolt.protocol.extensions import GENERATION, RESUME
 from keelbolt.protocol.signatures import CardKey
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.caller import Caller
 from keelbolt.server.hosts import host_name
 from keelbolt.server.http import NOSNIFF, Header, header, respond
@@ -108,7 +108,7 @@ class Cards:
         self._optional = optional_auth
         self._extended = extended
         self.address = ""  # where the agent listens, for requests without a usable Host
-        self.grpc_at: Address | None = None
+        self.grpc_at: GrpcAddress | None = None
         self._key = key
         self._known: dict[str, EncodedCard] = {}
         self._modified = formatdate(usegmt=True).encode()
@@ -141,7 +141,7 @@ class Cards:
                 self._known[base] = found
         return found
 
-    async def extended(self, caller: Caller, base: str = "", version: Version = Version.v1_0) -> bytes:
+    async def extended(self, caller: Caller, base: str = "", version: ProtocolVersion = ProtocolVersion.v1_0) -> bytes:
         """Return the extended card for this caller, in the format of ``version``.
 
         Raise CredentialsMissing for an anonymous caller.
@@ -158,7 +158,7 @@ class Cards:
                 config = await config
         base = self.reached(base)
         card = self._card(_with_ours(config, self._settings), base)
-        return to_json(self._signed(card_v1(card) if version is Version.v1_0 else card))
+        return to_json(self._signed(card_v1(card) if version is ProtocolVersion.v1_0 else card))
 
     def _card(self, config: AgentCardConfig, base: str) -> dict[str, Any]:
         security = None
@@ -169,7 +169,7 @@ class Cards:
                 requirements_v03(self._schemes, optional=self._optional),
             )
         card = build_card(config, self._interfaces(base), security=security)
-        return card_v1(card) if self._settings.versions == (Version.v1_0,) else card
+        return card_v1(card) if self._settings.versions == (ProtocolVersion.v1_0,) else card
 
     def _signed(self, card: dict[str, Any]) -> dict[str, Any]:
         if self._key is not None and self._settings.url:

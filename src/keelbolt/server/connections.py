@@ -25,7 +25,7 @@ LOG_SECONDS = 10.0  # refused connections are logged at most this often
 RESERVED_FILES = 256  # file descriptors for the storage, webhooks and logs
 
 
-class OpenConnections:
+class ConnectionCounter:
     """Counts the connections of this process, in total and per address.
 
     Loopback addresses have no limit of their own: a proxy on this machine uses one address for all its clients. With
@@ -78,13 +78,13 @@ def most_connections(wanted: int) -> int:
     return min(most, wanted) if wanted else most
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """One connection. uvicorn's timeout applies between requests, the application's within a body."""
 
     header_bytes = 65_536
     header_seconds = 15.0
     write_seconds = 30.0
-    opened = OpenConnections(0, 0)
+    opened = ConnectionCounter(0, 0)
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -193,13 +193,13 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def connections(settings: ServerSettings) -> type[Connection]:
+def connections(settings: ServerSettings) -> type[HttpConnection]:
     """Return a connection class with the limits of these settings."""
     total = most_connections(settings.connections)
     limits = {
         "header_bytes": settings.header_bytes,
         "header_seconds": settings.header_seconds,
         "write_seconds": settings.write_seconds,
-        "opened": OpenConnections(total, settings.connections_each, trust_proxy=settings.trust_proxy),
+        "opened": ConnectionCounter(total, settings.connections_each, trust_proxy=settings.trust_proxy),
     }
-    return type("Connection", (Connection,), limits)
+    return type("Connection", (HttpConnection,), limits)

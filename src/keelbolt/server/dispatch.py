@@ -10,7 +10,7 @@ from typing import cast
 
 from keelbolt.errors import UnsupportedOperationError
 from keelbolt.protocol import v1
-from keelbolt.protocol.codec import Codec
+from keelbolt.protocol.codec import WireCodec
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import (
     CancelTaskRequest,
@@ -25,7 +25,7 @@ from keelbolt.protocol.requests import (
     SubscribeToTaskRequest,
 )
 from keelbolt.protocol.types import PAUSED, TaskState
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server import generation
 from keelbolt.server.caller import Caller
 from keelbolt.server.cards import Cards
@@ -46,7 +46,9 @@ class Dispatcher:
         self.cards = cards
         self._middlewares = middlewares
 
-    async def answer(self, operation: Operation, request: Request, caller: Caller, codec: Codec, base: str) -> bytes:
+    async def answer(
+        self, operation: Operation, request: Request, caller: Caller, codec: WireCodec, base: str
+    ) -> bytes:
         """Return the encoded result of an operation that does not stream. ``base``: the URL that the caller used."""
         logger.debug("%s in A2A %s", operation, caller.version)
         caller = caller.in_tenant(request.tenant)
@@ -56,7 +58,9 @@ class Dispatcher:
             caller = await entered(stack, self._middlewares, operation, request, caller)
             return await self._answer(operation, request, caller, codec, base)
 
-    async def _answer(self, operation: Operation, request: Request, caller: Caller, codec: Codec, base: str) -> bytes:
+    async def _answer(
+        self, operation: Operation, request: Request, caller: Caller, codec: WireCodec, base: str
+    ) -> bytes:
         service, at = self.service, self.cards.reached(base)
         match request:
             case SendMessageRequest():
@@ -92,11 +96,13 @@ class Dispatcher:
                 return codec.deleted()
             case _:
                 if operation is Operation.get_extended_card:
-                    return await self.cards.extended(caller, base, Version.v1_0 if codec is v1 else Version.v0_3)
+                    return await self.cards.extended(
+                        caller, base, ProtocolVersion.v1_0 if codec is v1 else ProtocolVersion.v0_3
+                    )
                 raise UnsupportedOperationError
 
     async def events(
-        self, request: Request, caller: Caller, codec: Codec, base: str
+        self, request: Request, caller: Caller, codec: WireCodec, base: str
     ) -> AsyncGenerator[tuple[bytes, int | None], None]:
         """Yield the events of a stream, each with the seq to resume after. Empty bytes only open the stream."""
         at = self.cards.reached(base)
@@ -123,7 +129,7 @@ class Dispatcher:
                 elif item.kind == "task":
                     yield codec.sent_task(with_addresses(item.json, at)), item.seq
                 else:
-                    splice = splice or codec.Splice(item.task_id, item.context_id)
+                    splice = splice or codec.EventEncoder(item.task_id, item.context_id)
                     write = splice.artifact_update if item.kind == "artifact" else splice.status_update
                     json = item.json
                     if json.find(LINK) >= 0:  # checked here to save a call: most events are short texts

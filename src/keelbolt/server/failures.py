@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 from keelbolt.errors import BusyError
-from keelbolt.protocol.errors import INTERNAL, Failure, describe
+from keelbolt.protocol.errors import INTERNAL, WireFailure, describe
 from keelbolt.server.http import Header
 
 logger = logging.getLogger("keelbolt.server")
 
 
-def explain(error: Exception) -> Failure:
+def explain(error: Exception) -> WireFailure:
     """Return the failure for the caller; log the details that the caller must not see."""
     failure = describe(error)
     if failure.row is INTERNAL:

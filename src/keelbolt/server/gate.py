@@ -16,10 +16,10 @@ from keelbolt.errors import CredentialsRefused, InvalidParamsError
 from keelbolt.observability.tracing import CARRIER
 from keelbolt.protocol import extensions, versions
 from keelbolt.protocol.card import AgentCardConfig
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.caller import Caller
 from keelbolt.server.http import Header, check_headers, header, header_list
-from keelbolt.server.rates import Client, Logins, Rates, client_of
+from keelbolt.server.rates import LoginLimiter, RequestLimiter, RequestOrigin, client_of
 from keelbolt.webhooks.signing import issued_secrets
 
 logger = logging.getLogger("keelbolt.server")
@@ -29,7 +29,7 @@ MAX_BAGGAGE = 8192
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-|$)")
 
 
-class Gate:
+class RequestGuard:
     """Authenticates requests and builds their callers."""
 
     def __init__(
@@ -37,10 +37,10 @@ class Gate:
         card: AgentCardConfig,
         *,
         resolver: Resolver | None,
-        rates: Rates,
-        logins: Logins,
+        rates: RequestLimiter,
+        logins: LoginLimiter,
         header_bytes: int = 65_536,
-        protocols: Sequence[Version] = versions.ALL,
+        protocols: Sequence[ProtocolVersion] = versions.ALL,
         trust_proxy: bool = False,
     ) -> None:
         self._resolver = resolver
@@ -49,7 +49,7 @@ class Gate:
         self._trust_proxy = trust_proxy
         self._header_bytes = header_bytes
         self.versions = tuple(protocols)
-        self._declared = [extensions.Declared(item.uri, item.required) for item in card.all_extensions]
+        self._declared = [extensions.DeclaredExtension(item.uri, item.required) for item in card.all_extensions]
         self._required = any(item.required for item in self._declared)
 
     @property
@@ -57,11 +57,11 @@ class Gate:
         """Return whether callers are authenticated."""
         return self._resolver is not None
 
-    def asked(self, scope: Scope, query: Mapping[str, str]) -> tuple[Version, ...]:
+    def asked(self, scope: Scope, query: Mapping[str, str]) -> tuple[ProtocolVersion, ...]:
         """Return the versions that the request asks for. Raise VersionNotSupportedError if none is supported."""
         return versions.asked(header_list(scope, b"a2a-version"), query.get(versions.HEADER), supported=self.versions)
 
-    def version(self, candidates: Sequence[Version], asked: Collection[Version]) -> Version:
+    def version(self, candidates: Sequence[ProtocolVersion], asked: Collection[ProtocolVersion]) -> ProtocolVersion:
         """Return the version of a method or path. Raise VersionNotSupportedError if it is not supported."""
         return versions.chosen(candidates, asked, supported=self.versions)
 
@@ -75,7 +75,7 @@ class Gate:
         self._rates.check(who, client.address)
         return who
 
-    async def _known(self, resolver: Resolver, scope: Scope, client: Client) -> Principal:
+    async def _known(self, resolver: Resolver, scope: Scope, client: RequestOrigin) -> Principal:
         self._logins.check(client)
         try:
             return await resolver.principal(scope["headers"])
@@ -86,7 +86,11 @@ class Gate:
             raise
 
     def caller(
-        self, principal: Principal, scope: Scope, query: Mapping[str, str], version: Version = Version.v1_0
+        self,
+        principal: Principal,
+        scope: Scope,
+        query: Mapping[str, str],
+        version: ProtocolVersion = ProtocolVersion.v1_0,
     ) -> Caller:
         """Return the caller of the request. Raise ExtensionSupportRequiredError or InvalidParamsError."""
         asked = extensions.parse(header_list(scope, b"a2a-extensions"), header_list(scope, b"x-a2a-extensions"))

@@ -24,7 +24,7 @@ from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.store import StoredTask
 
 if TYPE_CHECKING:
-    from keelbolt.server.service import Item
+    from keelbolt.server.service import StreamItem
 
 HEADER = b"current-generation"
 MATCH = "ifGenerationMatch"
@@ -79,7 +79,9 @@ async def newer(engine: TaskEngine, task: StoredTask, generation: int, seconds: 
     return await engine.store.load(scope, task_id)
 
 
-async def numbered(engine: TaskEngine, items: AsyncGenerator[Item, None], caller: Caller) -> AsyncGenerator[Item, None]:
+async def numbered(
+    engine: TaskEngine, items: AsyncGenerator[StreamItem, None], caller: Caller
+) -> AsyncGenerator[StreamItem, None]:
     """Yield the items of a stream, each with its generation in its metadata."""
     generation: int | None = None
     async with contextlib.aclosing(items):

@@ -24,7 +24,7 @@ Facts = Callable[[bool, str], Awaitable[tuple[bool, dict[str, Any]]]]
 
 
 @dataclass(slots=True)
-class Health:
+class HealthRoutes:
     """The responses of /live, /ready and /health."""
 
     engine: TaskEngine

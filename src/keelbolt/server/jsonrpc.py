@@ -12,11 +12,11 @@ from keelbolt.protocol.codec import CODECS
 from keelbolt.protocol.errors import jsonrpc_v03, jsonrpc_v1
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import Request
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
 from keelbolt.server.failures import explain, failure_headers
-from keelbolt.server.gate import Gate, echoed, issuing, query_of, resumed, shown_secrets
+from keelbolt.server.gate import RequestGuard, echoed, issuing, query_of, resumed, shown_secrets
 from keelbolt.server.http import ClientGone, check_content_type, header_list, parsed, read_body, respond, while_there
 from keelbolt.server.sse import Streams, respond_event
 from keelbolt.storage import new_id
@@ -28,15 +28,15 @@ HTTP_FAILURES = frozenset({401, 408, 413, 415, 429, 431, 503})
 class JsonRpc:
     """Serves POST /."""
 
-    def __init__(self, gate: Gate, dispatcher: Dispatcher, streams: Streams) -> None:
+    def __init__(self, gate: RequestGuard, dispatcher: Dispatcher, streams: Streams) -> None:
         self._gate = gate
         self._dispatcher = dispatcher
         self._streams = streams
         self._limits = dispatcher.service.settings.limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call: jsonrpc.Call | None = None
-        version: Version | None = None
+        call: jsonrpc.JsonRpcCall | None = None
+        version: ProtocolVersion | None = None
         try:
             query = query_of(scope)
             check_content_type(scope)
@@ -55,7 +55,9 @@ class JsonRpc:
                 await self._stream(scope, receive, send, call, request, caller, version)
                 return
             codec = (
-                dialect.PLAIN_LIST if operation is Operation.list_tasks and version is Version.v0_3 else CODECS[version]
+                dialect.PLAIN_LIST
+                if operation is Operation.list_tasks and version is ProtocolVersion.v0_3
+                else CODECS[version]
             )
             base = self._dispatcher.cards.base(scope)
             issued = issuing()
@@ -67,8 +69,8 @@ class JsonRpc:
         except Exception as error:  # noqa: BLE001 - every failure gets a response
             await self._fail(scope, send, error, call, version)
 
-    def _decode(self, operation: Operation, version: Version, call: jsonrpc.Call) -> Request:
-        if version is Version.v1_0:
+    def _decode(self, operation: Operation, version: ProtocolVersion, call: jsonrpc.JsonRpcCall) -> Request:
+        if version is ProtocolVersion.v1_0:
             return v1.decode(operation, call.params, limits=self._limits)
         return dialect.decode(operation, call.params, limits=self._limits, new_id=new_id)
 
@@ -77,12 +79,12 @@ class JsonRpc:
         scope: Scope,
         receive: Receive,
         send: Send,
-        call: jsonrpc.Call,
+        call: jsonrpc.JsonRpcCall,
         request: Request,
         caller: Caller,
-        version: Version,
+        version: ProtocolVersion,
     ) -> None:
-        failed = jsonrpc_v1 if version is Version.v1_0 else jsonrpc_v03
+        failed = jsonrpc_v1 if version is ProtocolVersion.v1_0 else jsonrpc_v03
         await self._streams.serve(
             receive,
             send,
@@ -93,25 +95,36 @@ class JsonRpc:
             who=caller.principal,
         )
 
-    def _assumed(self, scope: Scope) -> Version:
+    def _assumed(self, scope: Scope) -> ProtocolVersion:
         """Return the version for an error before the method is known: the header's, or 0.3 without one."""
         try:
             asked = self._gate.asked(scope, query_of(scope))
         except ProtocolError:  # the version or the query is invalid
-            asked = (Version.v1_0,)
-        return next(iter(asked), Version.v0_3 if Version.v0_3 in self._gate.versions else Version.v1_0)
+            asked = (ProtocolVersion.v1_0,)
+        return next(
+            iter(asked), ProtocolVersion.v0_3 if ProtocolVersion.v0_3 in self._gate.versions else ProtocolVersion.v1_0
+        )
 
     async def _fail(
-        self, scope: Scope, send: Send, error: Exception, call: jsonrpc.Call | None, version: Version | None
+        self,
+        scope: Scope,
+        send: Send,
+        error: Exception,
+        call: jsonrpc.JsonRpcCall | None,
+        version: ProtocolVersion | None,
     ) -> None:
         failure = explain(error)
         request_id = call.id if call is not None else getattr(error, "request_id", b"null")
         if version is None:
             version = self._assumed(scope)
-        write = jsonrpc_v03 if version is Version.v0_3 else jsonrpc_v1
+        write = jsonrpc_v03 if version is ProtocolVersion.v0_3 else jsonrpc_v1
         status = failure.row.http if failure.row.http in HTTP_FAILURES else 200
         body = jsonrpc.error(request_id, write(failure))
-        if status == 200 and version is Version.v0_3 and "text/event-stream" in (header_list(scope, b"accept") or ""):
+        if (
+            status == 200
+            and version is ProtocolVersion.v0_3
+            and "text/event-stream" in (header_list(scope, b"accept") or "")
+        ):
             await respond_event(send, body)  # 0.3 clients that asked for a stream can't read anything else
         else:
             await respond(send, status, body, headers=failure_headers(error))

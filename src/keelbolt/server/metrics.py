@@ -12,7 +12,7 @@ from keelbolt.errors import KeelboltError
 from keelbolt.observability.metrics import Metrics, StoreNumbers
 from keelbolt.protocol.types import TaskState
 from keelbolt.server.gate import query_of
-from keelbolt.server.health import Health
+from keelbolt.server.health import HealthRoutes
 from keelbolt.server.http import header, respond
 from keelbolt.storage.work import WorkState
 from keelbolt.tasks.families import QUEUE, WEBHOOKS
@@ -25,7 +25,7 @@ COUNT_SECONDS = 2.0  # longest wait of a scrape for the store; less than the sho
 class MetricsPage:
     """Metrics of this process and the queues of the store. They hold no data of callers, and need no authentication."""
 
-    def __init__(self, metrics: Metrics, health: Health) -> None:
+    def __init__(self, metrics: Metrics, health: HealthRoutes) -> None:
         self._metrics = metrics
         self._health = health
         self._counting = asyncio.Lock()

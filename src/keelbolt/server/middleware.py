@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from keelbolt.auth.principal import Principal
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import Request
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.caller import Caller
 
 
@@ -34,7 +34,7 @@ class IncomingRequest:
 
     operation: Operation
     principal: Principal
-    version: Version
+    version: ProtocolVersion
     headers: Mapping[str, str]  # by lower-case name; for gRPC, the metadata
     params: Request
     context: dict[str, Any] = field(default_factory=dict)

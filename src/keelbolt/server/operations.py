@@ -28,8 +28,8 @@ from keelbolt.protocol.errors import rest_v1
 from keelbolt.server.cards import Cards
 from keelbolt.server.failures import explain, failure_headers
 from keelbolt.server.files import send_file
-from keelbolt.server.gate import Gate, query_of
-from keelbolt.server.health import Health
+from keelbolt.server.gate import RequestGuard, query_of
+from keelbolt.server.health import HealthRoutes
 from keelbolt.server.http import ClientGone, check_content_type, parsed, read_body, respond
 from keelbolt.server.local import at_this_machine
 from keelbolt.server.service import AgentService
@@ -40,7 +40,14 @@ class OperationsApi:
     """Serves all paths under /keelbolt/v1/."""
 
     def __init__(
-        self, gate: Gate, service: AgentService, cards: Cards, streams: Streams, health: Health, *, local: bool
+        self,
+        gate: RequestGuard,
+        service: AgentService,
+        cards: Cards,
+        streams: Streams,
+        health: HealthRoutes,
+        *,
+        local: bool,
     ) -> None:
         self._gate = gate
         self._cards = cards

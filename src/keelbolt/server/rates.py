@@ -53,7 +53,7 @@ class Buckets:
         return min(self._burst, tokens + (now - when) * self._per_second)
 
 
-class Rates:
+class RequestLimiter:
     """Limits requests per principal; anonymous callers have a bucket per address. ``per_second`` 0: no limit."""
 
     def __init__(self, per_second: float, burst: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -61,7 +61,7 @@ class Rates:
         self.limited = self._buckets is not None
 
     def check(self, who: Principal, address: str = "") -> None:
-        """Take a token, or raise RateLimitedError. ``address`` is that of a `Client`."""
+        """Take a token, or raise RateLimitedError. ``address`` is that of a `RequestOrigin`."""
         if self._buckets is None:
             return
         key = f"@{address}" if who.anonymous else who.partition
@@ -69,7 +69,7 @@ class Rates:
             raise RateLimitedError(retry_after=max(1, ceil(wait)))
 
 
-class Logins:
+class LoginLimiter:
     """Limits failed logins: ``each`` per client and minute, then none until a token is available. 0: no limit.
 
     Behind an untrusted proxy, all clients have the proxy's address. So that one client can't lock out the others,
@@ -83,7 +83,7 @@ class Logins:
         self._clients = Buckets(each / LOGIN_SECONDS, each, clock=clock)
         self._addresses = Buckets(share / LOGIN_SECONDS, share, clock=clock)
 
-    def check(self, client: Client) -> None:
+    def check(self, client: RequestOrigin) -> None:
         """Raise RateLimitedError for a client with too many failures."""
         if not self._limited:
             return
@@ -92,7 +92,7 @@ class Logins:
                 "Too many logins failed from this address; come back later.", retry_after=max(1, ceil(wait))
             )
 
-    def failed(self, client: Client) -> None:
+    def failed(self, client: RequestOrigin) -> None:
         """Count a failed login."""
         if self._limited:
             self._clients.take(client.name)
@@ -100,22 +100,22 @@ class Logins:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class RequestOrigin:
     """The origin of a request. ``name`` distinguishes clients of one proxy by the address that the proxy forwards."""
 
     address: str  # empty: unknown
     name: str
 
 
-def client_of(scope: Scope, *, trust_proxy: bool = False) -> Client:
+def client_of(scope: Scope, *, trust_proxy: bool = False) -> RequestOrigin:
     """Return the client of a request; with ``trust_proxy``, the client that the proxy forwards."""
     client = scope.get("client")
     address = network_of(str(client[0])) if client else ""
     # The nearest proxy adds the last address; the client can forge those before it.
     passed = network_of((header_list(scope, b"x-forwarded-for") or "").rpartition(",")[2].strip())
     if trust_proxy and passed:
-        return Client(passed, passed)
-    return Client(address, f"{address} {passed}" if passed else address)
+        return RequestOrigin(passed, passed)
+    return RequestOrigin(address, f"{address} {passed}" if passed else address)
 
 
 @lru_cache(maxsize=4096)  # most requests come from few addresses

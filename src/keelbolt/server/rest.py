@@ -15,15 +15,15 @@ from keelbolt.errors import InvalidRequestError, MethodNotFoundError
 from keelbolt.protocol import dialect, strict_json, v03_proto, v1
 from keelbolt.protocol import v03 as plain_v03
 from keelbolt.protocol.checks import bounded
-from keelbolt.protocol.codec import Codec
+from keelbolt.protocol.codec import WireCodec
 from keelbolt.protocol.errors import rest_v03, rest_v1
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import Request
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
 from keelbolt.server.failures import explain, failure_headers
-from keelbolt.server.gate import Gate, echoed, issuing, query_of, resumed, shown_secrets
+from keelbolt.server.gate import RequestGuard, echoed, issuing, query_of, resumed, shown_secrets
 from keelbolt.server.http import (
     A2A_JSON,
     JSON,
@@ -65,11 +65,11 @@ class Route:
     """The operation of a path."""
 
     operation: Operation
-    versions: tuple[Version, ...]  # versions with this path, the preferred one first
+    versions: tuple[ProtocolVersion, ...]  # versions with this path, the preferred one first
     names: Mapping[str, str]  # path parameters
     tenant: str | None = None
 
-    def params(self, version: Version) -> dict[str, Any]:
+    def params(self, version: ProtocolVersion) -> dict[str, Any]:
         """Return the path parameters by the names that this version uses."""
         found = _names(self.operation, version, self.names)
         return found if self.tenant is None else {"tenant": self.tenant, **found}
@@ -88,10 +88,10 @@ def route(method: str, path: str) -> Route | None:
     return found
 
 
-_OLD, _NEW, _EITHER = (Version.v0_3,), (Version.v1_0,), (Version.v1_0, Version.v0_3)
+_OLD, _NEW, _EITHER = (ProtocolVersion.v0_3,), (ProtocolVersion.v1_0,), (ProtocolVersion.v1_0, ProtocolVersion.v0_3)
 
 
-def _found(method: str, path: str, versions: tuple[Version, ...], tenant: str | None = None) -> Route | None:
+def _found(method: str, path: str, versions: tuple[ProtocolVersion, ...], tenant: str | None = None) -> Route | None:
     if path == _OLD_CARD and versions is not _OLD:
         return None
     for methods, pattern, operation in _COMPILED:
@@ -104,11 +104,11 @@ def _found(method: str, path: str, versions: tuple[Version, ...], tenant: str | 
     return None
 
 
-def _names(operation: Operation, version: Version, found: Mapping[str, str]) -> dict[str, Any]:
+def _names(operation: Operation, version: ProtocolVersion, found: Mapping[str, str]) -> dict[str, Any]:
     if "task" not in found:
         return dict(found)
     task, config = found["task"], found.get("config")
-    if version is Version.v1_0 or operation is Operation.create_push_config:
+    if version is ProtocolVersion.v1_0 or operation is Operation.create_push_config:
         named: dict[str, Any] = {"taskId": task}
         if config is not None:
             named["id"] = config
@@ -119,7 +119,7 @@ def _names(operation: Operation, version: Version, found: Mapping[str, str]) -> 
 class Rest:
     """Serves the routes above."""
 
-    def __init__(self, gate: Gate, dispatcher: Dispatcher, streams: Streams) -> None:
+    def __init__(self, gate: RequestGuard, dispatcher: Dispatcher, streams: Streams) -> None:
         self._gate = gate
         self._dispatcher = dispatcher
         self._streams = streams
@@ -167,11 +167,11 @@ class Rest:
         bounded(given, self._limits)
         return given, size
 
-    def _decode(self, found: Route, version: Version, params: dict[str, Any]) -> tuple[Codec, Request]:
-        if version is Version.v1_0:
+    def _decode(self, found: Route, version: ProtocolVersion, params: dict[str, Any]) -> tuple[WireCodec, Request]:
+        if version is ProtocolVersion.v1_0:
             return v1, v1.decode(found.operation, params, limits=self._limits)
         request = dialect.decode(found.operation, params, limits=self._limits)
-        if Version.v1_0 in found.versions:  # a 1.0 path requested in 0.3: such clients read plain JSON
+        if ProtocolVersion.v1_0 in found.versions:  # a 1.0 path requested in 0.3: such clients read plain JSON
             return (dialect.PLAIN_LIST if found.operation is Operation.list_tasks else plain_v03), request
         message = params.get("message", params.get("request"))
         plain = isinstance(message, dict) and "parts" in message
@@ -184,10 +184,10 @@ class Rest:
         send: Send,
         request: Request,
         caller: Caller,
-        codec: Codec,
-        version: Version,
+        codec: WireCodec,
+        version: ProtocolVersion,
     ) -> None:
-        failed = rest_v1 if version is Version.v1_0 else rest_v03
+        failed = rest_v1 if version is ProtocolVersion.v1_0 else rest_v03
         await self._streams.serve(
             receive,
             send,
@@ -198,16 +198,18 @@ class Rest:
             who=caller.principal,
         )
 
-    async def fail(self, scope: Scope, send: Send, error: Exception, version: Version = Version.v1_0) -> None:
+    async def fail(
+        self, scope: Scope, send: Send, error: Exception, version: ProtocolVersion = ProtocolVersion.v1_0
+    ) -> None:
         """Send an error response."""
         failure = explain(error)
-        write = rest_v1 if version is Version.v1_0 else rest_v03
+        write = rest_v1 if version is ProtocolVersion.v1_0 else rest_v03
         content_type = _content_type(scope, version)
         await respond(send, failure.row.http, write(failure), content_type=content_type, headers=failure_headers(error))
 
 
-def _content_type(scope: Scope, version: Version) -> bytes:
+def _content_type(scope: Scope, version: ProtocolVersion) -> bytes:
     """Return 1.0's own media type, or plain JSON for 0.3 and for clients that accept it by name."""
-    if version is Version.v0_3 or "application/json" in (header_list(scope, b"accept") or ""):
+    if version is ProtocolVersion.v0_3 or "application/json" in (header_list(scope, b"accept") or ""):
         return JSON
     return A2A_JSON

@@ -35,7 +35,7 @@ from keelbolt.protocol.requests import (
     TaskPage,
 )
 from keelbolt.protocol.types import PAUSED, Message, Part, TaskState
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server import generation
 from keelbolt.server.admission import Admission, Admitted
 from keelbolt.server.caller import Caller
@@ -43,7 +43,7 @@ from keelbolt.server.settings import ServerSettings
 from keelbolt.storage import Entry, Scope
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.envelope import Envelope, Sent
-from keelbolt.tasks.events import Known, Snapshot
+from keelbolt.tasks.events import FeedSnapshot, KnownVersion
 from keelbolt.tasks.families import INBOX
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.queries import ListTasksQuery
@@ -59,14 +59,14 @@ RESUME_EXTENSION = extensions.RESUME
 MAX_METADATA_BYTES = 256 * 1024  # of a request; rewritten at every status change of the task
 
 
-class Answer(Struct, frozen=True, gc=False):
+class SendResult(Struct, frozen=True, gc=False):
     """A task or a message as 1.0 JSON."""
 
     json: bytes
     message: bool = False
 
 
-class Item(Struct, frozen=True, gc=False):
+class StreamItem(Struct, frozen=True, gc=False):
     """An item of a stream: a task (1.0 JSON), a stored status or artifact, or the opening mark."""
 
     kind: str  # task, status, artifact, opened
@@ -75,12 +75,12 @@ class Item(Struct, frozen=True, gc=False):
     task_id: str = ""
     context_id: str = ""
 
-    def with_json(self, json: bytes) -> Item:
+    def with_json(self, json: bytes) -> StreamItem:
         """Return the item with another body."""
         return replace(self, json=json)
 
 
-OPENED = Item("opened", b"")
+OPENED = StreamItem("opened", b"")
 """Opens the stream; the first event may take long."""
 
 
@@ -107,7 +107,7 @@ class AgentService:
 
     # -------------------------------------------------------------------------------------------------------- send
 
-    async def send(self, request: SendMessageRequest, caller: Caller) -> Answer:
+    async def send(self, request: SendMessageRequest, caller: Caller) -> SendResult:
         """SendMessage: wait until the turn ends, unless the client wants an immediate response."""
         sent = await self._send(request, caller)
         configuration = request.configuration
@@ -118,10 +118,10 @@ class AgentService:
         else:
             task = await self.tasks.settled(sent, seconds=self.settings.blocking_seconds or None)
             if task.record.direct and task.view.state.terminal:
-                return Answer(to_json(from_json(task.view.status)["message"]), message=True)
+                return SendResult(to_json(from_json(task.view.status)["message"]), message=True)
         length = configuration.history_length if configuration is not None else None
         numbered = generation.in_use(caller)
-        return Answer(await self.engine.store.task_json(task, history_length=length, generation=numbered))
+        return SendResult(await self.engine.store.task_json(task, history_length=length, generation=numbered))
 
     async def send_as(self, message: Message, principal: Principal) -> bytes:
         """Send a message as this principal, for an operator. Return its task without history."""
@@ -192,7 +192,7 @@ class AgentService:
 
     async def stream(
         self, request: SendMessageRequest, caller: Caller, ends_at: Collection[TaskState] = PAUSED
-    ) -> AsyncGenerator[Item, None]:
+    ) -> AsyncGenerator[StreamItem, None]:
         """SendStreamingMessage: yield the task at once, then every event until it is terminal or waits for its user."""
         self._check_streaming()
         sent = await self._send(request, caller, streamed=True)
@@ -206,9 +206,9 @@ class AgentService:
             task = sent.opened or await self.engine.store.load(task.scope, task.record.task_id)
             json, seq = await self.engine.store.task_json(task, history_length=length), task.version
         try:
-            yield Item("task", json, seq)
+            yield StreamItem("task", json, seq)
             if opening is not None or not await self._rests(task, ends_at):
-                known = Known(seq) if opening is not None else _known(task)
+                known = KnownVersion(seq) if opening is not None else _known(task)
                 async with contextlib.aclosing(self._events(task, seq, ends_at, known)) as events:
                     async for item in events:
                         yield item
@@ -236,7 +236,7 @@ class AgentService:
 
     async def subscribe(
         self, request: SubscribeToTaskRequest, caller: Caller, ends_at: Collection[TaskState] = PAUSED
-    ) -> AsyncGenerator[Item, None]:
+    ) -> AsyncGenerator[StreamItem, None]:
         """SubscribeToTask: yield the current task, then every event; or all events after the caller's last one."""
         self._check_streaming()
         task = await self.tasks.load(request.id, caller.principal)
@@ -246,9 +246,9 @@ class AgentService:
                 async for item in events:
                     yield item
             return
-        if task.view.state.terminal and caller.version is not Version.v0_3:
+        if task.view.state.terminal and caller.version is not ProtocolVersion.v0_3:
             raise UnsupportedOperationError("the task is over; get it instead")
-        yield Item("task", await self.engine.store.task_json(task), task.version)
+        yield StreamItem("task", await self.engine.store.task_json(task), task.version)
         if task.view.state.terminal:  # 0.3 sends the task, then closes the stream
             return
         async with contextlib.aclosing(self._events(task, task.version, ends_at, _known(task))) as events:
@@ -256,19 +256,19 @@ class AgentService:
                 yield item
 
     async def _events(
-        self, task: StoredTask, after: int, ends_at: Collection[TaskState], known: Known
-    ) -> AsyncGenerator[Item, None]:
+        self, task: StoredTask, after: int, ends_at: Collection[TaskState], known: KnownVersion
+    ) -> AsyncGenerator[StreamItem, None]:
         endings = tuple([_BEGINNING % state.encode() for state in ends_at])
         ids = task.record.task_id, task.record.context_id
         follow = self.engine.events.follow(task.scope, ids[0], after=after, known=known)
         async with contextlib.aclosing(follow) as events:
             async for event in events:
-                if isinstance(event, Snapshot):  # the requested entries were trimmed: send the current task
+                if isinstance(event, FeedSnapshot):  # the requested entries were trimmed: send the current task
                     if event.gap:
                         event.task.view.metadata |= {RESUME_EXTENSION: {"gap": True}}
-                    yield Item("task", await self.engine.store.task_json(event.task), event.seq)
+                    yield StreamItem("task", await self.engine.store.task_json(event.task), event.seq)
                 elif event.kind in WIRE_KINDS:
-                    yield Item(_kind(event), event.data, event.seq, *ids)
+                    yield StreamItem(_kind(event), event.data, event.seq, *ids)
                     if event.data.startswith(endings):
                         return
 
@@ -338,9 +338,9 @@ def _bounded(metadata: dict[str, Any] | None) -> dict[str, Any]:
     return metadata or {}
 
 
-def _known(task: StoredTask) -> Known:
+def _known(task: StoredTask) -> KnownVersion:
     """Return the known version of a loaded task; no run changes this copy."""
-    return Known(task.version, ended=task.view.state.terminal)
+    return KnownVersion(task.version, ended=task.view.state.terminal)
 
 
 _BEGINNING = b'{"status":{"state":"%b"'  # start of a stored status

@@ -12,7 +12,7 @@ from keelbolt.errors import InvalidValue
 from keelbolt.explorer import checked_agent, checked_prefix
 from keelbolt.operations.call import SYSTEM_OPERATOR, TENANT_OPERATOR
 from keelbolt.protocol.limits import Limits
-from keelbolt.protocol.versions import ALL, Version
+from keelbolt.protocol.versions import ALL, ProtocolVersion
 from keelbolt.server.addresses import check_grpc_url, check_host, check_origin, check_public_url
 
 Operators = Literal["none", "loopback"]
@@ -89,7 +89,7 @@ class ServerSettings:
                     raise InvalidValue(f"{each.name} is a number of at least {low}, not {value!r}")
 
     @property
-    def versions(self) -> tuple[Version, ...]:
+    def versions(self) -> tuple[ProtocolVersion, ...]:
         """Return the supported versions of A2A, newest first."""
         return tuple(version for version in reversed(ALL) if version in self.protocols)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import CARRIER, Tracing
-from keelbolt.protocol.codec import Codec
+from keelbolt.protocol.codec import WireCodec
 from keelbolt.protocol.errors import describe
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import Request, SendMessageRequest
@@ -22,7 +22,7 @@ from keelbolt.server.middleware import Middleware
 from keelbolt.server.service import AgentService
 
 
-class WatchedDispatcher(Dispatcher):
+class InstrumentedDispatcher(Dispatcher):
     """Counts and traces every operation."""
 
     def __init__(
@@ -38,7 +38,9 @@ class WatchedDispatcher(Dispatcher):
         self._metrics = metrics
         self._tracing = tracing
 
-    async def answer(self, operation: Operation, request: Request, caller: Caller, codec: Codec, base: str) -> bytes:
+    async def answer(
+        self, operation: Operation, request: Request, caller: Caller, codec: WireCodec, base: str
+    ) -> bytes:
         started, outcome = time.perf_counter(), "ok"
         try:
             with self._span(operation, caller):
@@ -50,7 +52,7 @@ class WatchedDispatcher(Dispatcher):
             self._count(operation, outcome, started)
 
     async def events(
-        self, request: Request, caller: Caller, codec: Codec, base: str
+        self, request: Request, caller: Caller, codec: WireCodec, base: str
     ) -> AsyncGenerator[tuple[bytes, int | None], None]:
         sends = isinstance(request, SendMessageRequest)
         operation = Operation.send_streaming_message if sends else Operation.subscribe_to_task

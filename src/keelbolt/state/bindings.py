@@ -7,7 +7,7 @@ from typing import Any
 
 from keelbolt.errors import CommitRefused, StateNotSaved
 from keelbolt.state.codec import decode, dump_fields
-from keelbolt.state.desk import Desk, wanted
+from keelbolt.state.desk import StoreContext, wanted
 from keelbolt.state.families import BINDINGS
 from keelbolt.state.names import digest, joined, name
 from keelbolt.state.saving import Saved
@@ -18,7 +18,7 @@ from keelbolt.storage.records import Fields
 class Bindings:
     """``save_remote_binding``, ``find_binding``, ``list_bindings`` and ``mark_binding_terminal``."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StoreContext) -> None:
         self._desk = desk
 
     def save(self, binding: Any) -> Saved:

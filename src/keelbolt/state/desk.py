@@ -23,13 +23,13 @@ from keelbolt.state.binding import Types
 from keelbolt.state.codec import Fallback, encode
 from keelbolt.state.families import MEMORY, SESSIONS, TRACES
 from keelbolt.state.host import claimed
-from keelbolt.state.lives import Life
+from keelbolt.state.lives import ErasureGuard
 from keelbolt.state.names import GLOBAL, name
 from keelbolt.state.policy import Counters, PolicyName, tell_load_failed, tell_save_failed
-from keelbolt.state.retention.sweeper import Sweeper
+from keelbolt.state.retention.sweeper import StateSweeper
 from keelbolt.state.saving import SAVED, Saved, Saving
 from keelbolt.state.sharing import SharedHost
-from keelbolt.state.writes import Write
+from keelbolt.state.writes import StateWrite
 from keelbolt.storage import Kernel, Operation, Put, Scope
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ KNOWN = 4096  # sessions, traces and memories whose use this process remembers
 NOTE_SECONDS = 3600.0  # interval of notes; the time of the last note shows which sessions and traces are in use
 
 
-class Desk:
+class StoreContext:
     """One for each store. ``behind`` enables write-behind for the saves that allow it."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Desk:
         behind: bool,
         fallback: Fallback,
         max_waiting: int,
-        sweeper: Sweeper,
+        sweeper: StateSweeper,
     ) -> None:
         self.host = host
         self.partition = partition
@@ -67,7 +67,7 @@ class Desk:
         self._fallback = fallback
         self._max_waiting = max_waiting
         self._sweeper = sweeper
-        self._known: OrderedDict[tuple[str, str], Life] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], ErasureGuard] = OrderedDict()
         self._lost = 0  # lost writes at the last check; lost writes may include notes
         self._lost_at = -math.inf
         self._last_tick = 0
@@ -93,14 +93,14 @@ class Desk:
         vital: bool = False,
         alternative: tuple[Operation, ...] | None = None,
         checks: tuple[Operation, ...] = (),
-        lives: tuple[Life, ...] = (),
+        lives: tuple[ErasureGuard, ...] = (),
     ) -> Saved:
         """Pass a write to the host. Awaiting the result waits for the commit; if the write allows ``behind`` and the
         store has write_behind=True, it returns at once.
 
-        ``behind`` is for writes that consist of Put and Append. ``checks`` and ``lives`` are those of `Write`.
+        ``behind`` is for writes that consist of Put and Append. ``checks`` and ``lives`` are those of `StateWrite`.
         """
-        write = Write(
+        write = StateWrite(
             self.partition,
             method,
             operations,
@@ -190,15 +190,17 @@ class Desk:
         """Wrap the work for the host: it runs in the scope of this tenant, on the kernel that is open at that time."""
         return lambda kernel: work(kernel.scoped(self.partition))
 
-    def session(self, session_id: str) -> Life:
-        """Return the `Life` of the session in this process."""
+    def session(self, session_id: str) -> ErasureGuard:
+        """Return the `ErasureGuard` of the session in this process."""
         return self._life(SESSIONS, session_id)
 
-    def memory(self, key: str) -> Life:
-        """Return the `Life` of the memory in this process."""
+    def memory(self, key: str) -> ErasureGuard:
+        """Return the `ErasureGuard` of the memory in this process."""
         return self._life(MEMORY, key)
 
-    def note(self, *, session_id: str | None = None, trace_id: str | None = None) -> tuple[tuple[Life, ...], Notes]:
+    def note(
+        self, *, session_id: str | None = None, trace_id: str | None = None
+    ) -> tuple[tuple[ErasureGuard, ...], Notes]:
         """Return the erasure checks for a write to this session or trace, and the notes that list it.
 
         The notes are empty if this process has written them recently.
@@ -208,22 +210,22 @@ class Desk:
         notes = [self._note(life, collection, text) for life, collection, text in found if self._is_due(life)]
         return tuple([life for life, _, text in found if text != GLOBAL]), tuple(notes)
 
-    def _life(self, collection: str, text: str) -> Life:
+    def _life(self, collection: str, text: str) -> ErasureGuard:
         known, key = self._known, (collection, text)
         life = known.get(key)
         if life is None:
-            life = known.setdefault(key, Life(collection, name(text)))
+            life = known.setdefault(key, ErasureGuard(collection, name(text)))
             if len(known) > KNOWN:
                 known.popitem(last=False)
         return life
 
-    def _is_due(self, life: Life) -> bool:
+    def _is_due(self, life: ErasureGuard) -> bool:
         writer, now = self.host.writer, time.monotonic()
         if writer is not None and writer.counters.lost != self._lost:
             self._lost, self._lost_at = writer.counters.lost, now
         return life.noted <= max(now - NOTE_SECONDS, self._lost_at)
 
-    def _note(self, life: Life, collection: str, text: str) -> Put:
+    def _note(self, life: ErasureGuard, collection: str, text: str) -> Put:
         life.noted = time.monotonic()
         return Put(collection, name(text), self.encode(text), {"seen": self.tick()})
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from keelbolt.state.codec import decode
-from keelbolt.state.desk import Desk
+from keelbolt.state.desk import StoreContext
 from keelbolt.state.families import SESSIONS, TRACES
 from keelbolt.storage import Query, Scope
 
 
-class Directory:
+class SessionIndex:
     """Reads the notes that each process writes when it first saves data of a session or trace."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StoreContext) -> None:
         self._desk = desk
 
     async def sessions(self, limit: int) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from keelbolt.errors import InvalidState, LogTrimmed
 from keelbolt.state.codec import canonical, dump_fields
-from keelbolt.state.desk import Desk
+from keelbolt.state.desk import StoreContext
 from keelbolt.state.families import EVENTS
 from keelbolt.state.names import GLOBAL, name
 from keelbolt.state.saving import Saved
@@ -44,10 +44,10 @@ class HistoryPage:
     next: int | None
 
 
-class Events:
+class StateEvents:
     """``save_event``, ``save_events`` and ``load_history``."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StoreContext) -> None:
         self._desk = desk
 
     def save(self, event: Any) -> Saved:

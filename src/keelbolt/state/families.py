@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target
+from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, SubjectLocation
 from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.state.codec import decode
 from keelbolt.state.names import name, tenant_partition, unnamed
@@ -46,12 +46,12 @@ _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
 _OF_SESSION = {"session": ByField("session")}
 
 
-async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[SubjectLocation]:
     tenant = subject.tenant or DEFAULT_TENANT
     if subject.kind == "tenant":
-        yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
+        yield SubjectLocation(kernel.scoped(partition_of(subject.id)), EVERYTHING)
     elif subject.kind in KINDS:
-        yield Target(kernel.scoped(partition_of(tenant)), subject.kind, name(subject.id))
+        yield SubjectLocation(kernel.scoped(partition_of(tenant)), subject.kind, name(subject.id))
 
 
 def _traces_of_task(record: Record) -> Iterator[Reference]:
@@ -107,9 +107,9 @@ async def _remove_artifact(scope: Scope, record: Record) -> None:
 
 
 def _artifact_blob(record: Record) -> Iterator[Detach]:
-    from keelbolt.state.artifacts.record import Kept  # noqa: PLC0415 - record imports the names above
+    from keelbolt.state.artifacts.record import ArtifactRecord  # noqa: PLC0415 - record imports the names above
 
-    yield Kept.of(record).detach()
+    yield ArtifactRecord.of(record).detach()
 
 
 async def _restore_artifact(scope: Scope, record: Record) -> None:

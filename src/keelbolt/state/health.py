@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from keelbolt.state.breaker import BreakerState
-from keelbolt.state.desk import Desk
+from keelbolt.state.desk import StoreContext
 from keelbolt.state.policy import Counters, PolicyName
 from keelbolt.storage import Health, Kernel
 
@@ -29,7 +29,7 @@ class StateHealth:
     counters: Counters
 
 
-async def health_of(desk: Desk) -> StateHealth:
+async def health_of(desk: StoreContext) -> StateHealth:
     """Check the health within the timeout of a load; never raises."""
 
     async def look(kernel: Kernel) -> Health:
@@ -55,7 +55,7 @@ async def health_of(desk: Desk) -> StateHealth:
     )
 
 
-def counters_of(desk: Desk) -> Counters:
+def counters_of(desk: StoreContext) -> Counters:
     """Return the combined counters of this store's writer and reads."""
     saves = desk.host.writer.counters if desk.host.writer is not None else Counters()
     return replace(saves, loaded=desk.counters.loaded, load_failures=desk.counters.load_failures)

@@ -9,24 +9,24 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from keelbolt.errors import StorageClosed
-from keelbolt.state.link import CLOSED, Link
-from keelbolt.state.writer import Writer
-from keelbolt.state.writes import Write
+from keelbolt.state.link import CLOSED, StoreConnection
+from keelbolt.state.writer import StateWriter
+from keelbolt.state.writes import StateWrite
 from keelbolt.storage import Kernel
 
 T = TypeVar("T")
 
-Engine = Callable[[], tuple[Link, Writer]]
+Engine = Callable[[], tuple[StoreConnection, StateWriter]]
 
 
-class Host(Protocol):
+class KernelHost(Protocol):
     """Runs the kernel of a store and accepts its reads and writes."""
 
     @property
-    def writer(self) -> Writer | None:
+    def writer(self) -> StateWriter | None:
         """The writer, or None before it is created."""
 
-    def post(self, write: Write) -> None:
+    def post(self, write: StateWrite) -> None:
         """Accept a write. Call order is commit order."""
 
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
@@ -50,9 +50,9 @@ class LoopHost:
 
     def __init__(self, engine: Engine) -> None:
         self._link, self.writer = engine()
-        self._begun = Begun()
+        self._begun = DetachedTasks()
 
-    def post(self, write: Write) -> None:
+    def post(self, write: StateWrite) -> None:
         self.writer.take((write,))
 
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
@@ -76,7 +76,7 @@ class LoopHost:
         """Do nothing: the owner of the kernel closes it."""
 
 
-class Begun:
+class DetachedTasks:
     """Detached tasks."""
 
     def __init__(self) -> None:
@@ -100,9 +100,9 @@ class Begun:
 
 
 async def claimed(
-    host: Host, function: Callable[[Kernel], Awaitable[T]], unclaimed: Callable[[T], None], *, seconds: float
+    host: KernelHost, function: Callable[[Kernel], Awaitable[T]], unclaimed: Callable[[T], None], *, seconds: float
 ) -> T:
-    """Call `Host.ask` for a result that must not be lost: if the caller was cancelled, pass the result to
+    """Call `KernelHost.ask` for a result that must not be lost: if the caller was cancelled, pass the result to
     ``unclaimed``, provided that it arrives within ``seconds``.
     """
     answer: Future[T] = Future()
@@ -130,7 +130,7 @@ def _failed(answer: Future[Any], begun: Future[None]) -> None:
         answer.set_exception(StorageClosed(CLOSED) if begun.cancelled() else begun.exception() or StorageClosed(CLOSED))
 
 
-async def ask_kernel(link: Link, writer: Writer, function: Callable[[Kernel], Awaitable[T]]) -> T:
+async def ask_kernel(link: StoreConnection, writer: StateWriter, function: Callable[[Kernel], Awaitable[T]]) -> T:
     """Call the function with the kernel after all writes taken before are committed, and return its result."""
     await writer.settle()
     await writer.recovery.replay()

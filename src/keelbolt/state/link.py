@@ -13,7 +13,7 @@ from keelbolt.storage import Kernel
 CLOSED = "this state store is closed; make a new one"
 
 
-class Link:
+class StoreConnection:
     """``opening`` creates a kernel that this link opens; ``given`` is an open kernel whose owner closes it."""
 
     def __init__(self, opening: Callable[[], Kernel] | None = None, *, given: Kernel | None = None) -> None:

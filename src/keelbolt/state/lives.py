@@ -13,7 +13,7 @@ from keelbolt.errors import CommitRefused, LeaseLost, StateErased
 from keelbolt.storage import Absent, Scope, Version
 
 
-class Life:
+class ErasureGuard:
     """Tracks, in this process, whether a session or trace was erased.
 
     ``check`` is the operation that each write includes. ``noted`` is the time of this process's last note (monotonic,

@@ -8,7 +8,7 @@ from typing import Any
 
 from keelbolt.errors import InvalidState, StateNotLoaded, StateNotSaved
 from keelbolt.state.codec import decode
-from keelbolt.state.desk import Desk
+from keelbolt.state.desk import StoreContext
 from keelbolt.state.families import MEMORY
 from keelbolt.state.names import name
 from keelbolt.state.saving import Saved
@@ -20,7 +20,7 @@ UNSURE = 10_000  # maximum number of remembered keys whose last load failed
 class MemoryStates:
     """``save_memory_state``, ``load_memory_state`` and ``load_memory_version``."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StoreContext) -> None:
         self._desk = desk
         self._unsure: OrderedDict[str, StateNotLoaded] = OrderedDict()
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from keelbolt.errors import CommitRefused, InvalidState, StateConflict, StorageClosed
 from keelbolt.state.codec import decode
-from keelbolt.state.desk import Desk
+from keelbolt.state.desk import StoreContext
 from keelbolt.state.families import PAUSE_LEASES, PAUSES
 from keelbolt.state.names import name
 from keelbolt.state.policy import logger
@@ -88,7 +88,7 @@ class PauseLease:
 class Pauses:
     """``save_planner_state``, ``load_planner_state``, ``take_planner_state`` and the lists of waiting pauses."""
 
-    def __init__(self, desk: Desk, seconds: float = PAUSE_SECONDS) -> None:
+    def __init__(self, desk: StoreContext, seconds: float = PAUSE_SECONDS) -> None:
         _check_seconds(seconds, "pause_seconds")
         self._desk = desk
         self._seconds = seconds

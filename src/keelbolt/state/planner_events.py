@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keelbolt.state.codec import dump_fields
-from keelbolt.state.desk import Desk, wanted
+from keelbolt.state.desk import StoreContext, wanted
 from keelbolt.state.families import PLANNER_EVENTS
 from keelbolt.state.names import name
 from keelbolt.state.saving import Saved
@@ -17,7 +17,7 @@ from keelbolt.storage import Append, Draft, Operation, Scope
 class PlannerEvents:
     """``save_planner_event`` and ``list_planner_events``."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StoreContext) -> None:
         self._desk = desk
 
     def save(self, trace_id: str, event: Any) -> Saved:

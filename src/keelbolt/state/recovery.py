@@ -16,20 +16,20 @@ from msgspec.structs import replace
 
 from keelbolt.errors import CommitRefused, InvalidRequest
 from keelbolt.state.breaker import Breaker
-from keelbolt.state.link import Link
+from keelbolt.state.link import StoreConnection
 from keelbolt.state.policy import Counters, tell_save_failed
-from keelbolt.state.spool import Spool
-from keelbolt.state.writes import Write, keys_of
+from keelbolt.state.spool import WriteSpool
+from keelbolt.state.writes import StateWrite, keys_of
 from keelbolt.storage import Kernel, Operation, Put
 
 
-class Recovery:
+class SpoolReplay:
     """Replays the spool. ``over`` is called whenever the spool has become empty."""
 
     def __init__(
         self,
-        link: Link,
-        spool: Spool,
+        link: StoreConnection,
+        spool: WriteSpool,
         breaker: Breaker,
         counters: Counters,
         *,
@@ -57,7 +57,7 @@ class Recovery:
         """Whether the spool is being replayed."""
         return self._task is not None
 
-    def add(self, write: Write) -> None:
+    def add(self, write: StateWrite) -> None:
         """Append this write to the spool; raises if the spool can't take it."""
         write.spooled_at = self._clock()
         self.spool.append(write)
@@ -69,17 +69,17 @@ class Recovery:
         if self._task is None and not self._ended and len(self.spool):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def written(self, writes: Iterable[Write]) -> None:
+    def written(self, writes: Iterable[StateWrite]) -> None:
         """Record writes that overtook older ones, whose versions of the same records are now outdated."""
         for write in writes:
             self._newer.update(dict.fromkeys(keys_of(write.operations), write.number))
 
-    def landed(self, writes: Iterable[Write]) -> None:
+    def landed(self, writes: Iterable[StateWrite]) -> None:
         """Record writes that had timed out but were committed after all."""
         if self.active:
             self._landed.update(write.number for write in writes)
 
-    def overtaken(self, write: Write) -> set[tuple[str, str]]:
+    def overtaken(self, write: StateWrite) -> set[tuple[str, str]]:
         """Return the records of this write that later writes have already written."""
         return {key for key in keys_of(write.certain) if self._newer.get(key, 0) > write.number}
 
@@ -150,7 +150,7 @@ class Recovery:
         if attempt is not None and not attempt.done():
             attempt.set_result(succeeded)
 
-    async def _still_wanted(self, kernel: Kernel, write: Write) -> list[Operation]:
+    async def _still_wanted(self, kernel: Kernel, write: StateWrite) -> list[Operation]:
         """Return the operations without records that were saved again and without expired ones."""
         if write.number in self._landed:
             return []
@@ -166,7 +166,7 @@ class Recovery:
                     wanted.append(replace(operation, expires_in=left))
         return wanted
 
-    async def _saved_again(self, kernel: Kernel, write: Write) -> set[tuple[str, str]]:
+    async def _saved_again(self, kernel: Kernel, write: StateWrite) -> set[tuple[str, str]]:
         """Return the records of this write that a later save has written, here or in another process."""
         keys = keys_of(write.certain)
         newer = self.overtaken(write)

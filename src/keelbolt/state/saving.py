@@ -15,13 +15,13 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec
 
-from keelbolt.eager import Done
+from keelbolt.eager import FinishedCall
 from keelbolt.errors import KeelboltError
 
 P = ParamSpec("P")
 
 
-class Saved(Done):
+class Saved(FinishedCall):
     """The result of a save that is already acknowledged."""
 
     __slots__ = ()

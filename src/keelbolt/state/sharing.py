@@ -9,19 +9,19 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from keelbolt.errors import StorageClosed
-from keelbolt.state.host import Host
+from keelbolt.state.host import KernelHost
 from keelbolt.state.link import CLOSED
-from keelbolt.state.writer import Writer
-from keelbolt.state.writes import Write
+from keelbolt.state.writer import StateWriter
+from keelbolt.state.writes import StateWrite
 from keelbolt.storage import Kernel
 
 T = TypeVar("T")
 
 
-class Engine:
+class HostRefCount:
     """A host and the number of stores that use it. ``key`` is None for a host that is not shared by key."""
 
-    def __init__(self, host: Host, key: Hashable | None) -> None:
+    def __init__(self, host: KernelHost, key: Hashable | None) -> None:
         self.host = host
         self.key = key
         self.users = 0
@@ -30,7 +30,7 @@ class Engine:
 class SharedHost:
     """One store's reference to a host; closing the last reference closes the host."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: HostRefCount) -> None:
         self._engine = engine
         self._closed = False
         self._last = False
@@ -38,12 +38,12 @@ class SharedHost:
             engine.users += 1
 
     @classmethod
-    def of(cls, key: Hashable | None, make: Callable[[], Host]) -> SharedHost:
+    def of(cls, key: Hashable | None, make: Callable[[], KernelHost]) -> SharedHost:
         """Return a reference to the host with this key; create the host if necessary."""
         with _lock:
             engine = _engines.get(key) if key is not None else None
             if engine is None:
-                engine = Engine(make(), key)
+                engine = HostRefCount(make(), key)
                 if key is not None:
                     _engines[key] = engine
             return cls(engine)
@@ -55,16 +55,16 @@ class SharedHost:
         return SharedHost(self._engine)
 
     @property
-    def host(self) -> Host:
+    def host(self) -> KernelHost:
         """The shared host."""
         return self._engine.host
 
     @property
-    def writer(self) -> Writer | None:
+    def writer(self) -> StateWriter | None:
         """The writer of the host, or None before it is created."""
         return self._engine.host.writer
 
-    def post(self, write: Write) -> None:
+    def post(self, write: StateWrite) -> None:
         self._opened().post(write)
 
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
@@ -89,7 +89,7 @@ class SharedHost:
         if self._last:
             self._engine.host.abandon()
 
-    def _opened(self) -> Host:
+    def _opened(self) -> KernelHost:
         if self._closed:
             raise StorageClosed(CLOSED)
         return self._engine.host
@@ -105,7 +105,7 @@ class SharedHost:
                 _engines.pop(self._engine.key, None)
 
 
-_engines: dict[Hashable, Engine] = {}
+_engines: dict[Hashable, HostRefCount] = {}
 _lock = threading.RLock()
 
 

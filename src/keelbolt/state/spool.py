@@ -18,7 +18,7 @@ from uuid import uuid4
 from keelbolt.errors import StorageFull
 from keelbolt.state.policy import logger
 from keelbolt.state.spool_lines import dump_write, load_write
-from keelbolt.state.writes import Write
+from keelbolt.state.writes import StateWrite
 from keelbolt.storage.private_files import create_private, ensure_private_folder
 
 MEMORY_BYTES = 64 * 1024 * 1024
@@ -27,18 +27,18 @@ _SUFFIX = ".spool"
 _DONE = b"#"  # first byte of a replayed line
 
 
-Place = tuple[Write, int, int]
+Place = tuple[StateWrite, int, int]
 """A write, with the file and the offset of its line."""
 
 
-class Spool(Protocol):
+class WriteSpool(Protocol):
     """First in, first out."""
 
     def __len__(self) -> int: ...
-    def append(self, write: Write) -> None:
+    def append(self, write: StateWrite) -> None:
         """Append a write; raise StorageFull or OSError if it can't be kept."""
 
-    def first(self) -> Write | None:
+    def first(self) -> StateWrite | None:
         """Return the oldest write, or None."""
 
     def drop_first(self) -> None:
@@ -54,18 +54,18 @@ class MemorySpool:
     def __init__(self, limit: int = MEMORY_BYTES) -> None:
         self._limit = limit
         self._size = 0
-        self._writes: deque[Write] = deque()
+        self._writes: deque[StateWrite] = deque()
 
     def __len__(self) -> int:
         return len(self._writes)
 
-    def append(self, write: Write) -> None:
+    def append(self, write: StateWrite) -> None:
         if self._size + write.size > self._limit:
             raise StorageFull(f"the spool holds {self._limit} bytes and is full")
         self._size += write.size
         self._writes.append(write)
 
-    def first(self) -> Write | None:
+    def first(self) -> StateWrite | None:
         return self._writes[0] if self._writes else None
 
     def drop_first(self) -> None:
@@ -96,7 +96,7 @@ class FileSpool:
     def __len__(self) -> int:
         return len(self._writes)
 
-    def append(self, write: Write) -> None:
+    def append(self, write: StateWrite) -> None:
         line = dump_write(write) + b"\n"
         if self._size + len(line) > self._limit:
             raise StorageFull(f"the spool holds {self._limit} bytes and is full")
@@ -110,7 +110,7 @@ class FileSpool:
         self._writes.append((write, file, self._size))
         self._size += len(line)
 
-    def first(self) -> Write | None:
+    def first(self) -> StateWrite | None:
         return self._writes[0][0] if self._writes else None
 
     def drop_first(self) -> None:

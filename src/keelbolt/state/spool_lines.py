@@ -9,11 +9,11 @@ from typing import Any
 from msgspec.structs import astuple
 
 from keelbolt.errors import InvalidState
-from keelbolt.state.writes import Write
+from keelbolt.state.writes import StateWrite
 from keelbolt.storage import Absent, Append, Complete, Delete, Draft, Drop, Fence, FieldIn, Operation, Put, Version
 
 
-def dump_write(write: Write) -> bytes:
+def dump_write(write: StateWrite) -> bytes:
     """Return the write as one line of JSON."""
     return json.dumps(
         {
@@ -26,11 +26,11 @@ def dump_write(write: Write) -> bytes:
     ).encode()
 
 
-def load_write(line: bytes) -> Write:
+def load_write(line: bytes) -> StateWrite:
     """Return the write of such a line."""
     stored = json.loads(line)
     operations = tuple(_load(operation) for operation in stored["operations"])
-    return Write(
+    return StateWrite(
         stored["partition"],
         stored["method"],
         operations,

@@ -23,7 +23,7 @@ KEY_CHARS: Final = 64
 CUT: Final = "<truncated>"
 
 
-class Steering(Protocol):
+class SteeringLike(Protocol):
     """The attributes of a SteeringEvent used here; Keelbolt's and penguiflow's class have them."""
 
     @property
@@ -33,7 +33,7 @@ class Steering(Protocol):
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self: ...
 
 
-E = TypeVar("E", bound=Steering)
+E = TypeVar("E", bound=SteeringLike)
 
 
 def checked(event: E) -> tuple[E, list[str]]:
@@ -101,7 +101,7 @@ def _text(value: Any) -> str:
 # ------------------------------------------------------------------------------------------------ validation by type
 
 
-def validate_steering_event(event: Steering) -> None:
+def validate_steering_event(event: SteeringLike) -> None:
     """Raise SteeringValidationError, with every reason, if the payload is not valid for the event's type."""
     payload = event.payload
     if not isinstance(payload, dict):

@@ -16,28 +16,28 @@ from keelbolt.state.binding import Choice, Types
 from keelbolt.state.bindings import Bindings
 from keelbolt.state.codec import Fallback, describe
 from keelbolt.state.compat import background_saves
-from keelbolt.state.desk import Desk
-from keelbolt.state.directory import Directory
-from keelbolt.state.events import Events, HistoryPage
+from keelbolt.state.desk import StoreContext
+from keelbolt.state.directory import SessionIndex
+from keelbolt.state.events import HistoryPage, StateEvents
 from keelbolt.state.families import partition_of
 from keelbolt.state.health import StateHealth, counters_of, health_of
 from keelbolt.state.host import LoopHost
-from keelbolt.state.link import Link
+from keelbolt.state.link import StoreConnection
 from keelbolt.state.memory_state import MemoryStates
 from keelbolt.state.pauses import PAUSE_SECONDS, PauseLease, Pauses, WaitingPause
 from keelbolt.state.planner_events import PlannerEvents
 from keelbolt.state.policy import Counters, PolicyName
 from keelbolt.state.retention.policy import StateRetention
 from keelbolt.state.retention.sweep import StateSwept, sweep_state
-from keelbolt.state.retention.sweeper import SWEEP_SECONDS, Sweeper
+from keelbolt.state.retention.sweeper import SWEEP_SECONDS, StateSweeper
 from keelbolt.state.saving import Saved, handed_over
 from keelbolt.state.sharing import SharedHost
 from keelbolt.state.spool import FileSpool
 from keelbolt.state.tasks import Tasks
 from keelbolt.state.thread_host import ThreadHost, finish_on_sigterm
 from keelbolt.state.trajectories import Trajectories
-from keelbolt.state.updates import Steering, Updates
-from keelbolt.state.writer import Writer
+from keelbolt.state.updates import SteeringLog, Updates
+from keelbolt.state.writer import StateWriter
 from keelbolt.storage import Durability, Kernel, Operation, open_storage
 from keelbolt.storage.private_files import ensure_private_folder
 
@@ -90,12 +90,14 @@ class StateStore:
             except OSError as error:
                 raise InvalidState(f"the spool {os.fspath(spool)!r} can't be a directory: {error.strerror}") from error
 
-        def engine() -> tuple[Link, Writer]:
+        def engine() -> tuple[StoreConnection, StateWriter]:
             link = (
-                Link(given=url) if isinstance(url, Kernel) else Link(lambda: open_storage(url, durability=durability))
+                StoreConnection(given=url)
+                if isinstance(url, Kernel)
+                else StoreConnection(lambda: open_storage(url, durability=durability))
             )
             waiting = FileSpool(spool) if spool is not None else None
-            return link, Writer(link, policy, timeout_seconds=timeout_seconds, spool=waiting)
+            return link, StateWriter(link, policy, timeout_seconds=timeout_seconds, spool=waiting)
 
         if isinstance(url, Kernel):
             host = SharedHost.of(None, lambda: LoopHost(engine))
@@ -137,25 +139,25 @@ class StateStore:
         given = dict(settings)
         self.tenant: str = given.pop("tenant")
         pause_seconds, artifact_retention = given.pop("pause_seconds"), given.pop("artifact_retention")
-        sweeper = Sweeper(partition_of(self.tenant), given.pop("retention"), given.pop("sweep_every"))
-        self._desk = desk = Desk(host, partition_of(self.tenant), given.pop("types"), sweeper=sweeper, **given)
+        sweeper = StateSweeper(partition_of(self.tenant), given.pop("retention"), given.pop("sweep_every"))
+        self._desk = desk = StoreContext(host, partition_of(self.tenant), given.pop("types"), sweeper=sweeper, **given)
         weakref.finalize(desk, host.abandon).atexit = False  # when neither store nor artifacts are in use
-        self._events = Events(desk)
+        self._events = StateEvents(desk)
         self._bindings = Bindings(desk)
         self._pauses = Pauses(desk, pause_seconds)
         self._memory = MemoryStates(desk)
         self._tasks = Tasks(desk)
         self._updates = Updates(desk)
-        self._steering = Steering(desk)
+        self._steering = SteeringLog(desk)
         self._trajectories = Trajectories(desk)
         self._planner_events = PlannerEvents(desk)
-        self._directory = Directory(desk)
+        self._directory = SessionIndex(desk)
         self._artifacts = ArtifactStore(desk, retention=artifact_retention)
 
     # -------------------------------------------------------------------------------------------------- lifecycle
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> StoreContext:
         """Shared parts of the store, for code that builds on it."""
         return self._desk
 

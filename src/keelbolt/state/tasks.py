@@ -13,7 +13,7 @@ from typing import Any
 
 from keelbolt.errors import InvalidState
 from keelbolt.state.codec import decode, dump_fields
-from keelbolt.state.desk import Desk, wanted
+from keelbolt.state.desk import StoreContext, wanted
 from keelbolt.state.families import SNAPSHOTS, TASK_ORDER, TASKS
 from keelbolt.state.names import digest, joined, name
 from keelbolt.state.saving import Saved
@@ -26,7 +26,7 @@ KNOWN = 4096  # tasks whose stored context this process remembers
 class Tasks:
     """``save_task`` and ``list_tasks``."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StoreContext) -> None:
         self._desk = desk
         self._known: OrderedDict[str, str] = OrderedDict()  # key → digest of the written context
 

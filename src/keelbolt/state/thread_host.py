@@ -25,11 +25,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from keelbolt.errors import StorageClosed
-from keelbolt.state.host import Begun, Engine, ask_kernel
-from keelbolt.state.link import CLOSED, Link
+from keelbolt.state.host import DetachedTasks, Engine, ask_kernel
+from keelbolt.state.link import CLOSED, StoreConnection
 from keelbolt.state.policy import logger
-from keelbolt.state.writer import Writer
-from keelbolt.state.writes import Write
+from keelbolt.state.writer import StateWriter
+from keelbolt.state.writes import StateWrite
 from keelbolt.storage import Kernel
 
 uvloop: Any
@@ -60,19 +60,19 @@ class ThreadHost:
         _hosts.add(self)
 
     def _reset(self) -> None:
-        self._inbox: deque[Write] = deque()
+        self._inbox: deque[StateWrite] = deque()
         self._woken = ASLEEP
         self._gather = GATHER_SECONDS
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._link: Link | None = None
+        self._link: StoreConnection | None = None
         self._finished: Future[None] | None = None
-        self._begun = Begun()
+        self._begun = DetachedTasks()
         self._asked: set[Future[Any]] = set()
         self._over = False  # the thread has ended
-        self.writer: Writer | None = None
+        self.writer: StateWriter | None = None
 
-    def post(self, write: Write) -> None:
+    def post(self, write: StateWrite) -> None:
         loop = self._started()
         self._inbox.append(write)
         wake = NOW if write.outcome is not None else LATER
@@ -179,7 +179,7 @@ class ThreadHost:
                 raise
             raise StorageClosed(CLOSED) from None  # the thread ended before it returned a result
 
-    def _withdrawn(self, write: Write) -> bool:
+    def _withdrawn(self, write: StateWrite) -> bool:
         """Remove the write from the inbox; return False if the thread has already taken it."""
         while True:
             try:
@@ -205,7 +205,7 @@ class ThreadHost:
             for future in list(self._asked):
                 future.cancel()
 
-    def _engines(self) -> tuple[Link, Writer]:
+    def _engines(self) -> tuple[StoreConnection, StateWriter]:
         if self._link is None or self.writer is None:
             self._link, self.writer = self._engine()
         return self._link, self.writer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keelbolt.state.codec import decode
-from keelbolt.state.desk import Desk, wanted
+from keelbolt.state.desk import StoreContext, wanted
 from keelbolt.state.families import TRAJECTORIES
 from keelbolt.state.names import joined, name, unnamed
 from keelbolt.state.saving import Saved
@@ -16,7 +16,7 @@ from keelbolt.storage.records import Fields
 class Trajectories:
     """``save_trajectory``, ``get_trajectory`` and ``list_traces``."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StoreContext) -> None:
         self._desk = desk
 
     def save(self, trace_id: str, session_id: str, trajectory: Any) -> Saved:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keelbolt.state.codec import decode, dump_fields
-from keelbolt.state.desk import Desk, wanted
+from keelbolt.state.desk import StoreContext, wanted
 from keelbolt.state.families import STEERING, UPDATES
 from keelbolt.state.names import name
 from keelbolt.state.saving import Saved
@@ -17,7 +17,7 @@ from keelbolt.storage import Append, Draft, Entry, Operation, Scope
 class SessionLog:
     """A log of items with an id that is unique in the session."""
 
-    def __init__(self, desk: Desk, log: str, kind: str, id_field: str, *, save: str, load: str) -> None:
+    def __init__(self, desk: StoreContext, log: str, kind: str, id_field: str, *, save: str, load: str) -> None:
         self._desk = desk
         self._log = log
         self._kind = kind
@@ -68,7 +68,7 @@ class SessionLog:
 class Updates(SessionLog):
     """``save_update`` and ``list_updates``."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StoreContext) -> None:
         super().__init__(desk, UPDATES, "StateUpdate", "update_id", save="save_update", load="list_updates")
 
     def save(self, update: Any, *, checks: tuple[Operation, ...] = ()) -> Saved:
@@ -76,10 +76,10 @@ class Updates(SessionLog):
         return self.append(update, behind=True, checks=checks)
 
 
-class Steering(SessionLog):
+class SteeringLog(SessionLog):
     """``save_steering`` and ``list_steering``. Stored events are truncated."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StoreContext) -> None:
         super().__init__(desk, STEERING, "SteeringEvent", "event_id", save="save_steering", load="list_steering")
 
     def save(self, event: Any) -> Saved:

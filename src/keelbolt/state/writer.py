@@ -3,7 +3,7 @@
 It runs in the event loop of the kernel. Plain writes that arrive during a commit wait for it and then share one commit.
 Other writes are submitted at once, after all earlier writes.
 
-Under the policy ``resilient``, a write that fails because the storage is unavailable goes to the `Recovery`, and so do
+Under the policy ``resilient``, a write that fails because the storage is unavailable goes to the `SpoolReplay`, and so do
 all later writes until the recovery is over.
 """
 
@@ -29,13 +29,13 @@ from keelbolt.errors import (
     StorageUnavailable,
 )
 from keelbolt.state.breaker import Breaker
-from keelbolt.state.link import CLOSED, Link
+from keelbolt.state.link import CLOSED, StoreConnection
 from keelbolt.state.lives import refused_for_good
 from keelbolt.state.policy import Counters, PolicyName, logger, tell_save_failed
-from keelbolt.state.recovery import Recovery
+from keelbolt.state.recovery import SpoolReplay
 from keelbolt.state.saving import settle
-from keelbolt.state.spool import MemorySpool, Spool
-from keelbolt.state.writes import GROUP_BYTES, GROUP_ENTRIES, Write, keys_of, merged
+from keelbolt.state.spool import MemorySpool, WriteSpool
+from keelbolt.state.writes import GROUP_BYTES, GROUP_ENTRIES, StateWrite, keys_of, merged
 from keelbolt.storage import Kernel, Operation, Put, Receipt
 from keelbolt.storage.requests import MAX_OPERATIONS
 
@@ -44,16 +44,18 @@ CROWD = 8  # minimum writes in a commit after which its callers are expected to 
 LINGER_SECONDS = 0.002
 
 
-class Writer:
+class StateWriter:
     """Commits the writes of one kernel."""
 
-    def __init__(self, link: Link, policy: PolicyName, *, timeout_seconds: float, spool: Spool | None = None) -> None:
+    def __init__(
+        self, link: StoreConnection, policy: PolicyName, *, timeout_seconds: float, spool: WriteSpool | None = None
+    ) -> None:
         self._link = link
         self._policy = policy
         self._timeout = timeout_seconds
-        self._queue: deque[Write] = deque()
+        self._queue: deque[StateWrite] = deque()
         self._urgent = 0  # queued writes and callers of settle() that must not wait for the commit in progress
-        self._under_way: dict[asyncio.Future[Receipt], Sequence[Write]] = {}
+        self._under_way: dict[asyncio.Future[Receipt], Sequence[StateWrite]] = {}
         self._numbers = 0
         self._crowd = 0  # writes expected soon: those of the last commit's callers and of the queue
         self._lingering: asyncio.TimerHandle | None = None
@@ -61,12 +63,12 @@ class Writer:
         self._repairs: set[asyncio.Task[None]] = set()
         self._progress: asyncio.Future[None] | None = None  # set while a caller of settle() waits for progress
         self._ended = False
-        self._losses: list[tuple[Write, StateNotSaved]] = []
+        self._losses: list[tuple[StateWrite, StateNotSaved]] = []
         self.breaker = Breaker()
         self.counters = Counters()
         self.waiting = 0
         """Number of uncommitted writes, without those in the spool. Also read from other threads."""
-        self.recovery = Recovery(
+        self.recovery = SpoolReplay(
             link,
             spool if spool is not None else MemorySpool(),
             self.breaker,
@@ -76,7 +78,7 @@ class Writer:
         )
         self.recovery.start()
 
-    def take(self, writes: Iterable[Write]) -> None:
+    def take(self, writes: Iterable[StateWrite]) -> None:
         """Queue writes in call order."""
         for write in writes:
             self._numbers += 1
@@ -189,12 +191,12 @@ class Writer:
         self._lingering, self._crowd = None, 0
         self._pump()
 
-    def _next(self) -> Write:
+    def _next(self) -> StateWrite:
         write = self._queue.popleft()
         self._urgent -= not write.plain
         return write
 
-    def _group(self) -> list[Write]:
+    def _group(self) -> list[StateWrite]:
         """Return the next writes that can share a commit: one write with its own checks, or several without."""
         group = [self._next()]
         if not group[0].plain:
@@ -211,7 +213,7 @@ class Writer:
             group.append(self._next())
         return group
 
-    def _submit(self, kernel: Kernel, group: Sequence[Write]) -> None:
+    def _submit(self, kernel: Kernel, group: Sequence[StateWrite]) -> None:
         try:
             future = asyncio.ensure_future(kernel.commit(group[0].partition, *merged(group)))
         except Exception as error:  # noqa: BLE001  (every error is reported to the waiting callers)
@@ -221,7 +223,7 @@ class Writer:
         timer = asyncio.get_running_loop().call_later(self._timeout, self._overdue, future)
         future.add_done_callback(partial(self._done, timer, group))
 
-    def _done(self, timer: asyncio.TimerHandle, group: Sequence[Write], future: asyncio.Future[Receipt]) -> None:
+    def _done(self, timer: asyncio.TimerHandle, group: Sequence[StateWrite], future: asyncio.Future[Receipt]) -> None:
         timer.cancel()
         if self._under_way.pop(future, None) is not None:
             error = asyncio.CancelledError() if future.cancelled() else future.exception()
@@ -234,7 +236,7 @@ class Writer:
             self.recovery.landed(group)  # too late for its callers, but it must not be replayed
         self._pump()
 
-    def _written(self, group: Sequence[Write]) -> None:
+    def _written(self, group: Sequence[StateWrite]) -> None:
         self.counters.saved += len(group)
         self.waiting -= len(group)
         for write in group:
@@ -269,7 +271,7 @@ class Writer:
             self._unwritten([self._next() for _ in range(len(self._queue))], error)
         self._pump()
 
-    def _unwritten(self, group: Sequence[Write], error: BaseException) -> None:
+    def _unwritten(self, group: Sequence[StateWrite], error: BaseException) -> None:
         kernel = self._link.open
         if len(group) > 1 and isinstance(error, InvalidRequest | CommitRefused) and kernel is not None:
             for write in group:  # at least one of them is invalid
@@ -292,7 +294,7 @@ class Writer:
             self._repairs.add(repair)
             repair.add_done_callback(self._repairs.discard)
 
-    def _not_overtaken(self, write: Write) -> tuple[Operation, ...]:
+    def _not_overtaken(self, write: StateWrite) -> tuple[Operation, ...]:
         """Return the alternative operations, without records that later writes have written or are writing."""
         overtaken = self.recovery.overtaken(write)
         for later in (later for group in self._under_way.values() for later in group):
@@ -304,7 +306,7 @@ class Writer:
             if not isinstance(operation, Put) or (operation.collection, operation.key) not in overtaken
         )
 
-    def _failed(self, write: Write, error: BaseException) -> None:
+    def _failed(self, write: StateWrite, error: BaseException) -> None:
         self.waiting -= 1
         self.counters.save_failures += 1
         if isinstance(error, StorageUnavailable | StateTimeout):
@@ -317,7 +319,7 @@ class Writer:
         tell_save_failed(write.method, write.trace_id, error, key=write.key)
         self._lose(write, error)
 
-    def _lose(self, write: Write, error: BaseException) -> None:
+    def _lose(self, write: StateWrite, error: BaseException) -> None:
         self.counters.lost += 1
         told = error
         if not isinstance(error, LeaseLost | StateErased):  # these two are no data loss
@@ -332,7 +334,7 @@ class Writer:
         else:
             settle((write.outcome,))
 
-    def _to_spool(self, write: Write, error: BaseException) -> None:
+    def _to_spool(self, write: StateWrite, error: BaseException) -> None:
         try:
             self.recovery.add(write)
         except (OSError, KeelboltError) as refusal:
@@ -344,5 +346,5 @@ class Writer:
             settle((write.outcome,))
 
 
-def _unheard(write: Write) -> bool:
+def _unheard(write: StateWrite) -> bool:
     return write.outcome is None or not write.outcome.heard

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from keelbolt.state.families import EVENTS, PLANNER_EVENTS
-from keelbolt.state.lives import Life
+from keelbolt.state.lives import ErasureGuard
 from keelbolt.state.saving import Saving
 from keelbolt.storage import Append, Draft, Operation, Put
 
@@ -21,7 +21,7 @@ MANY = "many"
 
 
 @dataclass(slots=True, eq=False)
-class Write:
+class StateWrite:
     """The write of one ``save_*`` call.
 
     ``outcome`` is None for a write-behind save. ``alternative`` is written instead if a check of ``operations`` is
@@ -41,7 +41,7 @@ class Write:
     plain: bool = False
     key: str | None = None  # logged if there is no trace
     checks: tuple[Operation, ...] = ()
-    lives: tuple[Life, ...] = ()
+    lives: tuple[ErasureGuard, ...] = ()
     number: int = 0  # position in call order, set by the writer
     spooled_at: float = 0.0  # Unix time, if it was spooled
 
@@ -81,7 +81,7 @@ def bundled(drafts: Sequence[Draft]) -> tuple[Draft, ...]:
     return tuple(Draft(MANY, b"[%b]" % b",".join(items)) for items in bundles)
 
 
-def merged(writes: Sequence[Write]) -> tuple[Operation, ...]:
+def merged(writes: Sequence[StateWrite]) -> tuple[Operation, ...]:
     """Combine the writes into one commit: entries of one stream together, for each record the last Put.
 
     Only for ``plain`` writes.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from keelbolt.errors import SchemaMismatch
-from keelbolt.storage.declared import Shape
+from keelbolt.storage.declared import CheckedCollection
 from keelbolt.storage.records import Fields
 
 Name = TypeVar("Name", int, str)  # type of the record reference in an engine's index entries: its id or name
@@ -22,9 +22,9 @@ class Catalog:
     """The declared collections, each with the number of its first index and counter."""
 
     version: int = -1
-    shapes: dict[str, tuple[Shape, int]] = field(default_factory=dict)
+    shapes: dict[str, tuple[CheckedCollection, int]] = field(default_factory=dict)
 
-    def index(self, shape: Shape, number: int) -> int:
+    def index(self, shape: CheckedCollection, number: int) -> int:
         """Return the number in the database of an index that this process declared."""
         wanted = shape.indexes[number]
         stored, base = self.shapes[shape.name]
@@ -36,7 +36,7 @@ class Catalog:
             "with the same program"
         )
 
-    def counter(self, shape: Shape, number: int) -> int:
+    def counter(self, shape: CheckedCollection, number: int) -> int:
         stored, base = self.shapes[shape.name]
         names = shape.counters[number]
         if names not in stored.counters:
@@ -47,7 +47,7 @@ class Catalog:
         return base + stored.counters.index(names)
 
 
-Encoded = tuple[Shape, list[bytes], list[bytes]]
+Encoded = tuple[CheckedCollection, list[bytes], list[bytes]]
 """The index entries and counter groups of one record, in the order of the shape's indexes and counters."""
 
 
@@ -58,14 +58,19 @@ class IndexChanges(Generic[Name]):
     ``entries`` and ``groups`` encode them for the engine, in the order of the shape's indexes and counters.
     """
 
-    entries: Callable[[Shape, str, str, Fields], list[bytes]] = Shape.entries
-    groups: Callable[[Shape, str, Fields], list[bytes]] = Shape.groups
+    entries: Callable[[CheckedCollection, str, str, Fields], list[bytes]] = CheckedCollection.entries
+    groups: Callable[[CheckedCollection, str, Fields], list[bytes]] = CheckedCollection.groups
     removed: list[tuple[int, bytes]] = field(default_factory=list)
     added: list[tuple[int, bytes, Name]] = field(default_factory=list)
     totals: Counter[tuple[int, bytes]] = field(default_factory=Counter)
 
     def remove(
-        self, place: tuple[Shape, int], partition: str, key: str, fields: Fields, known: Encoded | None = None
+        self,
+        place: tuple[CheckedCollection, int],
+        partition: str,
+        key: str,
+        fields: Fields,
+        known: Encoded | None = None,
     ) -> None:
         """Remove the entries of a record that was deleted or whose fields changed.
 
@@ -80,7 +85,9 @@ class IndexChanges(Generic[Name]):
         for counter in enumerate(groups, base):
             self.totals[counter] -= 1
 
-    def add(self, place: tuple[Shape, int], name: Name, partition: str, key: str, fields: Fields) -> Encoded:
+    def add(
+        self, place: tuple[CheckedCollection, int], name: Name, partition: str, key: str, fields: Fields
+    ) -> Encoded:
         """Add the entries of a record that is new or whose fields changed. Return its entries and groups."""
         shape, base = place
         entries, groups = self.entries(shape, partition, key, fields), self.groups(shape, partition, fields)

@@ -35,15 +35,15 @@ EXIT_SECONDS = 5.0  # limit for closing one storage at the end of the interprete
 logger = logging.getLogger("keelbolt.storage")
 
 
-class Connection:
+class KernelConnection:
     """Calls functions with a kernel, in that kernel's loop. ``families`` are declared before the first call."""
 
-    def __init__(self, storage: str | Kernel | Connection, families: Sequence[Collection]) -> None:
+    def __init__(self, storage: str | Kernel | KernelConnection, families: Sequence[Collection]) -> None:
         """``storage`` is a URL, an open kernel, or another connection whose kernel is shared."""
         self._families = tuple(families)
         self._closed = False
         self._shared: _Thread | _Loop
-        if isinstance(storage, Connection):
+        if isinstance(storage, KernelConnection):
             self._shared = storage._shared  # noqa: SLF001
             self._shared.retain()
         else:
@@ -90,10 +90,10 @@ class Connection:
             raise
 
 
-class Connected:
+class ConnectionOwner:
     """An object that owns a connection. Close it with ``with``, ``async with``, `close` or `aclose`."""
 
-    _connection: Connection
+    _connection: KernelConnection
 
     def close(self) -> None:
         """Close the connection that a URL opened. A second close does nothing."""
@@ -118,10 +118,10 @@ class Connected:
         await self.aclose()
 
 
-class AsyncConnected:
+class AsyncConnectionOwner:
     """An object that owns a connection, for asynchronous callers only."""
 
-    _connection: Connection
+    _connection: KernelConnection
 
     async def close(self) -> None:
         """Close the connection that a URL opened. A second close does nothing."""

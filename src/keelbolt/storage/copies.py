@@ -16,14 +16,14 @@ from pathlib import Path
 
 from keelbolt.errors import BadBackup, NotTransferable
 from keelbolt.storage.contract import Kernel
-from keelbolt.storage.front import Front
+from keelbolt.storage.front import BaseKernel
 from keelbolt.storage.ids import new_id
 from keelbolt.storage.sqlite.backup import is_sqlite, open_backup
 from keelbolt.storage.sqlite.export import FileSource
 from keelbolt.storage.transfer.backup import is_portable, new_file, read_backup, write_backup
 from keelbolt.storage.transfer.copy import (
     Copied,
-    Progress,
+    CopyProgress,
     Tell,
     begin,
     copy_store,
@@ -33,11 +33,11 @@ from keelbolt.storage.transfer.copy import (
     say_nothing,
     verify,
 )
-from keelbolt.storage.transfer.digests import Digests
+from keelbolt.storage.transfer.digests import RowDigests
 from keelbolt.storage.transfer.ports import Source, Transfer
 from keelbolt.storage.urls import open_storage
 
-__all__ = ["Copied", "Progress", "Tell", "backup_storage", "copy_storage", "restore_storage"]
+__all__ = ["Copied", "CopyProgress", "Tell", "backup_storage", "copy_storage", "restore_storage"]
 
 
 async def copy_storage(
@@ -77,7 +77,7 @@ async def backup_storage(
     started = time.monotonic()
     transfer = _transfer_of(kernel)
     if portable or not transfer.native:
-        assert isinstance(kernel, Front)
+        assert isinstance(kernel, BaseKernel)
         copied = await write_backup(transfer, kernel.engine, Path(file), tell=tell)
     else:
         with new_file(Path(file)) as partial:
@@ -111,7 +111,7 @@ async def _restore_file(place: Path, kernel: Kernel, *, restart: bool, tell: Tel
     """Restore a SQLite backup: into SQLite as a file copy, into another engine row by row."""
     async with _reading(place) as reading:
         digests = await digests_of(reading, tell=tell)
-        assert isinstance(kernel, Front)
+        assert isinstance(kernel, BaseKernel)
         if await kernel.restore_native(place, _pages(tell)):
             return Copied(new_id(), _rows(digests), digests.counts(), resumed=False)
         async with kernel:
@@ -135,14 +135,14 @@ async def _reading(place: Path) -> AsyncIterator[Source]:
 
 
 def _pages(tell: Tell) -> Callable[[int, int], None]:
-    return lambda done, total: tell(Progress("copy", "pages", done, total))
+    return lambda done, total: tell(CopyProgress("copy", "pages", done, total))
 
 
-def _rows(digests: Digests) -> int:
+def _rows(digests: RowDigests) -> int:
     return sum(count for count, _ in digests.families.values())
 
 
 def _transfer_of(kernel: Kernel) -> Transfer:
-    if not isinstance(kernel, Front):
+    if not isinstance(kernel, BaseKernel):
         raise NotTransferable(f"a {type(kernel).__name__} can't be copied: it is not built on Front")
     return kernel.transfer()

@@ -15,19 +15,19 @@ _TIME_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class PageCursor:
     """Where a page ended, and when the first page of the query was read (microseconds since 1970)."""
 
     last: bytes
     started_at: int
 
 
-def write_cursor(cursor: Cursor, *query: str | int | float | bool | None) -> str:
+def write_cursor(cursor: PageCursor, *query: str | int | float | bool | None) -> str:
     place = cursor.started_at.to_bytes(_TIME_BYTES) + cursor.last
     return base64.urlsafe_b64encode(_fingerprint(query, place) + place).rstrip(b"=").decode()
 
 
-def read_cursor(text: str, *query: str | int | float | bool | None) -> Cursor:
+def read_cursor(text: str, *query: str | int | float | bool | None) -> PageCursor:
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError, TypeError):
@@ -35,7 +35,7 @@ def read_cursor(text: str, *query: str | int | float | bool | None) -> Cursor:
     fingerprint, place = raw[:_PRINT_BYTES], raw[_PRINT_BYTES:]
     if fingerprint != _fingerprint(query, place):
         raise BadCursor
-    return Cursor(place[_TIME_BYTES:], int.from_bytes(place[:_TIME_BYTES]))
+    return PageCursor(place[_TIME_BYTES:], int.from_bytes(place[:_TIME_BYTES]))
 
 
 def _fingerprint(query: tuple[str | int | float | bool | None, ...], place: bytes) -> bytes:

@@ -25,7 +25,7 @@ def check_name(name: str, what: str) -> None:
         raise InvalidName(f"{what} {name!r}: use 1 to 64 of a-z, 0-9, '_', '.' and '-', beginning with a letter")
 
 
-class Shape:
+class CheckedCollection:
     """A checked Collection, and the functions derived from it: index entries and counter groups of a record."""
 
     def __init__(self, collection: Collection) -> None:
@@ -161,7 +161,7 @@ class Shape:
         )
 
     @classmethod
-    def load(cls, name: str, text: str) -> Shape:
+    def load(cls, name: str, text: str) -> CheckedCollection:
         stored = json.loads(text)
         return cls(
             Collection(
@@ -193,13 +193,13 @@ def _names(names: tuple[str, ...], what: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-class Declared:
+class Declarations:
     """All declarations of one kernel."""
 
     def __init__(self) -> None:
-        self.shapes: dict[str, Shape] = {}
+        self.shapes: dict[str, CheckedCollection] = {}
 
-    def shape(self, collection: str) -> Shape:
+    def shape(self, collection: str) -> CheckedCollection:
         try:
             return self.shapes[collection]
         except (KeyError, TypeError):

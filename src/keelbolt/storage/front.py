@@ -1,6 +1,6 @@
 """Code shared by all engines: guards, input checks, cursors, tails and blobs in chunks.
 
-An engine subclasses `Front` and implements the methods whose names begin with an underscore; they are called with
+An engine subclasses `BaseKernel` and implements the methods whose names begin with an underscore; they are called with
 checked arguments, in the right loop and process, while the storage is open.
 """
 
@@ -38,8 +38,8 @@ from keelbolt.storage.contract import (
     Swept,
     WorkCounts,
 )
-from keelbolt.storage.cursors import Cursor, read_cursor, write_cursor
-from keelbolt.storage.declared import Declared, Shape
+from keelbolt.storage.cursors import PageCursor, read_cursor, write_cursor
+from keelbolt.storage.declared import CheckedCollection, Declarations
 from keelbolt.storage.hints import Board, LogTopic, QueueTopic, Topic, Watch
 from keelbolt.storage.keys import encode
 from keelbolt.storage.logs import PAGE_BYTES, Entry, LogPage, LogState
@@ -73,7 +73,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class Front(Kernel):
+class BaseKernel(Kernel):
     """Base class of the engines."""
 
     engine: str
@@ -85,7 +85,7 @@ class Front(Kernel):
             raise InvalidValue(f"durability is 'durable' or 'relaxed', not {durability!r}")
         self.durability: Durability = durability
         self.clock = clock or Clock()
-        self.declared = Declared()
+        self.declared = Declarations()
         self.board = Board()
         self.meter: Meter = Meter()
         self._to_declare = _families(declare)
@@ -146,7 +146,7 @@ class Front(Kernel):
     async def declare(self, *families: Collection) -> None:
         self._guard()
         for family in families:
-            shape = Shape(family)
+            shape = CheckedCollection(family)
             known = self.declared.shapes.get(shape.name)
             if known is not None and known.dump() == shape.dump():
                 continue
@@ -232,7 +232,7 @@ class Front(Kernel):
         rows = await self._scan(partition, shape, index, low, high, newest_first=query.newest_first, limit=limit + 1)
         more = len(rows) > limit
         rows = rows[:limit]
-        next_cursor = write_cursor(Cursor(rows[-1][0], started_at), *print_) if more else None
+        next_cursor = write_cursor(PageCursor(rows[-1][0], started_at), *print_) if more else None
         return Page(tuple([record for _, record in rows]), next_cursor, started_at)
 
     async def count(self, partition: str, query: Query, *, cap: int = 10_000) -> Count:
@@ -247,7 +247,7 @@ class Front(Kernel):
         counted = await self._count(partition, shape, index, low, high, cap + 1)
         return Count(min(counted, cap), exact=counted <= cap)
 
-    def _checked_query(self, partition: str, query: Query) -> Shape:
+    def _checked_query(self, partition: str, query: Query) -> CheckedCollection:
         self._guard()
         check_partition(partition)
         return check_query(self.declared, query)
@@ -349,7 +349,7 @@ class Front(Kernel):
         next_cursor = None
         if len(items) > limit:
             items = items[:limit]
-            next_cursor = write_cursor(Cursor(items[-1].key.encode(), 0), *print_)
+            next_cursor = write_cursor(PageCursor(items[-1].key.encode(), 0), *print_)
         return WorkPage(tuple(items), next_cursor)
 
     async def count_work(self, queues: Sequence[str]) -> WorkCounts:
@@ -393,7 +393,7 @@ class Front(Kernel):
     async def _close(self) -> None: ...
 
     @abstractmethod
-    async def _declare(self, shape: Shape) -> None: ...
+    async def _declare(self, shape: CheckedCollection) -> None: ...
 
     @abstractmethod
     async def _flush(self) -> None: ...
@@ -420,21 +420,31 @@ class Front(Kernel):
     @abstractmethod
     async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]: ...
 
-    def _bound(self, shape: Shape, index: int, bound: bytes) -> bytes:  # noqa: ARG002
+    def _bound(self, shape: CheckedCollection, index: int, bound: bytes) -> bytes:  # noqa: ARG002
         """Convert a bound of a range to this engine's format of entries. The default is the encoding itself."""
         return bound
 
     @abstractmethod
     async def _scan(
-        self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+        self,
+        partition: str,
+        shape: CheckedCollection,
+        index: int,
+        low: bytes,
+        high: bytes,
+        *,
+        newest_first: bool,
+        limit: int,
     ) -> list[tuple[bytes, Record]]:
         """Return the live records with low ≤ index entry < high, in the order of the entries or reversed."""
 
     @abstractmethod
-    async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int: ...
+    async def _count(
+        self, partition: str, shape: CheckedCollection, index: int, low: bytes, high: bytes, cap: int
+    ) -> int: ...
 
     @abstractmethod
-    async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int: ...
+    async def _counter(self, partition: str, shape: CheckedCollection, counter: int, group: bytes) -> int: ...
 
     @abstractmethod
     async def _read_log(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from keelbolt.storage.declared import Shape
+from keelbolt.storage.declared import CheckedCollection
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.records import Fields
 from keelbolt.storage.scope import Scope
@@ -32,7 +32,9 @@ class RecordState(Struct):
     body: bytes | None
     id: int = 0
     text: str | None = None  # the fields in their stored form
-    encoded: tuple[Shape, list[bytes], list[bytes]] | None = None  # the record's index entries and counter groups
+    encoded: tuple[CheckedCollection, list[bytes], list[bytes]] | None = (
+        None  # the record's index entries and counter groups
+    )
 
 
 class StreamState(Struct, gc=False):

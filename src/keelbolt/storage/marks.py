@@ -28,7 +28,7 @@ _REFUSALS: dict[str, type[StorageUnavailable]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class WriteBlock:
     """``copy`` is the id of the copy that set it; ``until`` is the engine's time at which it ends (None: never)."""
 
     state: MarkState
@@ -46,19 +46,19 @@ class Mark:
         return json.dumps(asdict(self))
 
     @classmethod
-    def load(cls, text: str | None) -> Mark | None:
+    def load(cls, text: str | None) -> WriteBlock | None:
         return cls(**json.loads(text)) if text else None
 
 
 def changed_mark(
-    old: Mark | None, state: MarkState | None, copy: str, *, now: int, seconds: float | None, if_held: bool
-) -> Mark | None:
+    old: WriteBlock | None, state: MarkState | None, copy: str, *, now: int, seconds: float | None, if_held: bool
+) -> WriteBlock | None:
     """Return the new mark. With ``if_held``, raise CopyOutdated unless ``old`` is valid and belongs to this copy."""
     if if_held and (old is None or old.over(now) or old.copy != copy):
         raise lapsed()
     if state is None:
         return None
-    return Mark(state, copy, None if seconds is None else now + int(seconds * 1_000_000))
+    return WriteBlock(state, copy, None if seconds is None else now + int(seconds * 1_000_000))
 
 
 def lapsed() -> CopyOutdated:

@@ -18,7 +18,7 @@ from keelbolt.storage.contract import (
     MAX_REASON_CHARS,
     MAX_VALUE_BYTES,
 )
-from keelbolt.storage.declared import Declared, Shape, check_name
+from keelbolt.storage.declared import CheckedCollection, Declarations, check_name
 from keelbolt.storage.logs import Append, Draft, Drop, Head, Start, Trim
 from keelbolt.storage.records import (
     NO_FIELDS,
@@ -45,7 +45,7 @@ MAX_KNOWN_KINDS = 1000
 _INT_LIMIT = 1 << 63
 
 
-def checked_operations(declared: Declared, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+def checked_operations(declared: Declarations, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """Return the operations of one commit, checked and copied, so that later changes by the caller have no effect."""
     if not operations:
         raise InvalidRequest("a commit needs at least one operation")
@@ -140,7 +140,7 @@ def check_worker(worker: str, lease_seconds: float) -> None:
     check_seconds(lease_seconds, "lease_seconds", positive=True)
 
 
-def check_query(declared: Declared, query: Query) -> Shape:
+def check_query(declared: Declarations, query: Query) -> CheckedCollection:
     """Check a query and return the shape of its collection."""
     if not isinstance(query, Query) or not isinstance(query.equal, Mapping):
         raise InvalidValue("find and count take a Query, whose equal is a mapping of fields to values")
@@ -171,7 +171,7 @@ def check_reason(reason: str) -> None:
 # -------------------------------------------------------------------------------------- one handler per operation
 
 
-def _write(declared: Declared, operation: Insert | Put) -> tuple[Operation, int]:
+def _write(declared: Declarations, operation: Insert | Put) -> tuple[Operation, int]:
     fields = _content(declared, operation)
     body = operation.body
     if fields is not operation.fields:
@@ -179,7 +179,7 @@ def _write(declared: Declared, operation: Insert | Put) -> tuple[Operation, int]
     return operation, len(body)
 
 
-def _replace(declared: Declared, operation: Replace | Restore) -> tuple[Operation, int]:
+def _replace(declared: Declarations, operation: Replace | Restore) -> tuple[Operation, int]:
     version = operation.version
     if type(version) is not int or not 1 <= version < _INT_LIMIT:
         check_count(version, "an expected version", low=1)
@@ -190,7 +190,7 @@ def _replace(declared: Declared, operation: Replace | Restore) -> tuple[Operatio
     return operation, len(body)
 
 
-def _content(declared: Declared, operation: Insert | Restore | Put | Replace) -> Fields:
+def _content(declared: Declarations, operation: Insert | Restore | Put | Replace) -> Fields:
     """Check the content of a record and return a copy of its fields."""
     shape = declared.shape(operation.collection)
     check_key(operation.key)
@@ -208,14 +208,14 @@ def _mapping(fields: Fields) -> Fields:
     return fields
 
 
-def _patch(declared: Declared, operation: Patch) -> tuple[Operation, int]:
+def _patch(declared: Declarations, operation: Patch) -> tuple[Operation, int]:
     shape = declared.shape(operation.collection)
     _check_optional_version(operation)
     check_key(operation.key)
     return Patch(operation.collection, operation.key, shape.checked(_mapping(operation.fields)), operation.version), 0
 
 
-def _record(declared: Declared, operation: Absent | Present | Take | Version | Delete) -> tuple[Operation, int]:
+def _record(declared: Declarations, operation: Absent | Present | Take | Version | Delete) -> tuple[Operation, int]:
     declared.shape(operation.collection)
     check_key(operation.key)
     if isinstance(operation, Version):
@@ -230,7 +230,7 @@ def _check_optional_version(operation: Patch | Delete) -> None:
         check_count(operation.version, "an expected version", low=1)
 
 
-def _field(declared: Declared, operation: FieldIn | FieldNotIn) -> tuple[Operation, int]:
+def _field(declared: Declarations, operation: FieldIn | FieldNotIn) -> tuple[Operation, int]:
     shape = declared.shape(operation.collection)
     check_key(operation.key)
     if not isinstance(operation.values, tuple | list | set | frozenset):
@@ -250,7 +250,7 @@ def _check_kind(kind: str) -> None:
         _kinds.add(kind)
 
 
-def _append(_declared: Declared, operation: Append) -> tuple[Operation, int]:
+def _append(_declared: Declarations, operation: Append) -> tuple[Operation, int]:
     check_family(operation.log, "log")
     check_key(operation.stream, "stream")
     entries = operation.entries
@@ -276,7 +276,7 @@ def _append(_declared: Declared, operation: Append) -> tuple[Operation, int]:
     return operation, size
 
 
-def _stream(_declared: Declared, operation: Head | Start | Trim | Drop) -> tuple[Operation, int]:
+def _stream(_declared: Declarations, operation: Head | Start | Trim | Drop) -> tuple[Operation, int]:
     check_family(operation.log, "log")
     check_key(operation.stream, "stream")
     if isinstance(operation, Head):
@@ -288,7 +288,7 @@ def _stream(_declared: Declared, operation: Head | Start | Trim | Drop) -> tuple
     return operation, 0
 
 
-def _enqueue(_declared: Declared, operation: Enqueue) -> tuple[Operation, int]:
+def _enqueue(_declared: Declarations, operation: Enqueue) -> tuple[Operation, int]:
     check_family(operation.queue, "queue")
     check_key(operation.key)
     check_seconds(operation.ready_in, "ready_in")
@@ -301,7 +301,9 @@ def _enqueue(_declared: Declared, operation: Enqueue) -> tuple[Operation, int]:
     return operation, 0
 
 
-def _work(_declared: Declared, operation: Fence | Complete | Release | Retry | Bury | Remove) -> tuple[Operation, int]:
+def _work(
+    _declared: Declarations, operation: Fence | Complete | Release | Retry | Bury | Remove
+) -> tuple[Operation, int]:
     check_family(operation.queue, "queue")
     check_key(operation.key)
     if not isinstance(operation, Remove):
@@ -313,19 +315,19 @@ def _work(_declared: Declared, operation: Fence | Complete | Release | Retry | B
     return operation, 0
 
 
-def _blob(_declared: Declared, operation: Attach | Detach) -> tuple[Operation, int]:
+def _blob(_declared: Declarations, operation: Attach | Detach) -> tuple[Operation, int]:
     check_key(operation.digest, "digest")
     check_key(operation.holder, "holder")
     return operation, 0
 
 
-def _unknown(_declared: Declared, operation: object) -> tuple[Operation, int]:
+def _unknown(_declared: Declarations, operation: object) -> tuple[Operation, int]:
     raise InvalidValue(f"{brief(operation)} is not an operation of a commit; pass Insert(...), Append(...) and so on")
 
 
 _CHECK, _RECORD, _LOG, _ITEM, _HOLDING = 0, 1, 2, 4, 8
 _UNKNOWN = (_unknown, _CHECK)
-_HANDLERS: dict[type[Operation], tuple[Callable[[Declared, Any], tuple[Operation, int]], int]] = {
+_HANDLERS: dict[type[Operation], tuple[Callable[[Declarations, Any], tuple[Operation, int]], int]] = {
     Version: (_record, _CHECK),
     Absent: (_record, _CHECK),
     Present: (_record, _CHECK),

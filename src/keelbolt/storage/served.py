@@ -5,7 +5,7 @@ from __future__ import annotations
 LANES = 10_000  # fairness keys remembered; a forgotten one starts again with its first partition
 
 
-class Served:
+class PartitionTurns:
     """Turns of the partitions, per process: each process that claims serves all of them in turn."""
 
     def __init__(self) -> None:

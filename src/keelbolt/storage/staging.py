@@ -14,10 +14,10 @@ from keelbolt.errors import BlobNotFound, InvalidValue, KeelboltError, StorageCo
 from keelbolt.storage.blobs import CHUNK_BYTES, Blob, BlobReader, BlobSource
 
 if TYPE_CHECKING:
-    from keelbolt.storage.front import Front
+    from keelbolt.storage.front import BaseKernel
 
 
-async def stage(front: Front, partition: str, source: BlobSource, keep_seconds: float) -> Blob:
+async def stage(front: BaseKernel, partition: str, source: BlobSource, keep_seconds: float) -> Blob:
     """Write the source as a new upload, name it by its digest, and return the blob."""
     upload = await front._stage(partition, keep_seconds)  # noqa: SLF001
     try:
@@ -40,7 +40,7 @@ async def stage(front: Front, partition: str, source: BlobSource, keep_seconds: 
 class StagedReader(BlobReader):
     """Reads the chunks of one upload."""
 
-    def __init__(self, front: Front, partition: str, upload: int, blob: Blob) -> None:
+    def __init__(self, front: BaseKernel, partition: str, upload: int, blob: Blob) -> None:
         super().__init__(blob)
         self._front = front
         self._partition = partition

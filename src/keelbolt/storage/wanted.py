@@ -18,7 +18,7 @@ _BLOBS = frozenset((Attach, Detach))
 
 
 @dataclass(slots=True)
-class Wanted:
+class NeededKeys:
     """Each key once, in the order of the operations; ``takes`` are records whose bodies are needed too."""
 
     records: dict[Key, None] = field(default_factory=dict)
@@ -39,12 +39,12 @@ class Wanted:
         }
 
 
-def wanted_by(commits: Iterable[tuple[str, Sequence[Operation]]], ledger: Ledger) -> Wanted:
+def wanted_by(commits: Iterable[tuple[str, Sequence[Operation]]], ledger: Ledger) -> NeededKeys:
     """Return the keys that these commits touch and the ledger does not have.
 
     Work items and blobs are always loaded, because others change them.
     """
-    wanted = Wanted()
+    wanted = NeededKeys()
     for partition, operations in commits:
         for operation in operations:
             kind = type(operation)

@@ -16,9 +16,9 @@ from keelbolt.tasks.context import TaskContext
 from keelbolt.tasks.dependencies import Dependencies, Dependency
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.envelope import Envelope, Sent
-from keelbolt.tasks.events import Snapshot
+from keelbolt.tasks.events import FeedSnapshot
 from keelbolt.tasks.hooks import LifecycleHooks
-from keelbolt.tasks.inbox import Steering
+from keelbolt.tasks.inbox import SteeringRequest
 from keelbolt.tasks.manager import TaskManager
 from keelbolt.tasks.retention import RetentionPolicy
 from keelbolt.tasks.settings import TaskSettings
@@ -32,6 +32,7 @@ __all__ = [
     "Dependency",
     "Done",
     "Envelope",
+    "FeedSnapshot",
     "FileInfo",
     "LifecycleHooks",
     "Message",
@@ -39,8 +40,7 @@ __all__ = [
     "RetentionPolicy",
     "Role",
     "Sent",
-    "Snapshot",
-    "Steering",
+    "SteeringRequest",
     "Task",
     "TaskContext",
     "TaskEngine",

@@ -12,7 +12,7 @@ from keelbolt.protocol.types import Message, Role, TaskState
 from keelbolt.storage import Remove, Scope, WorkItem
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.store import StoredTask, TaskStore
+from keelbolt.tasks.store import StoredTask, StoredTasks
 
 REQUEUED = (TaskState.failed, TaskState.rejected, TaskState.canceled)
 
@@ -47,13 +47,13 @@ class DeadPage:
     cursor: str | None
 
 
-async def dead_letters(store: TaskStore, scope: Scope, *, limit: int = 50, cursor: str | None = None) -> DeadPage:
+async def dead_letters(store: StoredTasks, scope: Scope, *, limit: int = 50, cursor: str | None = None) -> DeadPage:
     """Return the dead letters of a scope, by task id."""
     page = await scope.list_work(QUEUE, state="dead", limit=limit, cursor=cursor)
     return DeadPage(tuple([await _letter(store, scope, item) for item in page.items]), page.cursor)
 
 
-async def _letter(store: TaskStore, scope: Scope, item: WorkItem) -> DeadLetter:
+async def _letter(store: StoredTasks, scope: Scope, item: WorkItem) -> DeadLetter:
     record = await store.record(scope, item.key)
     attempts = min(item.attempt, item.max_attempts)  # the last claim was only made to end the task
     return DeadLetter(scope, item.key, attempts, item.reason or "", record)
@@ -68,7 +68,7 @@ async def drop(scope: Scope, task_id: str) -> bool:
     return True
 
 
-async def second_try(store: TaskStore, task: StoredTask) -> Message:
+async def second_try(store: StoredTasks, task: StoredTask) -> Message:
     """Return the message that requeues a task that ended without an answer.
 
     It is the user's last message, in the same context, with a reference to the task. Its id is derived from the task's

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from keelbolt.errors import KeelboltError, LeaseLost
 from keelbolt.storage import Watch
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE
-from keelbolt.tasks.inbox import Steering, noted, steering
+from keelbolt.tasks.inbox import SteeringRequest, noted, steering
 from keelbolt.tasks.notes import OtherNote
 from keelbolt.timers import Timer, call_later
 
 if TYPE_CHECKING:
-    from keelbolt.tasks.run import Run
+    from keelbolt.tasks.run import TaskRun
 
 logger = logging.getLogger("keelbolt.tasks")
 
@@ -27,10 +27,10 @@ CHECK_SECONDS = 2.0  # interval of `_check`, which reads the store only after a 
 STEERING_MAX = 1000  # limits memory for a worker that does not read its steering
 
 
-class Ear:
+class InboxListener:
     """Reads the inbox of one run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TaskRun) -> None:
         self._run = run
         self._watches: tuple[Watch, ...] = ()
         self._timer: Timer | None = None
@@ -41,7 +41,7 @@ class Ear:
         self._noting = asyncio.Lock()
         # A run that repeats a turn gets the steering of the earlier run again.
         again = [steering(OtherNote("steer", body)) for body in run.journal.task.view.steered]
-        self._heard: deque[Steering] = deque(again, maxlen=STEERING_MAX)
+        self._heard: deque[SteeringRequest] = deque(again, maxlen=STEERING_MAX)
         self._news: asyncio.Event | None = None
 
     def listen(self) -> None:
@@ -149,7 +149,7 @@ class Ear:
             self._news.clear()
             await self._news.wait()
 
-    async def steering(self) -> AsyncIterator[Steering]:
+    async def steering(self) -> AsyncIterator[SteeringRequest]:
         """Yield steering as it arrives, until the turn ends."""
         self._news = self._news or asyncio.Event()
         turn = self._run.journal.task.view.turn

@@ -9,13 +9,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from keelbolt.data.retention import Policy
-from keelbolt.data.sweeping import EVERY_SECONDS, Duty, Sweeper, retain, sweep_expired
+from keelbolt.data.retention import FacePolicy
+from keelbolt.data.sweeping import EVERY_SECONDS, Duty, StoreSweeper, retain, sweep_expired
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.storage import Clock, Kernel
 from keelbolt.tasks.dependencies import Dependencies, Dependency
-from keelbolt.tasks.events import Events
+from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import FAMILIES
 from keelbolt.tasks.hooks import LifecycleHooks
 from keelbolt.tasks.manager import TaskManager
@@ -25,9 +25,9 @@ from keelbolt.tasks.retention import RetentionPolicy
 from keelbolt.tasks.runner import Runner
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.storage import KernelStorage, Storage, storage_of
-from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.store import StoredTasks
 from keelbolt.tasks.sweep import sweep
-from keelbolt.tasks.vitals import Vitals
+from keelbolt.tasks.vitals import StatisticsWriter
 from keelbolt.tasks.worker import AnyWorker, Worker, handler_of
 
 
@@ -49,7 +49,7 @@ class TaskEngine:
         settings: TaskSettings | None = None,
         dependencies: Mapping[Any, Any] | None = None,
         hooks: LifecycleHooks | None = None,
-        retention: Policy | Sequence[Policy] | None = None,
+        retention: FacePolicy | Sequence[FacePolicy] | None = None,
         clock: Clock | None = None,
         mirror: Mirror | None = None,
         metrics: Metrics | None = None,
@@ -57,8 +57,8 @@ class TaskEngine:
     ) -> None:
         self.kernel = kernel
         self.settings = settings or TaskSettings.of()
-        self.store = TaskStore(kernel, clock=clock) if mirror is None else mirror.store
-        self.events = Events(self.store)
+        self.store = StoredTasks(kernel, clock=clock) if mirror is None else mirror.store
+        self.events = TaskFeeds(self.store)
         self.dependencies = Dependencies(_with_worker(dependencies, worker))
         self.runner: Runner | None = None
         if worker is not None:
@@ -81,8 +81,8 @@ class TaskEngine:
             worker.attach(self.tasks)
         self._owned: list[AbstractAsyncContextManager[Any]] = []  # opened and closed with the engine
         self._opened = AsyncExitStack()
-        self.retention = [retention] if isinstance(retention, Policy) else list(retention or ())
-        self._vitals = Vitals(kernel, self.runner) if self.runner is not None else None
+        self.retention = [retention] if isinstance(retention, FacePolicy) else list(retention or ())
+        self._vitals = StatisticsWriter(kernel, self.runner) if self.runner is not None else None
         self._sweeper = self._sweeps(metrics) if worker is not None or self.retention else None
 
     @classmethod
@@ -109,7 +109,7 @@ class TaskEngine:
         """Features that this storage does not support, one line each. Empty for Keelbolt's own storages."""
         return () if self._mirror is None else self._mirror.limits
 
-    def _sweeps(self, metrics: Metrics | None) -> Sweeper:
+    def _sweeps(self, metrics: Metrics | None) -> StoreSweeper:
         """Create the sweeper: it always removes expired data, and applies each retention policy."""
         duties: dict[str, Duty] = {"expired": sweep_expired}
         every = EVERY_SECONDS
@@ -119,7 +119,7 @@ class TaskEngine:
                 duties[policy.face] = partial(_sweep_tasks, self.store, policy)
             else:
                 duties[policy.face] = partial(retain, policy)
-        return Sweeper(self.kernel, duties, every=every, swept=None if metrics is None else metrics.swept)
+        return StoreSweeper(self.kernel, duties, every=every, swept=None if metrics is None else metrics.swept)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opened:
@@ -153,7 +153,7 @@ class TaskEngine:
                 await self._vitals.stop()
 
 
-async def _sweep_tasks(store: TaskStore, policy: RetentionPolicy, _kernel: Kernel) -> dict[str, int]:
+async def _sweep_tasks(store: StoredTasks, policy: RetentionPolicy, _kernel: Kernel) -> dict[str, int]:
     """Sweep by the clock of the engine."""
     return {what: count for what, count in asdict(await sweep(store, policy)).items() if count}
 

@@ -11,8 +11,8 @@ from pydantic_core import to_json
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.tasks.notes import MessageNote, Note, StatusNote
 from keelbolt.tasks.pushes import NewPush
-from keelbolt.tasks.record import Turn
-from keelbolt.tasks.run import Run
+from keelbolt.tasks.record import CurrentTurn
+from keelbolt.tasks.run import TaskRun
 from keelbolt.tasks.store import StoredTask
 
 
@@ -20,7 +20,7 @@ class Sent(Struct, frozen=True):
     """An accepted message: its task after the commit, and its run if it runs in this process."""
 
     task: StoredTask
-    run: Run | None = None
+    run: TaskRun | None = None
     repeated: bool = False
     opening: Sequence[Note] = ()  # the first notes of a new task
     opened: StoredTask | None = None  # a continued task, right after this message was accepted
@@ -54,11 +54,11 @@ class Envelope(Struct, frozen=True):
     request: Mapping[str, Any] = {}
     generation: int | None = None  # required generation of the task that the message continues
 
-    def turn(self, number: int, message_id: str) -> Turn:
+    def turn(self, number: int, message_id: str) -> CurrentTurn:
         caller: dict[str, Any] = {}
         if self.principal is not ANONYMOUS:
             caller = {name: value for name, value in self.principal.to_json().items() if value}
-        return Turn(number, message_id, list(self.accepts), dict(self.stored), caller)
+        return CurrentTurn(number, message_id, list(self.accepts), dict(self.stored), caller)
 
 
 ALONE = Envelope()

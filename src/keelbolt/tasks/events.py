@@ -21,7 +21,7 @@ from keelbolt.errors import LogTrimmed, TaskNotFoundError
 from keelbolt.storage import Entry, Scope
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.notes import StatusNote, read_note
-from keelbolt.tasks.store import StoredTask, TaskKey, TaskStore
+from keelbolt.tasks.store import StoredTask, StoredTasks, TaskKey
 from keelbolt.timers import Timer, call_later
 
 logger = logging.getLogger("keelbolt.tasks")
@@ -34,7 +34,7 @@ AGAIN_SECONDS = 1.0  # delay before a failed read of a log is retried
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class FeedSnapshot:
     """The task as of ``seq``; the following entries begin after it. ``gap``: the requested entries were trimmed."""
 
     task: StoredTask
@@ -42,10 +42,10 @@ class Snapshot:
     gap: bool = False
 
 
-Followed = Snapshot | Entry
+Followed = FeedSnapshot | Entry
 
 
-class Known(NamedTuple):
+class KnownVersion(NamedTuple):
     """A committed version of a task, and whether the task ended with it."""
 
     version: int
@@ -55,7 +55,7 @@ class Known(NamedTuple):
 class Feed:
     """The newest entries of one task, for all its readers in this process."""
 
-    def __init__(self, events: Events, scope: Scope, task_id: str, head: int) -> None:
+    def __init__(self, events: TaskFeeds, scope: Scope, task_id: str, head: int) -> None:
         self.scope = scope
         self.task_id = task_id
         self.head = head
@@ -187,10 +187,10 @@ class Feed:
                 self._waiting.remove(future)
 
 
-class Events:
+class TaskFeeds:
     """All feeds of one process."""
 
-    def __init__(self, store: TaskStore) -> None:
+    def __init__(self, store: StoredTasks) -> None:
         self.store = store
         self.running: set[TaskKey] = set()  # tasks that run in this process: their journals publish all entries
         self._feeds: dict[TaskKey, Feed] = {}
@@ -207,7 +207,7 @@ class Events:
             feed.wake()
 
     async def follow(
-        self, scope: Scope, task_id: str, *, after: int | None = None, known: Known | None = None
+        self, scope: Scope, task_id: str, *, after: int | None = None, known: KnownVersion | None = None
     ) -> AsyncGenerator[Followed, None]:
         """Yield a snapshot (unless ``after`` is given), then every entry up to the one that ends the task.
 
@@ -218,10 +218,10 @@ class Events:
         seq = after
         if known is None or seq is None or seq > known.version:
             task = await self.store.load(scope, task_id)
-            known = Known(task.version, ended=task.view.state.terminal)
+            known = KnownVersion(task.version, ended=task.view.state.terminal)
             if seq is None or seq > known.version:
                 seq = known.version
-                yield Snapshot(task, seq)
+                yield FeedSnapshot(task, seq)
                 if known.ended:
                     return
         ended = known.ended
@@ -235,7 +235,7 @@ class Events:
                     except LogTrimmed:
                         task = await self.store.load(scope, task_id)
                         seq = task.version
-                        yield Snapshot(task, seq, gap=True)
+                        yield FeedSnapshot(task, seq, gap=True)
                         if task.view.state.terminal:
                             return
                         continue

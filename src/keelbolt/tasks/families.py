@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target
+from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
 from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.tasks.retention import RetentionPolicy
 
@@ -28,21 +28,21 @@ QUEUE = "tasks"  # an item per task that needs a worker
 WEBHOOKS = "webhooks"  # an item per push config that may have events to deliver
 
 
-async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[SubjectLocation]:
     """Yield the targets of a subject: a task or context in the partitions of its owner, or whole partitions."""
     match subject.kind:
         case "task" | "context":
             for scope in _scopes(kernel, subject.owner, subject.tenant):
-                yield Target(scope, subject.kind, subject.id)
+                yield SubjectLocation(scope, subject.kind, subject.id)
         case "user":
             for scope in _scopes(kernel, subject.id, subject.tenant):
-                yield Target(scope, EVERYTHING)
+                yield SubjectLocation(scope, EVERYTHING)
         case "tenant":
             first, last = (Principal(tenant=subject.id).partition, Principal(asked_tenant=subject.id).partition)
             async for scope in kernel.scopes():
                 name = scope.partition
                 if name.startswith(first) or name.endswith(last.removeprefix(ANONYMOUS.partition)):
-                    yield Target(scope, EVERYTHING)
+                    yield SubjectLocation(scope, EVERYTHING)
         case _:
             pass
 
@@ -66,11 +66,11 @@ def file_holder(task_id: str) -> str:
 
 
 async def _retain(kernel: Kernel, policy: RetentionPolicy, /, *, dry: bool) -> dict[str, int]:
-    from keelbolt.tasks.store import TaskStore  # noqa: PLC0415 - circular: it imports the names above
+    from keelbolt.tasks.store import StoredTasks  # noqa: PLC0415 - circular: it imports the names above
     from keelbolt.tasks.sweep import sweep  # noqa: PLC0415
 
     await kernel.declare(*FAMILIES)
-    removed = asdict(await sweep(TaskStore(kernel), policy, dry=dry))
+    removed = asdict(await sweep(StoredTasks(kernel), policy, dry=dry))
     return {what: count for what, count in removed.items() if count}
 
 

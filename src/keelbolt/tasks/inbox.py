@@ -21,7 +21,7 @@ STEERING: tuple[str, ...] = get_args(SteeringKind)
 
 
 @dataclass(frozen=True, slots=True)
-class Steering:
+class SteeringRequest:
     """A request to a running task: its kind, sender, reason and payload."""
 
     kind: str
@@ -52,6 +52,6 @@ def cancelled(seq: int, body: Mapping[str, Any]) -> OtherNote:
     return OtherNote("steer", {**given, "inbox": seq, "kind": "cancel"})
 
 
-def steering(note: OtherNote) -> Steering:
+def steering(note: OtherNote) -> SteeringRequest:
     body = note.body
-    return Steering(body["kind"], body.get("source", ""), body.get("reason", ""), body.get("payload", {}))
+    return SteeringRequest(body["kind"], body.get("source", ""), body.get("reason", ""), body.get("payload", {}))

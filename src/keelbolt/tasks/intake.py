@@ -22,21 +22,21 @@ from keelbolt.errors import (
 from keelbolt.protocol.types import Message, Role, TaskState, encode, timestamp
 from keelbolt.storage import Claim, Enqueue, FieldIn, Head, Operation, Scope, WorkItem, new_id
 from keelbolt.tasks.envelope import ALONE, Envelope, Sent
-from keelbolt.tasks.events import Events
+from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, SENDS, TASKS, lane_of
 from keelbolt.tasks.ids import check_context_id
 from keelbolt.tasks.inbox import post
-from keelbolt.tasks.journal import Journal
-from keelbolt.tasks.lifecycle import Answer, Start, apply
+from keelbolt.tasks.journal import TaskJournal
+from keelbolt.tasks.lifecycle import UserAnswer, WorkerStart, apply
 from keelbolt.tasks.notes import MessageNote, Note, OtherNote, StatusNote, append_notes
 from keelbolt.tasks.pushes import nudge, nudges
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.run import Run
+from keelbolt.tasks.run import TaskRun
 from keelbolt.tasks.runner import Runner
 from keelbolt.tasks.sends import Send
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.steps import ANSWERS, QUESTION, RELAYED, read_answer
-from keelbolt.tasks.store import StoredTask, TaskStore
+from keelbolt.tasks.store import StoredTask, StoredTasks
 from keelbolt.tasks.view import TaskView
 
 RETRIES = 50
@@ -48,7 +48,7 @@ class Intake:
     """The part of the manager that accepts messages: it creates and continues tasks."""
 
     def __init__(
-        self, store: TaskStore, events: Events, *, settings: TaskSettings, runner: Runner | None = None
+        self, store: StoredTasks, events: TaskFeeds, *, settings: TaskSettings, runner: Runner | None = None
     ) -> None:
         self.store = store
         self.kernel = store.kernel
@@ -132,14 +132,14 @@ class Intake:
         """Start the task in the commit that submits it."""
         assert self.runner is not None
         notes.append(self.runner.attempt_note(task.record.turn.number, None))
-        decision = apply(task.record.task_id, TaskState.submitted, Start(), now=timestamp(now))
+        decision = apply(task.record.task_id, TaskState.submitted, WorkerStart(), now=timestamp(now))
         task.record.stand(decision, now, task.record.metadata)
         notes += decision.notes
 
     def _enqueue(self, scope: Scope, task_id: str, worker: str | None) -> Enqueue:
         return Enqueue(QUEUE, task_id, lane=lane_of(scope), max_attempts=self.settings.max_attempts, worker=worker)
 
-    def _run(self, task: StoredTask, fence: int, message: Message, worker: str | None) -> Run | None:
+    def _run(self, task: StoredTask, fence: int, message: Message, worker: str | None) -> TaskRun | None:
         """Run the task that was claimed as ``worker``; None: no task was claimed."""
         if worker is None:
             return None
@@ -150,7 +150,7 @@ class Intake:
             self.runner.give_back_later(claim)
             return None
         self.runner.told(task)
-        return self.runner.run(Journal(self.store, self.events, task, claim), message)
+        return self.runner.run(TaskJournal(self.store, self.events, task, claim), message)
 
     def _keep_request(self, scope: Scope, task_id: str, message: Message, envelope: Envelope) -> None:
         """Store the request before the commit: the turn may start in this process before `send` continues."""
@@ -173,7 +173,7 @@ class Intake:
         if self.runner is not None:
             self.runner.orphaned(scope, task_id)
 
-    def _local(self, scope: Scope, task_id: str) -> Run | None:
+    def _local(self, scope: Scope, task_id: str) -> TaskRun | None:
         return self.runner.runs.get((scope, task_id)) if self.runner is not None else None
 
     # --------------------------------------------------------------------------------------------------- follow-up
@@ -209,7 +209,7 @@ class Intake:
         record, view = task.record, task.view
         text = _bound(message, send.text, record.task_id, record.context_id)
         now = self.store.clock.wall()
-        decision = apply(record.task_id, view.state, Answer(text), now=timestamp(now))
+        decision = apply(record.task_id, view.state, UserAnswer(text), now=timestamp(now))
         notes = list(decision.notes)
         asked = record.turn.asked
         if asked is not None:  # the same turn continues, with the answer to its step

@@ -21,13 +21,13 @@ from keelbolt.errors import (
 )
 from keelbolt.protocol.types import timestamp
 from keelbolt.storage import Append, Bury, Claim, Complete, Entry, Head, Operation, Receipt
-from keelbolt.tasks.events import Events
+from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import EVENTS, INBOX, TASKS
-from keelbolt.tasks.lifecycle import Command, Report, apply
+from keelbolt.tasks.lifecycle import Command, ProgressReport, apply
 from keelbolt.tasks.notes import CLEANUP_KINDS, Note, OtherNote, draft
 from keelbolt.tasks.pushes import nudge, nudges
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.store import StoredTask, TaskStore, snapshot_operations
+from keelbolt.tasks.store import StoredTask, StoredTasks, snapshot_operations
 
 BUFFER_ENTRIES = 1024
 BUFFER_BYTES = 1024 * 1024
@@ -38,10 +38,10 @@ class InboxHasMore(KeelboltError):
     """Something arrived in the inbox that must be looked at first."""
 
 
-class Journal:
+class TaskJournal:
     """Writes one task, for as long as its claim holds."""
 
-    def __init__(self, store: TaskStore, events: Events, task: StoredTask, claim: Claim) -> None:
+    def __init__(self, store: StoredTasks, events: TaskFeeds, task: StoredTask, claim: Claim) -> None:
         self.store = store
         self.task = task
         self.claim = claim
@@ -154,7 +154,7 @@ class Journal:
         ``edit`` changes the record in the same commit. Raises InboxHasMore if an operation requires that the inbox was
         read to its end and it was not. Reports of a worker that cleans up after the end are dropped.
         """
-        if self.task.view.cleanup and isinstance(command, Report):
+        if self.task.view.cleanup and isinstance(command, ProgressReport):
             return
         async with self._pen:
             self._check()

@@ -50,11 +50,11 @@ TRANSITIONS: Mapping[TaskState, Mapping[TaskState, str]] = MappingProxyType(
 """From each state to each state that can follow it, with the cause of the transition."""
 
 
-class Start(Struct, frozen=True, gc=False):
+class WorkerStart(Struct, frozen=True, gc=False):
     """A worker starts the task."""
 
 
-class Report(Struct, frozen=True, gc=False):
+class ProgressReport(Struct, frozen=True, gc=False):
     """The worker reports progress; the task stays working."""
 
     message: bytes | None = None
@@ -68,13 +68,13 @@ class End(Struct, frozen=True, gc=False):
     metadata: bytes | None = None
 
 
-class Answer(Struct, frozen=True, gc=False):
+class UserAnswer(Struct, frozen=True, gc=False):
     """The user answers a paused task; it is submitted again."""
 
     message: bytes
 
 
-class Cancel(Struct, frozen=True, gc=False):
+class ClientCancel(Struct, frozen=True, gc=False):
     """The client cancels the task."""
 
     message: bytes | None = None
@@ -84,7 +84,7 @@ class PassOnCancel(Struct, frozen=True, gc=False):
     """The client cancels a task that waits with another agent's question; the worker first cancels the other task."""
 
 
-Command = Start | Report | End | Answer | Cancel | PassOnCancel
+Command = WorkerStart | ProgressReport | End | UserAnswer | ClientCancel | PassOnCancel
 
 
 class Decision(Struct, frozen=True, gc=False):
@@ -97,10 +97,10 @@ class Decision(Struct, frozen=True, gc=False):
 def apply(task_id: str, state: TaskState, command: Command, *, now: str) -> Decision:
     """Return the effect of this command on a task in this state. ``now`` is the timestamp of the new status."""
     match command:
-        case Start():
+        case WorkerStart():
             check_transition(task_id, state, TaskState.working)
             return Decision(TaskState.working, (StatusNote.of(TaskState.working, now),))
-        case Report():
+        case ProgressReport():
             if state is not TaskState.working:
                 check_transition(task_id, state, TaskState.working)
             return Decision(TaskState.working, (StatusNote.of(TaskState.working, now, command.message),))
@@ -108,7 +108,7 @@ def apply(task_id: str, state: TaskState, command: Command, *, now: str) -> Deci
             check_transition(task_id, state, command.state)
             note = StatusNote.of(command.state, now, command.message, said=True, metadata=command.metadata)
             return Decision(command.state, (note,))
-        case Answer():
+        case UserAnswer():
             if state not in PAUSED:
                 raise (TaskTerminalStateError if state in TERMINAL else TaskNotAcceptingMessagesError)(task_id, state)
             return Decision(
@@ -117,7 +117,7 @@ def apply(task_id: str, state: TaskState, command: Command, *, now: str) -> Deci
         case PassOnCancel():
             check_transition(task_id, state, TaskState.submitted)
             return Decision(TaskState.submitted, (StatusNote.of(TaskState.submitted, now),))
-        case Cancel():
+        case ClientCancel():
             if state in TERMINAL:
                 raise TaskNotCancelableError(task_id, state)
             note = StatusNote.of(TaskState.canceled, now, command.message, said=True)

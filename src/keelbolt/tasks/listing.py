@@ -23,7 +23,7 @@ from keelbolt.storage import Count, Page, Query, Scope
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.queries import MAX_PAGE_SIZE, ListTasksQuery, moment
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.store import StoredTasks
 
 COUNT_CAP = 10_000
 PAGE_BYTES = 4 * 1024 * 1024  # a page of whole tasks ends with the task that reaches this size
@@ -74,7 +74,7 @@ async def newest_record(scope: Scope, query: ListTasksQuery) -> TaskRecord | Non
     return TaskRecord.of(found[0]) if found else None
 
 
-async def list_tasks(store: TaskStore, scope: Scope, query: ListTasksQuery) -> TaskPage:
+async def list_tasks(store: StoredTasks, scope: Scope, query: ListTasksQuery) -> TaskPage:
     """Return a page of tasks, each as JSON of protocol version 1.0. Raises InvalidTaskRequest."""
     if query.history_length is not None and query.history_length < 0:
         raise InvalidTaskRequest("history_length is not negative")
@@ -114,7 +114,7 @@ def record_json(record: TaskRecord) -> bytes:
     )
 
 
-async def _task_json(store: TaskStore, scope: Scope, record: TaskRecord, query: ListTasksQuery) -> bytes | None:
+async def _task_json(store: StoredTasks, scope: Scope, record: TaskRecord, query: ListTasksQuery) -> bytes | None:
     task = await store.find(scope, record.task_id)
     if task is None:  # the task was erased meanwhile
         return None

@@ -21,13 +21,13 @@ from keelbolt.protocol.types import Message, TaskState, timestamp
 from keelbolt.storage import Enqueue, Entry, FieldIn, Head, Operation, Release, Remove, WorkItem
 from keelbolt.tasks.dead import drop, owner_of, second_try
 from keelbolt.tasks.envelope import Envelope, Sent
-from keelbolt.tasks.events import Followed, Snapshot
+from keelbolt.tasks.events import FeedSnapshot, Followed
 from keelbolt.tasks.families import EVENTS, QUEUE, TASKS, lane_of
 from keelbolt.tasks.fork import forked
 from keelbolt.tasks.inbox import STEERING, SteeringKind, cancelled
 from keelbolt.tasks.intake import RETRIES, RUNNING, Intake, checked_message
 from keelbolt.tasks.json import json_bytes
-from keelbolt.tasks.lifecycle import Cancel, PassOnCancel, apply
+from keelbolt.tasks.lifecycle import ClientCancel, PassOnCancel, apply
 from keelbolt.tasks.listing import list_tasks, newest_record
 from keelbolt.tasks.notes import Note, OtherNote, append_notes
 from keelbolt.tasks.pushes import nudges
@@ -91,7 +91,7 @@ class TaskManager(Intake):
         scope, task_id = task.scope, task.record.task_id
         async with contextlib.aclosing(self.events.follow(scope, task_id)) as followed:
             async for event in followed:
-                if isinstance(event, Snapshot):
+                if isinstance(event, FeedSnapshot):
                     if event.task.view.state.terminal or event.task.view.state.paused:
                         return event.task
                 elif (state := _state_of(event)) is not None and (state.terminal or state.paused):
@@ -186,7 +186,7 @@ class TaskManager(Intake):
         record, view = task.record, task.view
         now = self.store.clock.wall()
         said = record.message(words) if words else None
-        decision = apply(record.task_id, view.state, Cancel(said), now=timestamp(now))
+        decision = apply(record.task_id, view.state, ClientCancel(said), now=timestamp(now))
         record.stand(decision, now, view.metadata)
         notes: list[Note] = [*decision.notes]
         if body is not None and any(body.values()):

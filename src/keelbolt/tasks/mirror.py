@@ -76,9 +76,9 @@ from keelbolt.tasks.mirrored_pushes import KeepsPushConfigs, pushes_adopted, pus
 from keelbolt.tasks.notes import OtherNote, append_notes
 from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.queries import moment
-from keelbolt.tasks.record import TaskRecord, Turn
+from keelbolt.tasks.record import CurrentTurn, TaskRecord
 from keelbolt.tasks.storage.contract import Storage, overrides
-from keelbolt.tasks.store import StoredTask, TaskStore, snapshot_operations
+from keelbolt.tasks.store import StoredTask, StoredTasks, snapshot_operations
 from keelbolt.tasks.view import TaskView
 
 logger = logging.getLogger("keelbolt.tasks")
@@ -372,7 +372,7 @@ def _ignored(future: asyncio.Future[None]) -> None:
         future.exception()
 
 
-class MirrorStore(TaskStore):
+class MirrorStore(StoredTasks):
     """Reads from memory, and tasks that are not in memory from the storage."""
 
     def __init__(self, kernel: MirrorKernel, mirror: Mirror, *, clock: Clock | None = None) -> None:
@@ -418,7 +418,7 @@ class MirrorStore(TaskStore):
         """
         now = self.clock.wall()
         asked = [message.message_id for message in stored.history if message.role is Role.user]
-        turn = Turn(max(1, len(asked)), asked[-1] if asked else "")
+        turn = CurrentTurn(max(1, len(asked)), asked[-1] if asked else "")
         record = TaskRecord(stored.id, stored.context_id, stored.status.state, b"{}", now, now, turn)
         notes = [OtherNote("attempt", {"turn": turn.number}), *difference(None, stored)]
         view = TaskView(stored.id, stored.context_id)

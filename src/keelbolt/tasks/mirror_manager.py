@@ -10,7 +10,7 @@ from keelbolt.protocol.requests import TaskPage
 from keelbolt.protocol.types import Message, TaskState
 from keelbolt.storage import Scope, new_id
 from keelbolt.tasks.envelope import Envelope, Sent
-from keelbolt.tasks.events import Events
+from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.manager import TaskManager
 from keelbolt.tasks.mirror import Mirror, asked
 from keelbolt.tasks.mirrored import OWNER, ListsOwned
@@ -19,13 +19,15 @@ from keelbolt.tasks.runner import Runner
 from keelbolt.tasks.sends import Send
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.storage.contract import overrides
-from keelbolt.tasks.store import StoredTask, TaskStore
+from keelbolt.tasks.store import StoredTask, StoredTasks
 
 
 class MirrorManager(TaskManager):
     """The client operations of the engine where the storage assigns the ids."""
 
-    def __init__(self, mirror: Mirror, events: Events, *, settings: TaskSettings, runner: Runner | None = None) -> None:
+    def __init__(
+        self, mirror: Mirror, events: TaskFeeds, *, settings: TaskSettings, runner: Runner | None = None
+    ) -> None:
         super().__init__(mirror.store, events, settings=settings, runner=runner)
         self.mirror = mirror
 
@@ -42,7 +44,7 @@ class MirrorManager(TaskManager):
             # If this fails half-way, a repeat of the message must find the task that it created.
             context_id = message.context_id or (mirror.contexts.setdefault(name, new_id()) if name else new_id())
             task = await mirror.create(scope, context_id, message, key=send.keys[0] if send.keys else None)
-            known = await TaskStore.find(self.store, scope, task.id)
+            known = await StoredTasks.find(self.store, scope, task.id)
             if known is not None or task.status.state is not TaskState.submitted:  # sent to an earlier process
                 return Sent(await self.store.load(scope, task.id), self._local(scope, task.id), repeated=True)
             mirror.making[task.id] = message.message_id

@@ -38,7 +38,7 @@ def partition_of(task: Task) -> str:
 
 
 @dataclass(slots=True)
-class Written:
+class TaskUpdate:
     """The arguments of one call of `Storage.update_task`."""
 
     state: TaskState | None = None
@@ -68,9 +68,9 @@ class Written:
                     self.metadata.update(note.body)
 
 
-def written(operations: Sequence[Operation]) -> Written:
+def written(operations: Sequence[Operation]) -> TaskUpdate:
     """Return the changes that this commit makes to its task."""
-    change = Written()
+    change = TaskUpdate()
     for operation in operations:
         if isinstance(operation, Append) and operation.log == EVENTS:
             for draft in operation.entries:
@@ -78,7 +78,7 @@ def written(operations: Sequence[Operation]) -> Written:
     return change
 
 
-def created(change: Written, message_id: str) -> Written:
+def created(change: TaskUpdate, message_id: str) -> TaskUpdate:
     """Remove the changes that `Storage.create_task` has already stored: the message, and the state submitted."""
     change.messages = [message for message in change.messages if message.message_id != message_id]
     if change.state is TaskState.submitted:

@@ -25,7 +25,7 @@ ENDED = tuple(sorted(state.name for state in TERMINAL))
 """The names of the terminal states, as in a task's record."""
 
 
-class Turn(Struct):
+class CurrentTurn(Struct):
     """The current turn: the id of its message, and the data that came with it."""
 
     number: int
@@ -44,7 +44,7 @@ class Turn(Struct):
         return body
 
     @classmethod
-    def from_json(cls, body: dict[str, Any]) -> Turn:
+    def from_json(cls, body: dict[str, Any]) -> CurrentTurn:
         return cls(
             body["number"],
             body["messageId"],
@@ -65,7 +65,7 @@ class TaskRecord(Struct):
     status: bytes
     updated: int  # microseconds since 1970: when the status changed
     created: int
-    turn: Turn
+    turn: CurrentTurn
     metadata: dict[str, Any] = {}
     direct: bool = False  # the task is answered with a message, not a task
     version: int = 0
@@ -118,7 +118,7 @@ class TaskRecord(Struct):
             to_json(body["status"]),
             body["updated"],
             body["created"],
-            Turn.from_json(body["turn"]),
+            CurrentTurn.from_json(body["turn"]),
             body.get("metadata", {}),
             body.get("direct", False),
             stored.version,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from keelbolt.client.events import Event
 from keelbolt.protocol.types import Artifact, Message, Task
 from keelbolt.tasks.json import bounded
-from keelbolt.tasks.lifecycle import Report
+from keelbolt.tasks.lifecycle import ProgressReport
 from keelbolt.tasks.notes import Note, OtherNote
 from keelbolt.tasks.parts import agent_message, encoded_part
 from keelbolt.tasks.relayed_parts import chunks, missing
@@ -47,7 +47,7 @@ class RelayOutput:
             return
         self._ctx._check()
         marked = self.marked(event, said=message.message_id)
-        await self._run.journal.move(Report(self.words(message)), before=[marked])
+        await self._run.journal.move(ProgressReport(self.words(message)), before=[marked])
 
     def words(self, message: Message) -> bytes:
         """Return a message of the other agent as a message of this agent."""

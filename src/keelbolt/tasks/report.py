@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from keelbolt.storage import Entry, Scope, WorkItem
 from keelbolt.tasks.families import EVENTS, QUEUE
-from keelbolt.tasks.store import StoredTask, TaskStore
+from keelbolt.tasks.store import StoredTask, StoredTasks
 
 UNREPORTED = ("started", "asked")
 
@@ -57,7 +57,7 @@ class ArtifactSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class WorkerFailure:
     """An exception of the worker, for operators."""
 
     turn: int
@@ -79,14 +79,14 @@ class TaskReport:
     steps: list[StepReport] = field(default_factory=list)
     steering: list[Steered] = field(default_factory=list)
     artifacts: list[ArtifactSummary] = field(default_factory=list)
-    errors: list[Failure] = field(default_factory=list)
+    errors: list[WorkerFailure] = field(default_factory=list)
 
     @property
     def in_doubt(self) -> list[StepReport]:
         return [step for step in self.steps if step.in_doubt]
 
 
-async def report(store: TaskStore, scope: Scope, task_id: str) -> TaskReport:
+async def report(store: StoredTasks, scope: Scope, task_id: str) -> TaskReport:
     """Return the report on a task. Raises TaskNotFoundError."""
     task = await store.load(scope, task_id)
     item = await scope.work(QUEUE, task_id)
@@ -127,7 +127,7 @@ async def _read(found: TaskReport) -> Known:
                 found.steering.append(steered)
             case "error":
                 texts = body["type"], body["message"], body["traceback"]
-                found.errors.append(Failure(turn, attempt, *texts, entry.at))
+                found.errors.append(WorkerFailure(turn, attempt, *texts, entry.at))
             case _:
                 pass
     return known if not found.floor else {}

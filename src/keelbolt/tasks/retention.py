@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from keelbolt.data.retention import Policy
+from keelbolt.data.retention import FacePolicy
 from keelbolt.errors import InvalidValue
 from keelbolt.protocol.types import TaskState
 
@@ -14,7 +14,7 @@ STATES = ("completed", "failed", "canceled", "rejected", "input_required", "auth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionPolicy(Policy):
+class RetentionPolicy(FacePolicy):
     """How long a task is kept after the last change of its status, in seconds; None: forever.
 
     RetentionPolicy(completed=days(30), failed=days(90), log=hours(1))
@@ -36,7 +36,7 @@ class RetentionPolicy(Policy):
     every: float = 600.0  # interval of the sweep in a process with this policy
 
     def __post_init__(self) -> None:
-        Policy.__post_init__(self)
+        FacePolicy.__post_init__(self)
         if not self.every > 0:
             raise InvalidValue("every is more than 0 seconds")
 

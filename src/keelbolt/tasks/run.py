@@ -14,20 +14,20 @@ from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnav
 from keelbolt.protocol.types import Message, TaskState
 from keelbolt.storage import Fence, Head
 from keelbolt.tasks.context import TaskContext
-from keelbolt.tasks.ear import Ear
+from keelbolt.tasks.ear import InboxListener
 from keelbolt.tasks.families import INBOX
-from keelbolt.tasks.journal import InboxHasMore, Journal
-from keelbolt.tasks.lifecycle import End, Report
+from keelbolt.tasks.journal import InboxHasMore, TaskJournal
+from keelbolt.tasks.lifecycle import End, ProgressReport
 from keelbolt.tasks.log_fields import log_fields
 from keelbolt.tasks.notes import MessageNote, Note, OtherNote, error_note
-from keelbolt.tasks.record import TaskRecord, Turn
+from keelbolt.tasks.record import CurrentTurn, TaskRecord
 from keelbolt.tasks.run_state import (
     Alarm,
     Begin,
     BeginEnd,
-    Call,
-    Cancel,
+    CallWorker,
     CancelRaised,
+    CancelRun,
     CleanUp,
     Event,
     FinishEnd,
@@ -52,10 +52,10 @@ NO_PROGRESS = "The agent made no progress for too long."
 YIELDING = (TaskState.completed, TaskState.input_required, TaskState.auth_required)
 
 
-class Run:
+class TaskRun:
     """A claimed task in this process, from the claim to the end of the turn."""
 
-    def __init__(self, runner: Runner, journal: Journal) -> None:
+    def __init__(self, runner: Runner, journal: TaskJournal) -> None:
         self.runner = runner
         self.store = runner.store
         self.settings = runner.settings
@@ -69,13 +69,13 @@ class Run:
         )
         self._closed = False
         self._waiting: list[asyncio.Future[StoredTask | None]] = []
-        self._next: Turn | None = None
+        self._next: CurrentTurn | None = None
         self._task: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._cancelling: asyncio.Handle | None = None
         self._outcome: StoredTask | None = None
         self.steps: Steps  # of the current turn
-        self._ear: Ear | None = None
+        self._ear: InboxListener | None = None
         self.relays = 0  # agents that the worker waits for, which have their own time limits
 
     @property
@@ -97,10 +97,10 @@ class Run:
         return self.state.canceled
 
     @property
-    def ear(self) -> Ear:
+    def ear(self) -> InboxListener:
         """The inbox of this run, created on first use; most runs end before that."""
         if self._ear is None:
-            self._ear = Ear(self)
+            self._ear = InboxListener(self)
         return self._ear
 
     def _wake_listeners(self) -> None:
@@ -178,11 +178,11 @@ class Run:
         try:
             context = await self._context(message)
             if self.state.replaying:
-                self.on(Call())
+                self.on(CallWorker())
                 if self.cancel_requested:
                     self._clean_up()
                 elif self._interrupted():
-                    await self._next_turn(Report(), ())
+                    await self._next_turn(ProgressReport(), ())
                     return
             await self.runner.handler(context)
         except Suspend as suspend:
@@ -243,7 +243,7 @@ class Run:
                 await self._end_quietly(self._canceled())
             case "interrupt":
                 if not self.ended:
-                    await self._next_turn(Report(), ())
+                    await self._next_turn(ProgressReport(), ())
             case "no progress":
                 await self._end_quietly(self._failed(NO_PROGRESS))
             case "drain":
@@ -296,7 +296,7 @@ class Run:
             if self.cancel_requested and command.state.paused:  # a canceled task gets no answer
                 command, asked = self._canceled(), None
             if view.pending and command.state in YIELDING and asked is None and not self.cancel_requested:
-                await self._next_turn(Report(command.message), before, said=command.message)
+                await self._next_turn(ProgressReport(command.message), before, said=command.message)
                 return
             try:
                 drained = Head(INBOX, claim.key, view.inbox)
@@ -323,7 +323,7 @@ class Run:
                 await self._end_quietly(self._canceled())
                 return
             if self._interrupted():
-                await self._next_turn(Report(), ())
+                await self._next_turn(ProgressReport(), ())
                 return
             try:
                 drained = Head(INBOX, claim.key, view.inbox)
@@ -338,7 +338,7 @@ class Run:
         if not self.ended:
             await self.end(command, before=before)
 
-    async def _next_turn(self, report: Report, before: Sequence[Note], said: bytes | None = None) -> None:
+    async def _next_turn(self, report: ProgressReport, before: Sequence[Note], said: bytes | None = None) -> None:
         """Start the turn of the message that waits longest; a message that interrupts skips the ones before it."""
         view = self.journal.task.view
         waiting = sorted(view.pending.items())
@@ -346,7 +346,7 @@ class Run:
         taken = waiting[: max(interrupts, default=0) + 1]
         seq, body = taken[-1]
         messages = [MessageNote(to_json(body["message"])) for _, body in taken]
-        turn = Turn(
+        turn = CurrentTurn(
             view.turn + 1,
             body["message"]["messageId"],
             body.get("accepts", []),
@@ -465,7 +465,7 @@ class Run:
             elif self.state.stop == "no progress":
                 await self._end_quietly(self._failed(NO_PROGRESS))
             elif self.state.stop == "interrupt" and self.journal.task.view.pending:
-                await self._next_turn(Report(), ())
+                await self._next_turn(ProgressReport(), ())
                 self._next = None
                 await self._let_go()  # a process whose worker can be stopped runs the message's turn
             else:
@@ -488,6 +488,6 @@ class Run:
     def take(self, note: OtherNote, *, late: float = 0.0) -> None:
         """Apply a recorded inbox entry, which was sent ``late`` seconds ago."""
         if note.body["kind"] == "cancel":
-            self._on_while_alive(Cancel(late))
+            self._on_while_alive(CancelRun(late))
         elif note.body.get("policy") == "interrupt":
             self._on_while_alive(Interrupt())

@@ -48,7 +48,7 @@ class Begin(Struct, frozen=True, gc=False):
     """The run starts."""
 
 
-class Call(Struct, frozen=True, gc=False):
+class CallWorker(Struct, frozen=True, gc=False):
     """The worker of a repeated turn is called now."""
 
 
@@ -58,7 +58,7 @@ class StopRun(Struct, frozen=True, gc=False):
     why: Stop
 
 
-class Cancel(Struct, frozen=True, gc=False):
+class CancelRun(Struct, frozen=True, gc=False):
     """The client canceled the task. It sent the cancel ``late`` seconds ago and has waited since then."""
 
     late: float = 0.0
@@ -112,9 +112,9 @@ class GraceOver(Struct, frozen=True, gc=False):
 
 Event = (
     Begin
-    | Call
+    | CallWorker
     | StopRun
-    | Cancel
+    | CancelRun
     | Interrupt
     | CleanUp
     | CancelRaised
@@ -157,13 +157,13 @@ def step(state: RunState, event: Event, now: float = 0.0) -> Step:
             return replace(state, phase="over"), ()
         case Begin():
             return (replace(state, phase="working") if state.phase == "new" else state), ()
-        case Call():
+        case CallWorker():
             return replace(state, replaying=False), ()
         case NextTurn():  # a stop of the previous turn does not apply to this one
             return replace(state, phase="working", stop=None), ("drop alarm",)
         case StopRun():
             return _stop(state, event.why, now)
-        case Cancel():
+        case CancelRun():
             return _cancel(state, event.late, now)
         case Interrupt():
             return (state, ()) if state.canceled or state.replaying else _stop(state, "interrupt", now)

@@ -12,23 +12,23 @@ from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnav
 from keelbolt.leases import Lease, Outage, cancelled, give_back
 from keelbolt.observability.masking import masked
 from keelbolt.observability.metrics import Metrics
-from keelbolt.observability.pulse import Pulse
+from keelbolt.observability.pulse import TaskStatistics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.protocol.types import Message, TaskState
 from keelbolt.storage import Claim, QueueTopic, Release, Scope
 from keelbolt.tasks.dependencies import Dependencies
-from keelbolt.tasks.events import Events
+from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.hooks import LifecycleHooks
-from keelbolt.tasks.journal import Journal
-from keelbolt.tasks.lifecycle import End, Start
+from keelbolt.tasks.journal import TaskJournal
+from keelbolt.tasks.lifecycle import End, WorkerStart
 from keelbolt.tasks.log_fields import log_fields
 from keelbolt.tasks.notes import Note, OtherNote, error_note
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.request_contexts import RequestContexts
-from keelbolt.tasks.run import Run
+from keelbolt.tasks.run import TaskRun
 from keelbolt.tasks.settings import TaskSettings
-from keelbolt.tasks.store import StoredTask, TaskKey, TaskStore
+from keelbolt.tasks.store import StoredTask, StoredTasks, TaskKey
 from keelbolt.tasks.traces import traced
 from keelbolt.tasks.worker import Handler
 
@@ -50,8 +50,8 @@ class Runner:
 
     def __init__(
         self,
-        store: TaskStore,
-        events: Events,
+        store: StoredTasks,
+        events: TaskFeeds,
         handler: Handler,
         *,
         settings: TaskSettings,
@@ -68,15 +68,15 @@ class Runner:
         self.hooks = hooks
         self.tracing = tracing
         self.metrics = metrics
-        self.pulse = Pulse()
+        self.pulse = TaskStatistics()
         self._lease = Lease(
             store.kernel, seconds=settings.lease_seconds, heartbeat=settings.heartbeat_seconds, lost=self._lost
         )
-        self.runs: dict[TaskKey, Run] = {}
+        self.runs: dict[TaskKey, TaskRun] = {}
         self.requests = RequestContexts()
         self._reserved = 0
         self._draining = False
-        self._young: list[Run] = []  # runs that just started
+        self._young: list[TaskRun] = []  # runs that just started
         self._freed = asyncio.Event()
         self._claiming: asyncio.Task[None] | None = None
         self._beginning: set[asyncio.Task[None]] = set()
@@ -148,9 +148,9 @@ class Runner:
         self._reserved -= 1
         self._freed.set()
 
-    def run(self, journal: Journal, message: Message | None = None) -> Run:
+    def run(self, journal: TaskJournal, message: Message | None = None) -> TaskRun:
         """Run a task that is claimed and started. ``message`` is its turn's message, if it is already loaded."""
-        run = Run(self, journal)
+        run = TaskRun(self, journal)
         if (lost := self.runs.get(run.key)) is not None:  # this process has not yet noticed that it lost the task
             lost.stop("lost")
         self.runs[run.key] = run
@@ -168,7 +168,7 @@ class Runner:
             if self.runs.get(run.key) is run:
                 run.ear.listen()
 
-    def finished(self, run: Run) -> None:
+    def finished(self, run: TaskRun) -> None:
         if self.runs.get(run.key) is run:
             del self.runs[run.key]
             self.events.running.discard(run.key)
@@ -289,7 +289,7 @@ class Runner:
         if state.paused or task.view.over:  # the work item was enqueued too late
             await claim.scope.commit(claim.complete())
             return
-        journal = Journal(self.store, self.events, task, claim)
+        journal = TaskJournal(self.store, self.events, task, claim)
         if claim.exhausted:
             await self._dead_letter(journal, EXHAUSTED, UNCLEANED if task.view.cleanup else EXHAUSTED)
             return
@@ -300,7 +300,7 @@ class Runner:
             logger.warning(said, claim.key, claim.attempt, claim.max_attempts, extra=fields)
         note = self.attempt_note(task.record.turn.number, claim)
         if state is TaskState.submitted:
-            await journal.move(Start(), before=[note])
+            await journal.move(WorkerStart(), before=[note])
         else:
             await journal.write([note])
         if not journal.task.view.cleanup:
@@ -345,7 +345,7 @@ class Runner:
         reason = _reason(error)
         try:
             task = await self.store.load(claim.scope, claim.key)
-            journal = Journal(self.store, self.events, task, claim)
+            journal = TaskJournal(self.store, self.events, task, claim)
             await self._dead_letter(journal, GIVEN_UP, reason, [error_note(error)])
         except (StorageUnavailable, CommitRefused):
             raise
@@ -353,7 +353,7 @@ class Runner:
             await claim.scope.commit(claim.bury(reason))
             self._log_dead_letter(claim, reason)
 
-    async def _dead_letter(self, journal: Journal, words: str, reason: str, before: Sequence[Note] = ()) -> None:
+    async def _dead_letter(self, journal: TaskJournal, words: str, reason: str, before: Sequence[Note] = ()) -> None:
         """Fail the task with the message ``words``, and keep its work item as a dead letter with ``reason``.
 
         A canceled task whose worker could not clean up stays canceled.

@@ -22,7 +22,7 @@ from keelbolt.tasks.traces import watched_step
 from keelbolt.tasks.view import StepView
 
 if TYPE_CHECKING:
-    from keelbolt.tasks.run import Run
+    from keelbolt.tasks.run import TaskRun
 
 Policy = Literal["retry", "verify", "ask"]
 ANSWERS = ("retry", "done", "failed")
@@ -59,7 +59,7 @@ class Suspend(Unwind):
 class Steps:
     """The steps of one run of a turn."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TaskRun) -> None:
         self._run = run
         self._names: dict[str, int] = {}
         # Steps that a worker recorded while it cleaned up come after the cancel, so they do not delay it.

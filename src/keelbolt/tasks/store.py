@@ -25,7 +25,7 @@ from keelbolt.tasks.families import EVENTS, SEGMENTS, SNAPSHOTS, TASKS
 from keelbolt.tasks.ids import is_task_id
 from keelbolt.tasks.notes import read_note
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.view import SNAPSHOT_ENTRIES, Spool, TaskView, step_key
+from keelbolt.tasks.view import SNAPSHOT_ENTRIES, SegmentedList, TaskView, step_key
 
 FIRST_PAGE = SNAPSHOT_ENTRIES + 44  # most tasks fit in one page, and then need no snapshot
 LOAD_TRIES = 5
@@ -53,7 +53,7 @@ class StoredTask(Struct):
         return self.view.head
 
 
-class TaskStore:
+class StoredTasks:
     """The tasks of one kernel."""
 
     def __init__(self, kernel: Kernel, *, clock: Clock | None = None) -> None:
@@ -115,7 +115,7 @@ class TaskStore:
 
     # ----------------------------------------------------------------------------------------------------- spools
 
-    async def values(self, task: StoredTask, spool: Spool, *, last: int | None = None) -> list[bytes]:
+    async def values(self, task: StoredTask, spool: SegmentedList, *, last: int | None = None) -> list[bytes]:
         """Return the values of a spool, as pieces of comma-separated JSON.
 
         With ``last``, return only the pieces that hold that many last values. Raises LookupError if the spool was
@@ -143,10 +143,10 @@ class TaskStore:
             if artifact.turn == task.view.turn and artifact.run < task.view.run
         }
 
-    async def _before_turn(self, task: StoredTask, spool: Spool) -> bytes:
+    async def _before_turn(self, task: StoredTask, spool: SegmentedList) -> bytes:
         """Return the content of a spool before the turn that wrote to it last, as the inside of a JSON array."""
         number, place = spool.mark
-        earlier = Spool(spool.name, spool.segments[:number], spool.tail[:place])
+        earlier = SegmentedList(spool.name, spool.segments[:number], spool.tail[:place])
         return b",".join(await self.values(task, earlier))
 
     async def step_result(self, task: StoredTask, step: str) -> Any:

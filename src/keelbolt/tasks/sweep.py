@@ -21,7 +21,7 @@ from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CURSORS, SWEEPS, TASK
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.record import ENDED
 from keelbolt.tasks.retention import RetentionPolicy
-from keelbolt.tasks.store import FIRST_PAGE, StoredTask, TaskStore, snapshot_operations
+from keelbolt.tasks.store import FIRST_PAGE, StoredTask, StoredTasks, snapshot_operations
 
 logger = logging.getLogger("keelbolt.tasks")
 
@@ -32,7 +32,7 @@ RECORD_BYTES = 256
 
 
 @dataclass(slots=True)
-class Removed:
+class SweptTasks:
     """Counts of what a sweep removed, or would remove in a dry run."""
 
     tasks: int = 0
@@ -41,14 +41,14 @@ class Removed:
 
 
 async def sweep(
-    store: TaskStore,
+    store: StoredTasks,
     policy: RetentionPolicy,
     *,
     dry: bool = False,
-    progress: Callable[[Removed], None] | None = None,
-) -> Removed:
+    progress: Callable[[SweptTasks], None] | None = None,
+) -> SweptTasks:
     """Sweep everything once. ``dry``: only count what would be removed."""
-    removed = Removed()
+    removed = SweptTasks()
     async for scope in store.kernel.scopes():
         await _Sweep(store, policy, scope, removed, dry=dry).run()
         if progress is not None:
@@ -59,7 +59,7 @@ async def sweep(
 class _Sweep:
     """The sweep of one scope."""
 
-    def __init__(self, store: TaskStore, policy: RetentionPolicy, scope: Scope, removed: Removed, *, dry: bool):
+    def __init__(self, store: StoredTasks, policy: RetentionPolicy, scope: Scope, removed: SweptTasks, *, dry: bool):
         self.store = store
         self.policy = policy
         self.scope = scope
@@ -141,7 +141,7 @@ class _Sweep:
             return False
 
 
-async def trimming_saves(store: TaskStore, scope: Scope, task_id: str) -> bool:
+async def trimming_saves(store: StoredTasks, scope: Scope, task_id: str) -> bool:
     """Return whether the log of a finished task is larger than the snapshot that would replace it."""
     page = await scope.read_log(EVENTS, task_id, limit=FIRST_PAGE)
     if page.floor >= page.head:
@@ -157,7 +157,7 @@ async def trimming_saves(store: TaskStore, scope: Scope, task_id: str) -> bool:
     )
 
 
-async def trim_log(store: TaskStore, scope: Scope, task_id: str) -> bool:
+async def trim_log(store: StoredTasks, scope: Scope, task_id: str) -> bool:
     """Replace the log of a finished task by its snapshot, and raise the floor. False: there is nothing to do."""
     while True:
         log = await scope.log_state(EVENTS, task_id)

@@ -19,7 +19,7 @@ from keelbolt.observability.masking import MASK, SECRET_NAME
 from keelbolt.storage import Put, Receipt, Record, Scope, Version
 from keelbolt.tasks.families import EVENTS, TASKS, TEXTS
 from keelbolt.tasks.record import ENDED
-from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.store import StoredTasks
 
 ASKED_CHARACTERS = 4_000
 ANSWERED_CHARACTERS = 4_000
@@ -40,7 +40,7 @@ def folded(text: str) -> str:
 class Texts:
     """Finds the text of tasks."""
 
-    def __init__(self, store: TaskStore) -> None:
+    def __init__(self, store: StoredTasks) -> None:
         self._store = store
         self._reading = asyncio.Semaphore(READS)
 

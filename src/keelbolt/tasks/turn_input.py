@@ -22,8 +22,8 @@ from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA, STREAMED
 from keelbolt.tasks.steps import Steps
 
 if TYPE_CHECKING:
-    from keelbolt.tasks.inbox import Steering
-    from keelbolt.tasks.run import Run
+    from keelbolt.tasks.inbox import SteeringRequest
+    from keelbolt.tasks.run import TaskRun
 
 
 _MESSAGES = TypeAdapter(list[Message])
@@ -39,12 +39,12 @@ class FileInfo:
     media_type: str | None
 
 
-class TurnInput:
+class TaskInput:
     """The part of `TaskContext` that reads."""
 
     def __init__(
         self,
-        run: Run,
+        run: TaskRun,
         message: Message,
         history: bytes,
         artifacts: Sequence[bytes],
@@ -208,7 +208,7 @@ class TurnInput:
         return self._run.ended
 
     @property
-    def inbox(self) -> AsyncIterator[Steering]:
+    def inbox(self) -> AsyncIterator[SteeringRequest]:
         """Steering of this task while it runs: ``async for event in ctx.inbox``."""
         return self._run.ear.steering()
 

@@ -13,13 +13,13 @@ from keelbolt.protocol.types import Part
 from keelbolt.storage.blobs import BlobSource
 from keelbolt.tasks.files import TaskFile, keep_file
 from keelbolt.tasks.json import MAX_CHUNK_BYTES, bounded, json_bytes
-from keelbolt.tasks.lifecycle import Report
+from keelbolt.tasks.lifecycle import ProgressReport
 from keelbolt.tasks.notes import ArtifactNote
 from keelbolt.tasks.parts import content_part, encoded_part, json_text, plain, text_part
-from keelbolt.tasks.turn_input import TurnInput
+from keelbolt.tasks.turn_input import TaskInput
 
 
-class TurnOutput(TurnInput):
+class TurnOutput(TaskInput):
     """The part of `TaskContext` that writes before the turn ends."""
 
     async def send_status(self, message: str | None = None, *, data: Any = None) -> None:
@@ -32,7 +32,7 @@ class TurnOutput(TurnInput):
         if self.replaying:
             return
         said = None if message is None and data is None else self._say(message, data)
-        await self._run.journal.move(Report(said))
+        await self._run.journal.move(ProgressReport(said))
 
     async def emit_artifact(
         self,

@@ -36,7 +36,7 @@ STEERED_MAX = 1000
 TRANSITIONS_MAX = 100
 
 
-class Spool(Struct):
+class SegmentedList(Struct):
     """A list of JSON values. ``name`` is never reused in its task, so that segments can't be confused."""
 
     name: str
@@ -61,7 +61,7 @@ class Spool(Struct):
         return {"name": self.name, "segments": self.segments, "tail": tail, "mark": self.mark}
 
     @classmethod
-    def from_index(cls, index: dict[str, Any]) -> Spool:
+    def from_index(cls, index: dict[str, Any]) -> SegmentedList:
         spool = cls(index["name"], index["segments"], mark=(index["mark"][0], index["mark"][1]))
         for value in index["tail"]:
             spool.add(value.encode())
@@ -72,7 +72,7 @@ class ArtifactView(Struct):
     """An artifact: its members besides the parts, and the spool of its parts."""
 
     about: bytes
-    parts: Spool
+    parts: SegmentedList
     turn: int
     run: int
     sealed: bool = False
@@ -91,7 +91,7 @@ class StepView(Struct):
     after_cancel: bool = False  # recorded after the cancel, by a worker that cleaned up
 
 
-class Snapshot(Struct, frozen=True):
+class SnapshotWrites(Struct, frozen=True):
     """The writes of a snapshot: its index, segments (key → body), and the keys of obsolete segments."""
 
     index: bytes
@@ -114,7 +114,7 @@ class TaskView(Struct):
     inbox: int = 0  # the last entry of the inbox that was recorded here
     pending: dict[int, dict[str, Any]] = {}  # messages that wait for a turn, by inbox seq
     cancel: dict[str, Any] | None = None  # the content of the client's cancel
-    history: Spool = field(default_factory=partial(Spool, "history"))
+    history: SegmentedList = field(default_factory=partial(SegmentedList, "history"))
     artifacts: dict[str, ArtifactView] = {}
     steps: dict[str, StepView] = {}
     transitions: list[tuple[str, str]] = []  # the last states, and the start time of each
@@ -164,7 +164,7 @@ class TaskView(Struct):
         if artifact is None or not note.append:
             if artifact is not None:
                 self._obsolete += artifact.parts.keys(self.task_id)
-            artifact = ArtifactView(note.about, Spool(str(self.head)), self.turn, self.run)
+            artifact = ArtifactView(note.about, SegmentedList(str(self.head)), self.turn, self.run)
             self.artifacts[note.artifact_id] = artifact
         else:
             if artifact.turn != self.turn:
@@ -233,7 +233,7 @@ class TaskView(Struct):
         enough = self._since >= SNAPSHOT_ENTRIES or (self._since >= 32 and size >= SNAPSHOT_BYTES)
         return (enough and size >= self._index_bytes) or size >= max(SNAPSHOT_MAX_BYTES, self._index_bytes)
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> SnapshotWrites | None:
         """Move long tails into segments, and return the writes. The view continues from here.
 
         Return None if the index would be too large. Then the log keeps everything, as before.
@@ -244,7 +244,7 @@ class TaskView(Struct):
             key=lambda spool: spool.tail_bytes,
             reverse=True,
         )[:PACK_SPOOLS]
-        packed: list[Spool] = []
+        packed: list[SegmentedList] = []
         size = 0
         for spool in long:
             size += spool.tail_bytes
@@ -267,9 +267,9 @@ class TaskView(Struct):
         self._obsolete = []
         self._since = self._since_bytes = 0
         self._index_bytes = len(index)
-        return Snapshot(index, segments, obsolete)
+        return SnapshotWrites(index, segments, obsolete)
 
-    def _index_estimate(self, packed: list[Spool]) -> int:
+    def _index_estimate(self, packed: list[SegmentedList]) -> int:
         tails = sum(spool.tail_bytes for spool in self._spools()) - sum(spool.tail_bytes for spool in packed)
         waiting = len(to_json([*self.pending.values(), *self.steered])) if self.pending or self.steered else 0
         abouts = sum(len(artifact.about) for artifact in self.artifacts.values())
@@ -277,7 +277,7 @@ class TaskView(Struct):
             tails + waiting + abouts + 200 * (len(self.artifacts) + len(self.steps)) + len(self.status) + len(self.kept)
         )
 
-    def _pack(self, spool: Spool, segments: dict[str, bytes]) -> None:
+    def _pack(self, spool: SegmentedList, segments: dict[str, bytes]) -> None:
         """Move a tail into segments; no segment spans the mark."""
         number, place = spool.mark
         cut = place if number == len(spool.segments) else 0
@@ -292,7 +292,7 @@ class TaskView(Struct):
     def _stored_steps(self) -> list[str]:
         return [key for key, step in self.steps.items() if step.stored]
 
-    def _spools(self) -> list[Spool]:
+    def _spools(self) -> list[SegmentedList]:
         return [self.history, *(artifact.parts for artifact in self.artifacts.values())]
 
     def segment_keys(self) -> list[str]:
@@ -352,10 +352,10 @@ class TaskView(Struct):
             inbox=index["inbox"],
             pending={int(seq): body for seq, body in index["pending"].items()},
             cancel=index["cancel"],
-            history=Spool.from_index(index["history"]),
+            history=SegmentedList.from_index(index["history"]),
         )
         for found in index["artifacts"]:
-            parts = Spool.from_index(found["parts"])
+            parts = SegmentedList.from_index(found["parts"])
             artifact = ArtifactView(found["about"].encode(), parts, found["turn"], found["run"], sealed=found["sealed"])
             view.artifacts[found["id"]] = artifact
         view.steps = {key: StepView(*step) for key, step in index["steps"].items()}

@@ -32,7 +32,7 @@ KEPT_SECONDS = 48 * 3600.0
 STOP_SECONDS = 2.0
 
 
-class Vitals:
+class StatisticsWriter:
     """Writes the records of this process."""
 
     def __init__(self, kernel: Kernel, runner: Runner) -> None:

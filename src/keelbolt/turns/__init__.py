@@ -21,7 +21,7 @@ from keelbolt.turns.chat import (
     chat_executor,
     tool,
 )
-from keelbolt.turns.codec import ArtifactTypes, Codec, Resolvers
+from keelbolt.turns.codec import ArtifactTypes, Resolvers, TurnCodec
 from keelbolt.turns.context import TurnContext, TurnInput
 from keelbolt.turns.dispatch import DispatchRunner, Executor
 from keelbolt.turns.dispatch_context import DispatchContext
@@ -30,8 +30,8 @@ from keelbolt.turns.durable import (
     DurableStorage,
     LeasedTurns,
     LeftTurn,
-    Scope,
     StoredGate,
+    TurnScope,
     durable_storage,
 )
 from keelbolt.turns.gates import GateStore, Settlement, TurnGate
@@ -53,7 +53,7 @@ from keelbolt.turns.primitives import (
     register_encoding,
     tool_call_checksum,
 )
-from keelbolt.turns.progress import Progress, ProgressStore
+from keelbolt.turns.progress import ProgressStore, TurnProgress
 from keelbolt.turns.queue import Persistence
 from keelbolt.turns.raw_dispatch import RawDispatch
 from keelbolt.turns.readers import ByteStore, ListableByteStore, MediaReader, RangeReader, SpoolReader
@@ -75,7 +75,6 @@ __all__ = [
     "ByteStore",
     "CallRequest",
     "ChatMessage",
-    "Codec",
     "Delta",
     "DispatchContext",
     "DispatchRunner",
@@ -104,7 +103,6 @@ __all__ = [
     "OpenAIModel",
     "Persistence",
     "PrimitiveSet",
-    "Progress",
     "ProgressStore",
     "PydanticAIModel",
     "RangeReader",
@@ -112,7 +110,6 @@ __all__ = [
     "Registry",
     "Resolvers",
     "Retrievable",
-    "Scope",
     "Settlement",
     "SpoolReader",
     "SpooledArtifact",
@@ -127,12 +124,15 @@ __all__ = [
     "ToolRegistry",
     "ToolSpec",
     "TopK",
+    "TurnCodec",
     "TurnContext",
     "TurnGate",
     "TurnInput",
+    "TurnProgress",
     "TurnResult",
     "TurnRunner",
     "TurnRunnerConfig",
+    "TurnScope",
     "TurnWorker",
     "Usage",
     "Window",

@@ -16,15 +16,15 @@ from keelbolt.turns.abort import AbortController, AbortSignal
 from keelbolt.turns.buses import Emitter
 from keelbolt.turns.events import Kind, Op
 from keelbolt.turns.gates import GateStore, TurnGate, pass_gate, question
-from keelbolt.turns.holdings import Holdings, Write
+from keelbolt.turns.holdings import SetWrite, TurnSets
 from keelbolt.turns.primitives import Message, Tokenizable, ToolCall
 from keelbolt.turns.progress import ProgressStore
 from keelbolt.turns.registry import Registry
-from keelbolt.turns.surface import Surface
+from keelbolt.turns.surface import BaseContext
 from keelbolt.turns.tool_registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from keelbolt.turns.durable.scope import Scope
+    from keelbolt.turns.durable.scope import TurnScope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class TurnInput:
     """The input of a turn. It has no history and no user: hydrate the history, and put the user into the stash.
 
     ``incoming`` are the messages that the turn answers: they are stored before the input pipeline runs, and
-    ``ctx.incoming`` has them. ``scope`` identifies tenant and thread of the turn (a `Scope`, or a dict with tenant and
+    ``ctx.incoming`` has them. ``scope`` identifies tenant and thread of the turn (a `TurnScope`, or a dict with tenant and
     thread); the stash has it under "scope". A turn with a ``turn_id`` can be started again under it: with a
     ``progress_store`` it continues after the last stored iteration.
     """
@@ -43,10 +43,10 @@ class TurnInput:
     abort_controller: AbortController | None = None
     turn_id: str | None = None
     incoming: Sequence[Message] = ()
-    scope: Scope | Mapping[str, str] | None = None
+    scope: TurnScope | Mapping[str, str] | None = None
 
 
-class TurnContext(Surface):
+class TurnContext(BaseContext):
     """One turn. Its sets begin empty (except instructions, from the input), and writes go directly to storage.
 
     Writes here change no set, fire no hook and are not retried: errors of the callback propagate.
@@ -84,7 +84,7 @@ class TurnContext(Surface):
         self._stage = "turn"
         self._opened: Counter[str] = Counter()  # gates without an id, by question
         self.system_prompt = _prompt(turn_input.system_prompt)
-        self.holdings = Holdings(instructions=_instructions(turn_input.standing_instructions), turn_id=self.id)
+        self.holdings = TurnSets(instructions=_instructions(turn_input.standing_instructions), turn_id=self.id)
         self.stash = _stash(turn_input.stash, turn_input.scope)
         self.incoming = _incoming(turn_input.incoming)
         self.tools = tools
@@ -126,7 +126,7 @@ class TurnContext(Surface):
         """
         return await self._replace(ids, replacements, together="replace_tool_call_group_callback" in self._callbacks)
 
-    async def perform(self, write: Write) -> Any:
+    async def perform(self, write: SetWrite) -> Any:
         """Call the callback of a write that a dispatch has queued."""
         if write.op == "replace":
             return await self.replace_tool_call_group(*write.value)

@@ -35,7 +35,7 @@ from keelbolt.turns.events import (
     now,
 )
 from keelbolt.turns.helpers import ExecutorHelpers
-from keelbolt.turns.holdings import Write
+from keelbolt.turns.holdings import SetWrite
 from keelbolt.turns.pipeline import Middleware, Pipeline
 from keelbolt.turns.queue import Persistence
 from keelbolt.turns.raw_dispatch import RawDispatch
@@ -279,6 +279,6 @@ class _Run:
         return end
 
 
-def _content(write: Write) -> tuple[str, ...]:
+def _content(write: SetWrite) -> tuple[str, ...]:
     """Return the content of a write without its ids and times, which always differ."""
     return write.op, write.kind, str(getattr(write.value, "content", write.value))

@@ -23,13 +23,13 @@ from keelbolt.turns.abort import AbortController, linked
 from keelbolt.turns.buses import Emitter
 from keelbolt.turns.context import TurnContext
 from keelbolt.turns.events import PAST, Kind, Op
-from keelbolt.turns.holdings import Write, checked_write
+from keelbolt.turns.holdings import SetWrite, checked_write
 from keelbolt.turns.primitives import Message, Tokenizable, ToolCall
-from keelbolt.turns.progress import Progress
+from keelbolt.turns.progress import TurnProgress
 from keelbolt.turns.queue import Destination, Persistence, WriteQueue
 from keelbolt.turns.raw_dispatch import RawDispatch
 from keelbolt.turns.registry import Registry
-from keelbolt.turns.surface import Surface
+from keelbolt.turns.surface import BaseContext
 from keelbolt.turns.tool_registry import ToolRegistry
 
 UnitOfWork = Callable[[TurnContext], AbstractAsyncContextManager[Any]]
@@ -48,7 +48,7 @@ class DispatchSeed:
     check_artifact_ids: bool = False
 
 
-class DispatchContext(Surface):
+class DispatchContext(BaseContext):
     """One dispatch. Its sets are copies of the turn's, and show every write at once.
 
     Storage and the turn's sets get the writes of an iteration when it succeeds (or at `checkpoint`), and never when it
@@ -102,7 +102,7 @@ class DispatchContext(Surface):
         self._nack_error: BaseException | None = None
         self._on_ack: list[Callable[[], Any]] = []
         self.queue = WriteQueue(self._destination(seed.unit_of_work), seed.persistence)
-        self.written: list[Write] = []  # in this iteration
+        self.written: list[SetWrite] = []  # in this iteration
 
     # --------------------------------------------------------------------------------------------------- identity
 
@@ -170,7 +170,7 @@ class DispatchContext(Surface):
     # ------------------------------------------------------------------------------------------------------ writes
 
     @property
-    def pending(self) -> tuple[Write, ...]:
+    def pending(self) -> tuple[SetWrite, ...]:
         """The writes that are not yet in storage."""
         return self.queue.pending
 
@@ -187,7 +187,7 @@ class DispatchContext(Surface):
         source = self._source
         mark = None
         if source is not None and source.progress is not None:
-            mark = partial(source.progress.reached, source, Progress(self.iteration + 1, ended=self._acked))
+            mark = partial(source.progress.reached, source, TurnProgress(self.iteration + 1, ended=self._acked))
         await self.queue.flush(mark)
 
     async def checkpoint(self) -> None:
@@ -202,12 +202,12 @@ class DispatchContext(Surface):
             checked_write("store", "tool_call", call)
         if isinstance(ids, str) or not all(isinstance(one, str) and one for one in ids):
             raise InvalidInitialValue("replace_tool_call_group takes a list of ids and a list of ToolCall")
-        return self._queue_write(Write("replace", "tool_call", (tuple(ids), tuple(replacements))))
+        return self._queue_write(SetWrite("replace", "tool_call", (tuple(ids), tuple(replacements))))
 
     def _write(self, op: Op, kind: Kind, value: Any) -> Coroutine[Any, Any, None]:
         return self._queue_write(checked_write(op, kind, value))
 
-    def _queue_write(self, write: Write) -> Coroutine[Any, Any, None]:
+    def _queue_write(self, write: SetWrite) -> Coroutine[Any, Any, None]:
         self.queue.check_open()
         if self._checks_ids:
             self.holdings.check_artifact_ids(write)
@@ -222,7 +222,7 @@ class DispatchContext(Surface):
         unit = None if unit_of_work is None else (lambda: unit_of_work(source))
         return Destination(perform=source.perform, mirror=source.holdings.apply, tell=self._tell, unit_of_work=unit)
 
-    def _tell(self, write: Write) -> None:
+    def _tell(self, write: SetWrite) -> None:
         if write.op != "replace":
             self._emitter.emit(f"{PAST[write.op]}_{write.kind}", write.value)
             return
@@ -249,7 +249,7 @@ class DispatchContext(Surface):
         assert self._raw is not None
         return self._raw.callbacks.get(name)
 
-    async def _perform_raw(self, write: Write) -> None:
+    async def _perform_raw(self, write: SetWrite) -> None:
         if write.op == "replace":
             await self._replace(*write.value, together=self._raw_callback(write.callback) is not None)
         else:

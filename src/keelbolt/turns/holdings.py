@@ -14,7 +14,7 @@ from keelbolt.turns.sets import InstructionSet, PrimitiveSet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Write:
+class SetWrite:
     """One store, mutate or delete; ``value`` is the primitive, or the id of the deleted one.
 
     A ``replace`` replaces tool calls: its value is their ids and the new calls.
@@ -35,22 +35,22 @@ class Write:
         return f"{self.op} {self.kind} {shown if len(shown) <= 40 else f'{shown[:37]}...'}"
 
 
-def checked_write(op: Op, kind: Kind, value: Any) -> Write:
+def checked_write(op: Op, kind: Kind, value: Any) -> SetWrite:
     """Return a write after checking the type of its value; the current text of an instruction is frozen."""
     called = f"{op}_{kind}"
     if kind == "standing_instruction":
         if not isinstance(value, str | Tokenizable) or not value:
             raise InvalidInitialValue(f"{called} takes a non-empty str or Tokenizable, not {value!r}")
-        return Write(op, kind, value.frozen() if isinstance(value, Tokenizable) else value)
+        return SetWrite(op, kind, value.frozen() if isinstance(value, Tokenizable) else value)
     if op == "delete":
         if not isinstance(value, str) or not value:
             raise InvalidInitialValue(f"{called} takes the id of what is deleted, not {type(value).__name__}")
     elif not isinstance(value, TYPES[kind]):
         raise InvalidInitialValue(f"{called} takes a {TYPES[kind].__name__}, not {type(value).__name__}")
-    return Write(op, kind, value)
+    return SetWrite(op, kind, value)
 
 
-class Holdings:
+class TurnSets:
     """Messages, memories, thoughts, tool calls, retrievables and standing instructions."""
 
     __slots__ = ("_own", "instructions", "memories", "messages", "retrievables", "thoughts", "tool_calls", "turn_id")
@@ -75,9 +75,9 @@ class Holdings:
         self.retrievables = PrimitiveSet(retrievables)
         self.instructions = InstructionSet(instructions)
 
-    def copy(self) -> Holdings:
+    def copy(self) -> TurnSets:
         """Return new sets with the same primitives; instructions are copied, since their text is mutable."""
-        copied = Holdings(
+        copied = TurnSets(
             messages=self.messages,
             memories=self.memories,
             thoughts=self.thoughts,
@@ -96,7 +96,7 @@ class Holdings:
     def _is_own(self, value: Any) -> bool:
         return id(value) in self._own or (self.turn_id is not None and value.turn_id == self.turn_id)
 
-    def apply(self, write: Write) -> None:
+    def apply(self, write: SetWrite) -> None:
         """Apply this write to the sets."""
         if write.kind == "standing_instruction":
             change = {"store": self.instructions.add, "mutate": self.instructions.replace}
@@ -139,7 +139,7 @@ class Holdings:
             return own[-1] if own else None
         return named[-1] if named else None
 
-    def check_artifact_ids(self, write: Write) -> None:
+    def check_artifact_ids(self, write: SetWrite) -> None:
         """Refuse an artifact with the id of another kind: reading artifacts by id would be ambiguous."""
         if write.op not in {"store", "mutate"} or write.kind not in {"tool_call", "retrievable"}:
             return

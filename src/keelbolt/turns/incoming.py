@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from keelbolt.tasks import FileInfo, TaskContext
 from keelbolt.turns.durable.adapter import DurableStorage
-from keelbolt.turns.durable.scope import Turn
+from keelbolt.turns.durable.scope import TurnLike
 from keelbolt.turns.events import now
 from keelbolt.turns.memory_bytes import InMemoryMediaReader
 from keelbolt.turns.primitives import Media, Message
@@ -18,7 +18,7 @@ from keelbolt.turns.relay import INLINE_BYTES
 _KINDS: dict[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
 
 
-async def incoming(task: TaskContext, storage: DurableStorage, turn: Turn) -> Message:
+async def incoming(task: TaskContext, storage: DurableStorage, turn: TurnLike) -> Message:
     """Return the message of this task's turn: text and JSON are its content, files its attachments.
 
     Files of more than `INLINE_BYTES` are first written to the blobs of the storage. A file given by URL is downloaded
@@ -42,7 +42,7 @@ async def incoming(task: TaskContext, storage: DurableStorage, turn: Turn) -> Me
     )
 
 
-async def _reader(file: FileInfo, name: str, storage: DurableStorage, turn: Turn) -> MediaReader:
+async def _reader(file: FileInfo, name: str, storage: DurableStorage, turn: TurnLike) -> MediaReader:
     if file.url is not None:
         return storage.media_at(file.url)
     content = file.content or b""

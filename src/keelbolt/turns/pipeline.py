@@ -29,7 +29,7 @@ Middleware: TypeAlias = Callable[[Any, Callable[[], Next]], Any]
 
 
 @dataclass(slots=True)
-class Passage:
+class PipelineRun:
     """The result of a pipeline: whether its end was reached, the first error, and warnings."""
 
     reached: bool = False
@@ -46,12 +46,12 @@ class Pipeline:
         self.name = name
         self._middleware = tuple(middleware)
 
-    async def run(self, ctx: Abortable) -> Passage:
-        passage = Passage()
+    async def run(self, ctx: Abortable) -> PipelineRun:
+        passage = PipelineRun()
         await self._enter(ctx, 0, passage)
         return passage
 
-    async def _enter(self, ctx: Abortable, index: int, passage: Passage) -> None:
+    async def _enter(self, ctx: Abortable, index: int, passage: PipelineRun) -> None:
         if ctx.abort_signal.aborted:
             index = len(self._middleware)  # skip the remaining middleware
         if index == len(self._middleware):

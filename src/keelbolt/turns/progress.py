@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TurnProgress:
     """``iterations`` counts the stored iterations; ``ended``: the last one was acknowledged, no dispatch is left."""
 
     iterations: int = 0
@@ -20,11 +20,11 @@ class Progress:
 class ProgressStore(Protocol):
     """Stores the progress of turns that were given a ``turn_id``."""
 
-    async def begin(self, ctx: TurnContext, /) -> Progress:
+    async def begin(self, ctx: TurnContext, /) -> TurnProgress:
         """Make this process the runner of the turn; writes of another process that still runs it are then refused."""
         ...
 
-    async def reached(self, ctx: TurnContext, progress: Progress, /) -> None:
+    async def reached(self, ctx: TurnContext, progress: TurnProgress, /) -> None:
         """Store the progress. Called within the unit of work of each iteration, so that both are stored or neither."""
         ...
 

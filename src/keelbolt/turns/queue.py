@@ -15,11 +15,11 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from keelbolt.eager import Done, Started
+from keelbolt.eager import FinishedCall, Started
 from keelbolt.errors import DispatchFlushError, InvalidLlmExecutionContext
 from keelbolt.turns.abort import ends_task
 from keelbolt.turns.events import Kind
-from keelbolt.turns.holdings import Write
+from keelbolt.turns.holdings import SetWrite
 
 Mode = Literal["deferred", "immediate"]
 Persistence: TypeAlias = "Mode | Mapping[str, Mode]"
@@ -38,7 +38,7 @@ def mode_of(persistence: Persistence, kind: Kind) -> Mode:
 class _Entry:
     """A write in the queue; ``made`` once it is stored, ``error`` if an immediate one failed or was interrupted."""
 
-    write: Write
+    write: SetWrite
     mode: Mode
     made: bool = False
     error: BaseException | None = None
@@ -52,9 +52,9 @@ class _Entry:
 class Destination:
     """Target of writes: ``perform`` calls storage, ``mirror`` updates the turn's sets, ``tell`` fires the hook."""
 
-    perform: Callable[[Write], Awaitable[Any]]
-    mirror: Callable[[Write], None]
-    tell: Callable[[Write], None]
+    perform: Callable[[SetWrite], Awaitable[Any]]
+    mirror: Callable[[SetWrite], None]
+    tell: Callable[[SetWrite], None]
     unit_of_work: Callable[[], AbstractAsyncContextManager[Any]] | None = None
 
 
@@ -73,7 +73,7 @@ class WriteQueue:
         self._closed = False
 
     @property
-    def pending(self) -> tuple[Write, ...]:
+    def pending(self) -> tuple[SetWrite, ...]:
         """The writes that are not yet in storage, in call order."""
         return tuple(entry.write for entry in self._entries if not entry.made)
 
@@ -83,12 +83,12 @@ class WriteQueue:
                 "this dispatch is over; what is stored now would be lost. Store it earlier"
             )
 
-    def put(self, write: Write) -> Coroutine[Any, Any, None]:
+    def put(self, write: SetWrite) -> Coroutine[Any, Any, None]:
         """Queue the write now, whether or not the returned coroutine is awaited."""
         entry = _Entry(write, mode_of(self._persistence, write.kind))
         self._entries.append(entry)
         if entry.mode == "deferred":
-            return Done()
+            return FinishedCall()
         self._unmade.append(entry)
         return Started(lambda: self._finish(entry))
 

@@ -12,7 +12,7 @@ from keelbolt.turns.buses import Listener
 from keelbolt.turns.callbacks import CALLBACKS
 from keelbolt.turns.codec.kinds import PLURALS, TYPES
 from keelbolt.turns.events import EMITS, WRITTEN
-from keelbolt.turns.holdings import Holdings
+from keelbolt.turns.holdings import TurnSets
 from keelbolt.turns.primitives import Memory, Message, Retrievable, Thought, Tokenizable, ToolCall
 from keelbolt.turns.registry import Registry
 from keelbolt.turns.tools import Tool
@@ -44,8 +44,8 @@ class RawDispatch:
     wait_for: Callable[..., Awaitable[Any]] | None = None
     abort_controller: AbortController | None = None
 
-    def holdings(self) -> Holdings:
-        return Holdings(
+    def holdings(self) -> TurnSets:
+        return TurnSets(
             messages=self.messages,
             memories=self.memories,
             thoughts=self.thoughts,

@@ -40,7 +40,7 @@ class _Chunk:
     media: Media | None = None
 
 
-class Relay:
+class ReportRelay:
     """Reports that are not shown yet, in order."""
 
     def __init__(self, task: TaskContext, turn: str, shown: Collection[str]) -> None:

@@ -10,7 +10,7 @@ from keelbolt.turns.abort import AbortController, AbortSignal
 from keelbolt.turns.buses import Emitter
 from keelbolt.turns.events import Kind, Op, TextReport, ToolCallReport, ToolExecutionEnd, ToolExecutionStart
 from keelbolt.turns.fetched import fetched
-from keelbolt.turns.holdings import Holdings
+from keelbolt.turns.holdings import TurnSets
 from keelbolt.turns.primitives import Memory, Message, Moment, Retrievable, Thought, Tokenizable, ToolCall
 from keelbolt.turns.readers import ByteSource, MediaReader, SpoolReader
 from keelbolt.turns.schemas import Schema
@@ -151,12 +151,12 @@ class Writes(ABC):
         return self._write("delete", "standing_instruction", value)
 
 
-class Surface(Reads, Writes):
+class BaseContext(Reads, Writes):
     """Sets, events and abort of both contexts."""
 
     __slots__ = ("_controller", "_emitter", "holdings")
 
-    holdings: Holdings
+    holdings: TurnSets
     _controller: AbortController
     _emitter: Emitter
 

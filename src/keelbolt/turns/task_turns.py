@@ -8,7 +8,7 @@ from pydantic_core import from_json, to_json
 
 from keelbolt.storage import Put
 from keelbolt.turns.durable.families import TASK_TURNS
-from keelbolt.turns.durable.places import Place
+from keelbolt.turns.durable.places import TurnAddress
 from keelbolt.turns.durable.scope import under
 
 
@@ -25,10 +25,10 @@ class TaskTurn:
     waiting: bool = False
 
     @classmethod
-    async def load(cls, place: Place, task_id: str) -> TaskTurn | None:
+    async def load(cls, place: TurnAddress, task_id: str) -> TaskTurn | None:
         found = await place.scope.get(TASK_TURNS, under(place.owner, task_id))
         return None if found is None else cls(**from_json(found.body))
 
-    async def store(self, place: Place, task_id: str) -> None:
+    async def store(self, place: TurnAddress, task_id: str) -> None:
         fields = {"owner": place.owner, "turn": under(place.owner, self.turn_id)}
         await place.scope.commit(Put(TASK_TURNS, under(place.owner, task_id), to_json(asdict(self)), fields))

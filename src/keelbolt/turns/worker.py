@@ -23,14 +23,14 @@ from keelbolt.turns.buses import Listener
 from keelbolt.turns.context import TurnContext, TurnInput
 from keelbolt.turns.durable.adapter import DurableStorage
 from keelbolt.turns.durable.gate_records import StoredGate
-from keelbolt.turns.durable.places import Place
+from keelbolt.turns.durable.places import TurnAddress
 from keelbolt.turns.events import TurnGateClosed
 from keelbolt.turns.gates import TurnGate
 from keelbolt.turns.incoming import incoming
 from keelbolt.turns.pipeline import Next
 from keelbolt.turns.primitives import Tokenizable
 from keelbolt.turns.registry import Registry
-from keelbolt.turns.relay import SHOWN, Relay
+from keelbolt.turns.relay import SHOWN, ReportRelay
 from keelbolt.turns.runner import TurnResult, TurnRunner
 from keelbolt.turns.task_turns import TaskTurn
 from keelbolt.turns.waking import WAKE, Waker
@@ -83,8 +83,8 @@ class _Under:
 
     task: TaskContext
     turn_id: str
-    place: Place
-    relay: Relay
+    place: TurnAddress
+    relay: ReportRelay
     controller: AbortController = field(default_factory=AbortController)
     open: dict[str, TurnGate] = field(default_factory=dict)  # gates that wait for an answer, in order
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # a gate was opened or closed
@@ -167,7 +167,7 @@ class TurnWorker(Worker, Dependency):
             entry = TaskTurn(entry.turn_id, task.turn, entry.token)
             await entry.store(place, task.task_id)
         turn_id = entry.turn_id if entry is not None and entry.through >= task.turn else fresh
-        under = self._unparked(task, turn_id) or _Under(task, turn_id, place, Relay(task, turn_id, self._show))
+        under = self._unparked(task, turn_id) or _Under(task, turn_id, place, ReportRelay(task, turn_id, self._show))
         await self._run(under, stash)
 
     async def _woken(self, task: TaskContext) -> StoredGate | None:

@@ -24,7 +24,7 @@ from keelbolt.errors import (
 )
 from keelbolt.outbound.addresses import check_url
 from keelbolt.protocol.requests import PushConfig, PushConfigPage
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.storage import (
     Delete,
     FieldIn,
@@ -42,7 +42,7 @@ from keelbolt.storage import (
 from keelbolt.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, TASKS, WEBHOOKS
 from keelbolt.tasks.pushes import NewPush, nudge, push_key
 from keelbolt.tasks.record import push_field, push_of
-from keelbolt.webhooks.cursor import Cursor
+from keelbolt.webhooks.cursor import DeliveryCursor
 from keelbolt.webhooks.sealing import Sealer, opened
 from keelbolt.webhooks.signing import issue, new_signing_secret
 
@@ -65,7 +65,7 @@ class StoredConfig:
     """
 
     config: PushConfig
-    version: Version
+    version: ProtocolVersion
     secret: str = field(default="", repr=False)
     locked: str = ""
 
@@ -88,7 +88,7 @@ class StoredConfig:
     def of(cls, record: Record, sealer: Sealer | None = None) -> StoredConfig:
         """Return the stored config. Without the sealer that encrypted it, the secrets are missing."""
         body = from_json(record.body)
-        config, version = PushConfig.model_validate(body["config"]), Version(body["version"])
+        config, version = PushConfig.model_validate(body["config"]), ProtocolVersion(body["version"])
         if "sealed" not in body:
             return cls(config, version, body.get("secret", ""))
         try:
@@ -113,7 +113,7 @@ class PushConfigs:
         self._hosts = tuple(hosts)
         self._sealer = sealer
 
-    def new(self, config: PushConfig, version: Version = Version.v1_0) -> NewPush:
+    def new(self, config: PushConfig, version: ProtocolVersion = ProtocolVersion.v1_0) -> NewPush:
         """Return a config for a task that is about to be created; it receives all events from the first one."""
         config = self._checked(config)
         assert config.id is not None
@@ -141,7 +141,7 @@ class PushConfigs:
         scope: Scope,
         task_id: str,
         config: PushConfig,
-        version: Version = Version.v1_0,
+        version: ProtocolVersion = ProtocolVersion.v1_0,
         *,
         after: int | None = None,
     ) -> PushConfig:
@@ -166,7 +166,7 @@ class PushConfigs:
                 if kept is not None:
                     before = StoredConfig.of(kept, self._sealer)
                     stored = replace(stored, secret=before.secret)
-                    active = stood is None or Cursor.of(stood).status == "active"
+                    active = stood is None or DeliveryCursor.of(stood).status == "active"
                     if before == stored and active:
                         return shown(config, task_id)  # no change: running deliveries are not disturbed
             new = not stored.secret
@@ -179,11 +179,11 @@ class PushConfigs:
             ]
             if config.id not in known:
                 begin = after if after is not None else (await scope.log_state(EVENTS, task_id)).head
-                operations.append(Put(PUSH_CURSORS, key, Cursor(begin, late=True).json()))
+                operations.append(Put(PUSH_CURSORS, key, DeliveryCursor(begin, late=True).json()))
             elif stood is not None:  # the process that delivers to the old config notices the change and reads it again
-                operations.append(Replace(PUSH_CURSORS, key, stood.version, Cursor.of(stood).again().json()))
+                operations.append(Replace(PUSH_CURSORS, key, stood.version, DeliveryCursor.of(stood).again().json()))
             else:
-                operations.append(Insert(PUSH_CURSORS, key, Cursor().json()))
+                operations.append(Insert(PUSH_CURSORS, key, DeliveryCursor().json()))
             if await self._committed(scope, operations):
                 if new:
                     issue(stored.secret)
@@ -259,11 +259,11 @@ class PushConfigs:
                 return shown(StoredConfig.of(record, self._sealer).config, task_id)
         raise TaskNotFoundError(task_id, message="There is no such push config.")
 
-    async def cursors(self, scope: Scope, task_id: str, config_ids: Sequence[str]) -> Sequence[Cursor]:
+    async def cursors(self, scope: Scope, task_id: str, config_ids: Sequence[str]) -> Sequence[DeliveryCursor]:
         """Return the cursor of each of these configs."""
         keys = [push_key(task_id, config_id) for config_id in config_ids]
         found = await scope.get_many(PUSH_CURSORS, keys)
-        return [Cursor.of(record) if record is not None else Cursor() for record in found]
+        return [DeliveryCursor.of(record) if record is not None else DeliveryCursor() for record in found]
 
     async def replay(self, scope: Scope, task_id: str, config_id: str, *, after: int | None = None) -> None:
         """Deliver the events after ``after`` again (None: from the current position), even if it was given up."""
@@ -271,7 +271,7 @@ class PushConfigs:
         key = push_key(task_id, config_id)
         for _ in range(RETRIES):
             stood = await scope.get(PUSH_CURSORS, key)
-            again = (Cursor.of(stood) if stood is not None else Cursor()).again(after)
+            again = (DeliveryCursor.of(stood) if stood is not None else DeliveryCursor()).again(after)
             write = Insert(PUSH_CURSORS, key, again.json())
             operations: list[Operation] = [
                 FieldIn(PUSH_CONFIGS, key, "task", (task_id,)),

@@ -16,7 +16,7 @@ LONGEST_SECONDS = 15 * 60.0
 Status = Literal["active", "failed"]
 
 
-class Cursor(msgspec.Struct, frozen=True, gc=False):
+class DeliveryCursor(msgspec.Struct, frozen=True, gc=False):
     """The position and state of deliveries to one receiver.
 
     ``seq`` is the last delivered event. ``since`` is the start of the current series of failures, ``retry_at`` the time
@@ -37,24 +37,24 @@ class Cursor(msgspec.Struct, frozen=True, gc=False):
     code: int = 0
     category: str = ""
 
-    def tried(self, now: float, code: int) -> Cursor:
+    def tried(self, now: float, code: int) -> DeliveryCursor:
         """Record an attempt; `arrived` and `failed` record its outcome."""
         return replace(self, tried_at=now, code=code)
 
-    def arrived(self, seq: int, *, counted: bool = True) -> Cursor:
+    def arrived(self, seq: int, *, counted: bool = True) -> DeliveryCursor:
         if not self.failures:
             return replace(self, seq=seq, delivered=self.delivered + counted)
         return replace(self.again(seq), status=self.status, delivered=self.delivered + counted)
 
-    def failed(self, error: str, now: float, dice: random.Random, *, category: str = "internal") -> Cursor:
+    def failed(self, error: str, now: float, dice: random.Random, *, category: str = "internal") -> DeliveryCursor:
         failures, since = self.failures + 1, self.since or now
         again = replace(self, failures=failures, since=since, error=error[:500], category=category)
         return replace(again, retry_at=now + again.wait_seconds(dice))
 
-    def given_up(self) -> Cursor:
+    def given_up(self) -> DeliveryCursor:
         return replace(self, status="failed", retry_at=0.0)
 
-    def again(self, after: int | None = None) -> Cursor:
+    def again(self, after: int | None = None) -> DeliveryCursor:
         """Reset to active, from the current position or after this event."""
         seq = self.seq if after is None else after
         return replace(self, seq=seq, status="active", failures=0, since=0.0, error="", category="", retry_at=0.0)
@@ -78,5 +78,5 @@ class Cursor(msgspec.Struct, frozen=True, gc=False):
         return msgspec.json.encode(self)
 
     @classmethod
-    def of(cls, record: Record) -> Cursor:
+    def of(cls, record: Record) -> DeliveryCursor:
         return msgspec.json.decode(record.body, type=cls)

@@ -23,12 +23,12 @@ from keelbolt.storage import Claim, Entry, Head, QueueTopic, Remove, Scope, Vers
 from keelbolt.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
 from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.store import StoredTasks
 from keelbolt.webhooks.configs import StoredConfig
 from keelbolt.webhooks.cursor import LONGEST_SECONDS
-from keelbolt.webhooks.letters import Letter, Letters, wanted
-from keelbolt.webhooks.post import Answer, Poster
-from keelbolt.webhooks.progress import Progress
+from keelbolt.webhooks.letters import WebhookRequest, WebhookRequests, wanted
+from keelbolt.webhooks.post import Poster, PostResult
+from keelbolt.webhooks.progress import DeliveryProgress
 from keelbolt.webhooks.receivers import Receivers, receiver_of
 from keelbolt.webhooks.sealing import Sealer
 
@@ -60,7 +60,7 @@ class Deliverer:
 
     def __init__(
         self,
-        store: TaskStore,
+        store: StoredTasks,
         poster: Poster,
         *,
         settings: DeliverySettings | None = None,
@@ -75,7 +75,7 @@ class Deliverer:
         self._kernel = store.kernel
         self._poster = poster
         carrier = tracing.carrier if tracing is not None else None
-        self._letters = Letters(
+        self._letters = WebhookRequests(
             store, secret=self.settings.secret, key=key, carrier=carrier, address=self.settings.address
         )
         self._sealer = sealer
@@ -208,7 +208,7 @@ class Deliverer:
         if found is None or record is None:
             await claim.scope.commit(claim.complete())
             return True
-        progress = Progress(claim, stored)
+        progress = DeliveryProgress(claim, stored)
         cursor = progress.cursor
         wait = cursor.due_in(self._now())
         if cursor.status == "failed" and stored is not None:  # new events enqueue it; only a replay makes it active
@@ -224,7 +224,7 @@ class Deliverer:
             try:
                 config = StoredConfig.of(found, self._sealer)
                 if config.locked:  # a receiver would refuse a delivery without credentials, or accept it unverified
-                    answer = Answer(ok=False, error=config.locked, tried=False, category="config")
+                    answer = PostResult(ok=False, error=config.locked, tried=False, category="config")
                     await self._failed(claim, progress, answer)
                 else:
                     await self._tell(claim, config, record, progress)
@@ -241,7 +241,7 @@ class Deliverer:
         finally:
             self._held -= 1
 
-    async def _tell(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: Progress) -> None:
+    async def _tell(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: DeliveryProgress) -> None:
         """Deliver the events in the log, until none is left or a delivery fails."""
         while await self._post_new(claim, config, record, progress):
             now = await self._store.record(claim.scope, record.task_id) if progress.cursor.late else None
@@ -259,7 +259,9 @@ class Deliverer:
             else:
                 return
 
-    async def _post_new(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: Progress) -> bool:
+    async def _post_new(
+        self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: DeliveryProgress
+    ) -> bool:
         """Post the events after the cursor; return False if one failed and the work item was released for a retry."""
         while True:
             entries, head = await self._entries(claim.scope, record, progress.cursor.seq)
@@ -301,11 +303,11 @@ class Deliverer:
                 return [Entry(trimmed.head, "status", b'{"status":%b}' % now.status, now.updated)], trimmed.head
         return page.entries, page.head
 
-    async def _post(self, letter: Letter) -> Answer:
+    async def _post(self, letter: WebhookRequest) -> PostResult:
         receiver = receiver_of(letter.url)
         if not await self._receivers.enter(receiver):
             reason = "the receiver does not answer; another delivery finds out when it does"
-            return Answer(ok=False, error=reason, tried=False, category="receiver")
+            return PostResult(ok=False, error=reason, tried=False, category="receiver")
         silent = False
         try:
             answer = await self._poster.post(letter.url, letter.body, letter.headers)
@@ -316,7 +318,7 @@ class Deliverer:
             self._metrics.webhooks["sent" if answer.ok else "failed"] += 1
         return answer
 
-    async def _failed(self, claim: Claim, progress: Progress, answer: Answer) -> None:
+    async def _failed(self, claim: Claim, progress: DeliveryProgress, answer: PostResult) -> None:
         now = self._now()
         cursor = progress.cursor.tried(now, answer.code) if answer.tried else progress.cursor
         cursor = cursor.failed(answer.error, now, self._dice, category=answer.category)

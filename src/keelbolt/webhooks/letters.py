@@ -10,18 +10,18 @@ from pydantic_core import from_json, to_json
 
 from keelbolt.protocol import v03, v1
 from keelbolt.protocol.signatures import CardKey
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.storage import Entry, Scope
 from keelbolt.tasks.files import with_addresses
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.store import StoredTasks
 from keelbolt.webhooks.configs import StoredConfig
 from keelbolt.webhooks.signing import secret_of, standard_headers, token
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class WebhookRequest:
     """One delivery. Its repr hides the headers, because they hold credentials."""
 
     url: str
@@ -32,12 +32,12 @@ class Letter:
         return f"<Letter {self.headers.get('webhook-id', '')}>"
 
 
-class Letters:
+class WebhookRequests:
     """Builds the requests, signed with the secret of the config, and with the server's ``secret`` if it has one."""
 
     def __init__(
         self,
-        store: TaskStore,
+        store: StoredTasks,
         *,
         secret: str = "",
         key: CardKey | None = None,
@@ -50,9 +50,9 @@ class Letters:
         self._carrier = carrier
         self._address = address  # address of the server, for links to files
 
-    async def write(self, scope: Scope, record: TaskRecord, stored: StoredConfig, entry: Entry) -> Letter:
+    async def write(self, scope: Scope, record: TaskRecord, stored: StoredConfig, entry: Entry) -> WebhookRequest:
         config = stored.config
-        if stored.version is Version.v1_0:
+        if stored.version is ProtocolVersion.v1_0:
             body, content_type = self._event(record, entry), "application/a2a+json"
         else:
             body, content_type = await self._task(scope, record.task_id, entry), "application/json"
@@ -68,7 +68,7 @@ class Letters:
             headers["X-A2A-Notification-JWT"] = token(self._key, config.url, delivery_id, moment, body)
         if self._carrier is not None:
             headers |= self._carrier()
-        return Letter(config.url, body, headers)
+        return WebhookRequest(config.url, body, headers)
 
     async def _task(self, scope: Scope, task_id: str, entry: Entry) -> bytes:
         """Return the task, with the status of this event; later statuses are delivered later."""
@@ -77,7 +77,7 @@ class Letters:
         return v03.task(with_addresses(await self._store.task_json(task), self._address))
 
     def _event(self, record: TaskRecord, entry: Entry) -> bytes:
-        splice, data = v1.Splice(record.task_id, record.context_id), with_addresses(entry.data, self._address)
+        splice, data = v1.EventEncoder(record.task_id, record.context_id), with_addresses(entry.data, self._address)
         return splice.artifact_update(data) if entry.kind == "artifact" else splice.status_update(data)
 
 
@@ -86,6 +86,6 @@ def _plain(name: str) -> str:
     return quote(name, safe="").replace(".", "%2E")
 
 
-def wanted(entry: Entry, version: Version) -> bool:
+def wanted(entry: Entry, version: ProtocolVersion) -> bool:
     """Return whether an event is delivered: in 1.0 every event; in 0.3 (whole tasks) only changes of the status."""
-    return entry.kind in WIRE_KINDS and (version is Version.v1_0 or entry.kind != "artifact")
+    return entry.kind in WIRE_KINDS and (version is ProtocolVersion.v1_0 or entry.kind != "artifact")

@@ -7,12 +7,12 @@ from typing import Any
 
 from keelbolt.protocol.requests import PushConfig
 from keelbolt.protocol.types import timestamp
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.storage import Page, Query, Record, Scope
 from keelbolt.tasks.families import PUSH_CONFIGS, PUSH_CURSORS
 from keelbolt.tasks.pushes import push_ids
 from keelbolt.webhooks.configs import MAX_CONFIGS, StoredConfig
-from keelbolt.webhooks.cursor import Cursor
+from keelbolt.webhooks.cursor import DeliveryCursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Webhook:
     scope: Scope
     task_id: str
     config: PushConfig
-    version: Version
-    cursor: Cursor
+    version: ProtocolVersion
+    cursor: DeliveryCursor
 
     @property
     def config_id(self) -> str:
@@ -74,5 +74,5 @@ async def _webhooks(scope: Scope, page: Page) -> list[Webhook]:
 
 def _webhook(scope: Scope, record: Record, stood: Record | None) -> Webhook:
     stored = StoredConfig.of(record)
-    cursor = Cursor.of(stood) if stood is not None else Cursor()
+    cursor = DeliveryCursor.of(stood) if stood is not None else DeliveryCursor()
     return Webhook(scope, push_ids(record.key)[0], stored.config, stored.version, cursor)

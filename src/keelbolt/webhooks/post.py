@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from keelbolt.errors import AddressNotAllowed
-from keelbolt.outbound.addresses import Resolver, Target, check_url
-from keelbolt.outbound.connection import BadAnswer, ClosedEarly, Connection, connect
+from keelbolt.outbound.addresses import RequestTarget, Resolver, check_url
+from keelbolt.outbound.connection import BadResponse, ClosedEarly, OutboundConnection, connect
 
 TOTAL_SECONDS = 15.0
 MAX_KEPT = 256  # maximum number of idle connections of this process
@@ -28,7 +28,7 @@ anything else.
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PostResult:
     """The result of a POST. ``gone``: the receiver wants no more events (410). ``silent``: it did not respond.
 
     ``code`` is the HTTP status of the response; 0: there was none. ``tried``: whether anything was sent. ``error`` is
@@ -65,7 +65,7 @@ class Poster:
         self._hosts = tuple(hosts)
         self._seconds = seconds
         self._tls = tls
-        self._kept: OrderedDict[Key, list[Connection]] = OrderedDict()
+        self._kept: OrderedDict[Key, list[OutboundConnection]] = OrderedDict()
         self._count = 0
 
     async def aclose(self) -> None:
@@ -73,32 +73,32 @@ class Poster:
             self._drop_oldest()
         await asyncio.sleep(0)  # aborted connections are closed in the next iteration of the event loop
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
         """Post, and return the result; never raises. The result contains nothing of the URL or the headers."""
         try:
             async with asyncio.timeout(self._seconds):
                 target = check_url(url, loopback=self._loopback, hosts=self._hosts)
                 status = await self._post(target, _head(target, len(body), headers), body)
         except TimeoutError:
-            return Answer(ok=False, silent=True, error=f"no answer within {self._seconds:g} s", category="timeout")
+            return PostResult(ok=False, silent=True, error=f"no answer within {self._seconds:g} s", category="timeout")
         except AddressNotAllowed as error:
-            return Answer(ok=False, error=str(error), category="address")
-        except BadAnswer as error:
-            return Answer(ok=False, error=str(error), category="answer")
+            return PostResult(ok=False, error=str(error), category="address")
+        except BadResponse as error:
+            return PostResult(ok=False, error=str(error), category="answer")
         except ssl.SSLError as error:
             cause = f"TLS failed: {getattr(error, 'verify_message', '') or error.reason}"[:300]
-            return Answer(ok=False, error=cause, category="tls")
+            return PostResult(ok=False, error=cause, category="tls")
         except OSError as error:
             cause = f"no connection: {error.strerror or type(error).__name__}"[:300]
-            return Answer(ok=False, silent=True, error=cause, category="connection")
+            return PostResult(ok=False, silent=True, error=cause, category="connection")
         except ValueError:
             cause = "the token or the credentials of the config can't be sent in a header"
-            return Answer(ok=False, error=cause, category="config")
+            return PostResult(ok=False, error=cause, category="config")
         if 200 <= status < 300:
-            return Answer(ok=True, code=status)
-        return Answer(ok=False, gone=status == 410, error=f"HTTP {status}", code=status, category="status")
+            return PostResult(ok=True, code=status)
+        return PostResult(ok=False, gone=status == 410, error=f"HTTP {status}", code=status, category="status")
 
-    async def _post(self, target: Target, head: bytes, body: bytes) -> int:
+    async def _post(self, target: RequestTarget, head: bytes, body: bytes) -> int:
         key = (target.scheme, target.host.lower(), target.port)
         connection = self._take(key) or await self._connect(target)
         try:
@@ -114,12 +114,12 @@ class Poster:
         self._keep(key, connection)
         return status
 
-    async def _connect(self, target: Target) -> Connection:
+    async def _connect(self, target: RequestTarget) -> OutboundConnection:
         return await connect(target, loopback=self._loopback, resolver=self._resolver, tls=self._tls)
 
     # --------------------------------------------------------------------------------------------------- connections
 
-    def _take(self, key: Key) -> Connection | None:
+    def _take(self, key: Key) -> OutboundConnection | None:
         kept = self._kept.get(key, [])
         while kept:
             connection = kept.pop()
@@ -131,7 +131,7 @@ class Poster:
             connection.close()
         return None
 
-    def _keep(self, key: Key, connection: Connection) -> None:
+    def _keep(self, key: Key, connection: OutboundConnection) -> None:
         kept = self._kept.get(key, [])
         if not connection.idle or len(kept) >= MAX_KEPT_EACH:
             connection.close()
@@ -149,7 +149,7 @@ class Poster:
             connection.close()
 
 
-def _head(target: Target, size: int, headers: Mapping[str, str]) -> bytes:
+def _head(target: RequestTarget, size: int, headers: Mapping[str, str]) -> bytes:
     lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.netloc}", f"Content-Length: {size}"]
     for name, value in headers.items():
         if not _HEADER.fullmatch(value):

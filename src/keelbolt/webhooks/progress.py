@@ -11,23 +11,23 @@ import asyncio
 
 from keelbolt.storage import Claim, Insert, Operation, Record, Replace
 from keelbolt.tasks.families import PUSH_CURSORS
-from keelbolt.webhooks.cursor import Cursor
+from keelbolt.webhooks.cursor import DeliveryCursor
 
 SAVE_SECONDS = 0.25
 
 
-class Progress:
+class DeliveryProgress:
     """``cursor`` is the current position. A write of it is refused if another process or a replay has changed it."""
 
     def __init__(self, claim: Claim, stored: Record | None) -> None:
-        self.cursor = Cursor.of(stored) if stored is not None else Cursor()
+        self.cursor = DeliveryCursor.of(stored) if stored is not None else DeliveryCursor()
         self._claim = claim
         self._version = stored.version if stored is not None else 0
         self._saving: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._saved_at = self._loop.time()
 
-    async def moved(self, cursor: Cursor) -> None:
+    async def moved(self, cursor: DeliveryCursor) -> None:
         """Move the cursor after a delivery. Raises CommitRefused if the previous save was refused."""
         now = self._loop.time()
         if now - self._saved_at < SAVE_SECONDS:
@@ -38,7 +38,7 @@ class Progress:
         self._saving = asyncio.create_task(self._save(self._claim.fenced()), name=f"cursor of {self._claim.key}")
         self._saving.add_done_callback(_looked_at)
 
-    async def end(self, cursor: Cursor, *operations: Operation) -> None:
+    async def end(self, cursor: DeliveryCursor, *operations: Operation) -> None:
         """Save the cursor, together with the end of the work item."""
         await self._saved()
         self.cursor = cursor

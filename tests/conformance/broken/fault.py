@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from keelbolt.conformance.storage import Place, Subject
+from keelbolt.conformance.storage import CheckedEngine, DataPlace
 from keelbolt.storage.blobs import Detach
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import Kernel
@@ -41,16 +41,16 @@ class Fault:
     kernel: type[MemoryKernel]
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> CheckedEngine:
         from tests.conformance.broken.kept import Kept, kept  # they are faults themselves
 
         if issubclass(self.kernel, Kept):
             return kept(self.kernel)
 
-        def make(_place: Place, declare: Sequence[Collection]) -> Kernel:
+        def make(_place: DataPlace, declare: Sequence[Collection]) -> Kernel:
             return self.kernel(declare=declare)
 
-        return Subject(self.name, make)
+        return CheckedEngine(self.name, make)
 
 
 FAULTS: list[Fault] = []

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from keelbolt.errors import BadCursor, NoIndex
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.declared import Shape
+from keelbolt.storage.declared import CheckedCollection
 from keelbolt.storage.ledger import Key, RecordState
 from keelbolt.storage.memory.indexes import Indexes
 from keelbolt.storage.records import Count, Delete, Page, Patch, Put, Query, Record
@@ -99,7 +99,7 @@ class QueriesWithoutIndexFindNothing(Broken):
 
 
 class _Frozen(Indexes):
-    def change(self, shape: Shape, key: Key, new: RecordState | None) -> None:
+    def change(self, shape: CheckedCollection, key: Key, new: RecordState | None) -> None:
         pass
 
 

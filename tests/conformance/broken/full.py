@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from keelbolt.conformance.storage import Place, Subject
+from keelbolt.conformance.storage import CheckedEngine, DataPlace
 from keelbolt.errors import StorageFull
 from keelbolt.storage.commits import Operation, Receipt, relieves
 from keelbolt.storage.contract import Kernel
@@ -77,11 +77,11 @@ class RefusesTheWholeBatch(Small):
         self.refusing = False
 
 
-def small(kind: type[Small]) -> Subject:
-    def make(_place: Place, declare: Sequence[Collection]) -> Kernel:
+def small(kind: type[Small]) -> CheckedEngine:
+    def make(_place: DataPlace, declare: Sequence[Collection]) -> Kernel:
         return kind(declare=declare)
 
-    return Subject(kind.__name__, make, small=make)
+    return CheckedEngine(kind.__name__, make, small=make)
 
 
 FAULTS = (

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from keelbolt.conformance.storage import Place, Subject
+from keelbolt.conformance.storage import CheckedEngine, DataPlace
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import Kernel
-from keelbolt.storage.declared import Shape
+from keelbolt.storage.declared import CheckedCollection
 from keelbolt.storage.logs import Append
 from keelbolt.storage.memory import MemoryKernel
 from keelbolt.storage.records import Collection
@@ -29,17 +29,17 @@ class Kept(Broken):
         self._content.declared, self._content.now, self._content.save = self.declared, self.clock.steady, self._save
 
 
-def kept(kind: type[Kept]) -> Subject:
+def kept(kind: type[Kept]) -> CheckedEngine:
     places: dict[str, Kept] = {}
 
-    def make(place: Place, declare: Sequence[Collection]) -> Kernel:
+    def make(place: DataPlace, declare: Sequence[Collection]) -> Kernel:
         kernel = kind(declare=declare)
         if place.name in places:
             kernel.take_over(places[place.name])
         places[place.name] = kernel
         return kernel
 
-    return Subject(kind.__name__, make, persistent=True)
+    return CheckedEngine(kind.__name__, make, persistent=True)
 
 
 @caught_by("a_reopened_storage_has_everything")
@@ -68,5 +68,5 @@ class CloseLosesWhatIsOnItsWay(Kept):
 
 @caught_by("declarations_are_kept_in_step")
 class NewIndexesAreEmpty(Kept):
-    async def _declare(self, shape: Shape) -> None:
+    async def _declare(self, shape: CheckedCollection) -> None:
         pass

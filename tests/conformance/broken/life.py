@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from keelbolt.errors import Forked, InvalidName, InvalidValue, NotDeclared, StorageClosed, TooLarge, WrongLoop
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import Health, Problem, Stats, Swept, WorkCounts
-from keelbolt.storage.declared import Shape
+from keelbolt.storage.declared import CheckedCollection
 from keelbolt.storage.hints import Board, LogTopic, QueueTopic
 from keelbolt.storage.logs import Drop
 from keelbolt.storage.records import Collection, Put
@@ -158,7 +158,7 @@ class ReadersWaitForEver(Boarded):
 
 @caught_by("a_changed_declaration_rebuilds_indexes_and_counters")
 class DeclarationsRebuildNothing(Broken):
-    async def _declare(self, shape: Shape) -> None:
+    async def _declare(self, shape: CheckedCollection) -> None:
         pass
 
 

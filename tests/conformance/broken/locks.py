@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from keelbolt.conformance.storage import Place, Subject
+from keelbolt.conformance.storage import CheckedEngine, DataPlace
 from keelbolt.storage.contract import Kernel
 from keelbolt.storage.ids import new_id
 from keelbolt.storage.records import Collection
@@ -31,28 +31,28 @@ class FreeLocks(WorkerLocks):
             self._held[worker] = os.open(path, os.O_RDONLY), path
 
 
-def _kernel(place: Place, declare: Sequence[Collection], locks: type[WorkerLocks]) -> Kernel:
+def _kernel(place: DataPlace, declare: Sequence[Collection], locks: type[WorkerLocks]) -> Kernel:
     path = f"{place.directory}/laws.db"
     kernel = SQLiteKernel(path, declare=declare)
     kernel._locks = locks(f"{path}-workers")
     return kernel
 
 
-def make_without(place: Place, declare: Sequence[Collection], /) -> Kernel:
+def make_without(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
     return _kernel(place, declare, NoLocks)
 
 
-def make_free(place: Place, declare: Sequence[Collection], /) -> Kernel:
+def make_free(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
     return _kernel(place, declare, FreeLocks)
 
 
 FAULTS = (
     (
-        Subject("DeathIsNotNoticed", make_without, persistent=True, shared=True, prompt=True),
+        CheckedEngine("DeathIsNotNoticed", make_without, persistent=True, shared=True, prompt=True),
         "the_work_of_a_killed_process_is_taken_over_at_once",
     ),
     (
-        Subject("TheLivingLookDead", make_free, persistent=True, shared=True, prompt=True),
+        CheckedEngine("TheLivingLookDead", make_free, persistent=True, shared=True, prompt=True),
         "the_work_of_a_living_process_is_not_taken_over",
     ),
 )

@@ -11,20 +11,20 @@ from msgspec.structs import replace
 
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.ledger import Key
-from keelbolt.storage.memory.queues import Queues, Rows
+from keelbolt.storage.memory.queues import MemoryQueues, Rows
 from keelbolt.storage.work import Claim, Enqueue
 from tests.conformance.broken.fault import Broken, caught_by
 
 
 class Queued(Broken):
-    queues: type[Queues]
+    queues: type[MemoryQueues]
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self._queues = self.queues()
 
 
-class _OneLaneFirst(Queues):
+class _OneLaneFirst(MemoryQueues):
     def ready(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
         waiting = [(key, row) for key, row in rows.items() if row is not None and key[1] == queue]
         ready = [(row.lane, -row.priority, row.ready_at, key) for key, row in waiting if row.state == "waiting"]
@@ -36,7 +36,7 @@ class LanesAreNotServedInTurn(Queued):
     queues = _OneLaneFirst
 
 
-class _OnePartitionFirst(Queues):
+class _OnePartitionFirst(MemoryQueues):
     """The lanes are served in turn; of each, the oldest item first."""
 
     def ready(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
@@ -59,7 +59,7 @@ class NewPartitionsQueueUpBehindTheBacklog(Queued):
     queues = _OnePartitionFirst
 
 
-class _PriorityOverLanes(Queues):
+class _PriorityOverLanes(MemoryQueues):
     def ready(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
         waiting = [(key, row) for key, row in rows.items() if row is not None and key[1] == queue]
         ready = [(-row.priority, row.ready_at, key) for key, row in waiting if row.state == "waiting"]
@@ -76,7 +76,7 @@ class NewLanesQueueUpBehindTheBacklog(Queued):
     queues = _PriorityOverLanes
 
 
-class _NewestFirst(Queues):
+class _NewestFirst(MemoryQueues):
     def ready(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
         waiting = [(key, row) for key, row in rows.items() if row is not None and key[1] == queue]
         ready = [(-row.priority, -row.ready_at, key) for key, row in waiting if row.state == "waiting"]
@@ -99,7 +99,7 @@ class PrioritiesAreIgnored(Broken):
         return replace(operation, priority=0) if isinstance(operation, Enqueue) else operation
 
 
-class _BacklogFirst(Queues):
+class _BacklogFirst(MemoryQueues):
     def expired(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
         return iter(())
 
@@ -113,7 +113,7 @@ class TheBacklogGoesBeforeExpiredLeases(Queued):
     queues = _BacklogFirst
 
 
-class _LeasesNeverEnd(Queues):
+class _LeasesNeverEnd(MemoryQueues):
     def expired(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
         return iter(())
 

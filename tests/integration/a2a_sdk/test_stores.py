@@ -19,7 +19,7 @@ from a2a.server.tasks import TaskUpdater
 from a2a.types import a2a_pb2 as pb
 
 from keelbolt.a2a_sdk import SdkStores, sdk_stores
-from keelbolt.a2a_sdk.scope import Directory, whose
+from keelbolt.a2a_sdk.scope import ScopeResolver, whose
 from keelbolt.auth import Principal
 
 pytest_plugins = ["keelbolt.testing.pytest"]
@@ -217,6 +217,6 @@ async def test_the_id_of_anothers_task_leads_nobody_astray(stores: SdkStores) ->
         await stores.tasks.save(task(), event=None, prev=None, prev_version=TaskVersion.MISSING, context=other)
     assert await stores.tasks.get("t", other) is None
     await stores.tasks.delete("t", other)
-    directory: Directory = stores.tasks._directory
+    directory: ScopeResolver = stores.tasks._directory
     assert await directory.find("t") == directory.scope(CONTEXT)
     assert await stores.tasks.get("t", CONTEXT) is not None

@@ -13,7 +13,7 @@ from apcore.module import ModuleExample
 from pydantic import BaseModel
 
 from keelbolt.apcore.card import AgentCardBuilder
-from keelbolt.apcore.catalog import Catalog
+from keelbolt.apcore.catalog import SkillCatalog
 from keelbolt.apcore.worker import ApcoreWorker
 from keelbolt.server import A2AServer
 from keelbolt.tasks.settings import TaskSettings
@@ -162,7 +162,7 @@ def executor_of(registry: Registry, **options: Any) -> Executor:
 
 def agent_of(executor: Executor, *, storage: str = "memory:", **options: Any) -> A2AServer:
     """An agent of these modules, on the plain server."""
-    catalog = Catalog(executor.registry)
+    catalog = SkillCatalog(executor.registry)
     named = ("execution_timeout", "default_skill", "allow_unapproved")
     worker = ApcoreWorker(catalog, executor, **{name: options.pop(name) for name in named if name in options})
     builder = AgentCardBuilder(

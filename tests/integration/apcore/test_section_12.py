@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from apcore.module import ModuleExample
 
-from keelbolt.apcore import CallerApproves, Catalog, InMemoryTaskStore, SkillMapper
+from keelbolt.apcore import CallerApproves, InMemoryTaskStore, SkillCatalog, SkillMapper
 from keelbolt.apcore.inputs import parts_to_input
 from keelbolt.apcore.outputs import output_to_parts
 from keelbolt.errors import SkillInputError
@@ -95,7 +95,7 @@ async def test_section_12_4_parts() -> None:
     async def nowhere(content: bytes, media_type: str, filename: str) -> str:
         raise AssertionError
 
-    echo, total = (Catalog(registry_of(m=module)).modules["m"] for module in (Echo(), Total()))
+    echo, total = (SkillCatalog(registry_of(m=module)).modules["m"] for module in (Echo(), Total()))
     assert parts_to_input([Part(text="x")], echo) == {"text": "x"}
     assert parts_to_input([Part(data={"numbers": []})], total) == {"numbers": []}
     assert parts_to_input([Part(text='{"numbers": [1]}')], total) == {"numbers": [1]}

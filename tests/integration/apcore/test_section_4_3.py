@@ -10,7 +10,7 @@ import pytest
 from apcore import ModuleAnnotations, errors
 from apcore.module import ModuleExample
 
-from keelbolt.apcore import AgentCardBuilder, ApcoreServer, Catalog, ErrorMapper, SchemaConverter, SkillMapper
+from keelbolt.apcore import AgentCardBuilder, ApcoreServer, ErrorMapper, SchemaConverter, SkillCatalog, SkillMapper
 from keelbolt.apcore.inputs import parts_to_input
 from keelbolt.apcore.outputs import output_to_parts
 from keelbolt.client import A2AClient
@@ -40,7 +40,7 @@ async def nowhere(content: bytes, media_type: str, name: str) -> str:
 
 
 def test_section_4_3_1_the_card_is_built_of_the_registry(caplog: pytest.LogCaptureFixture) -> None:
-    card = AgentCardBuilder(Catalog(registry_of(a=Full(), b=Mute())), name="N", version="1").build()
+    card = AgentCardBuilder(SkillCatalog(registry_of(a=Full(), b=Mute())), name="N", version="1").build()
     assert [skill.id for skill in card.skills] == ["a"]
     assert "Skipping module b: missing description" in caplog.text
     assert tuple(card.input_modes) == tuple(card.output_modes) == ("application/json",)
@@ -76,7 +76,7 @@ def test_section_4_3_4_errors_are_mapped() -> None:
 
 
 async def test_section_4_3_5_parts_and_inputs() -> None:
-    echo, total = (Catalog(registry_of(m=module)).modules["m"] for module in (Echo(), Total()))
+    echo, total = (SkillCatalog(registry_of(m=module)).modules["m"] for module in (Echo(), Total()))
     assert parts_to_input([Part(text="hello")], echo) == {"text": "hello"}
     assert parts_to_input([Part(data={"numbers": [1]})], total) == {"numbers": [1]}
     assert parts_to_input([Part(text='{"numbers": [1]}')], total) == {"numbers": [1]}

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from keelbolt.auth.principal import Principal
-from keelbolt.data import Inspection, Progress, Subject, erase, export, import_export
+from keelbolt.data import ExportProgress, Inspection, Subject, erase, export, import_export
 from keelbolt.data import importing as importing_module
 from keelbolt.data.families import IMPORTS
-from keelbolt.data.lines import Reader, Writer, encoded
+from keelbolt.data.lines import LineReader, LineWriter, encoded
 from keelbolt.errors import BadExport, SubjectExists, SubjectNotFound
 from keelbolt.storage import Kernel, Put, open_storage
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
@@ -41,13 +41,13 @@ async def fill(kernel: Kernel, url: str) -> None:
 
 
 def lines_of(data: bytes) -> list[dict[str, Any]]:
-    return list(Reader(io.BytesIO(data)))
+    return list(LineReader(io.BytesIO(data)))
 
 
 def rewritten(lines: Iterable[dict[str, Any]]) -> bytes:
     """An export of these lines, with true checksums."""
     file = io.BytesIO()
-    writer = Writer(file)
+    writer = LineWriter(file)
     for line in lines:
         writer.write(encoded({name: value for name, value in line.items() if name != "crc"}))
     return file.getvalue()
@@ -65,7 +65,7 @@ async def test_everything_travels(request: pytest.FixtureRequest, tmp_path: Path
     source_url, target_url = (store_url(engine, request, tmp_path) for engine in engines)
     async with open_storage(source_url) as source, open_storage(target_url) as target:
         await fill(source, source_url)
-        steps: list[Progress] = []
+        steps: list[ExportProgress] = []
         file = io.BytesIO()
         result = await export(source, None, file, tell=steps.append)
         assert result.skipped == []

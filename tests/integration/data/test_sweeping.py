@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from keelbolt.data import Subject, erase
-from keelbolt.data.sweeping import Sweeper, last_sweeps, sweep_expired, sweep_in_turn
+from keelbolt.data.sweeping import StoreSweeper, last_sweeps, sweep_expired, sweep_in_turn
 from keelbolt.errors import StorageUnreachable
 from keelbolt.observability.metrics import Metrics
 from keelbolt.storage import Collection, Kernel, Put, open_storage
@@ -127,7 +127,7 @@ async def test_two_engines_keep_one_policy(tmp_path: Path) -> None:
 
 
 async def test_a_stopped_sweeper_leaves_nothing_running(kernel: Kernel) -> None:
-    sweeper = Sweeper(kernel, {"expired": sweep_expired}, every=0.01)
+    sweeper = StoreSweeper(kernel, {"expired": sweep_expired}, every=0.01)
     sweeper.start()
     await asyncio.sleep(0.1)
     await sweeper.stop()

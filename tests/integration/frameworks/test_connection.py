@@ -11,7 +11,7 @@ import pytest
 
 from keelbolt.errors import Forked, InvalidRequest, StorageClosed, StorageMissing, UnknownScheme
 from keelbolt.storage import Collection, Insert, Kernel, open_storage
-from keelbolt.storage.connection import Connection
+from keelbolt.storage.connection import KernelConnection
 
 NOTES = [Collection("note")]
 
@@ -33,7 +33,7 @@ def test_connections_to_one_url_share_a_kernel(tmp_path: Path) -> None:
     """One thread for a URL, until the last connection closes; ``memory:`` is shared on purpose alone."""
     before = threads()
     url = f"sqlite:///{tmp_path}/a.db"
-    one, other = Connection(url, NOTES), Connection(url, [Collection("other")])
+    one, other = KernelConnection(url, NOTES), KernelConnection(url, [Collection("other")])
     one.call_sync(lambda kernel: write(kernel, "a"))
     other.call_sync(lambda kernel: kernel.commit("p", Insert("other", "x", b"")))
     assert threads() == before + 1
@@ -45,8 +45,8 @@ def test_connections_to_one_url_share_a_kernel(tmp_path: Path) -> None:
     with pytest.raises(StorageClosed):
         other.call_sync(count)
 
-    memory, apart = Connection("memory:", NOTES), Connection("memory:", NOTES)
-    shared = Connection(memory, NOTES)
+    memory, apart = KernelConnection("memory:", NOTES), KernelConnection("memory:", NOTES)
+    shared = KernelConnection(memory, NOTES)
     memory.call_sync(lambda kernel: write(kernel, "a"))
     memory.close()
     assert (shared.call_sync(count), apart.call_sync(count)) == (1, 0)
@@ -56,7 +56,7 @@ def test_connections_to_one_url_share_a_kernel(tmp_path: Path) -> None:
 
 
 async def test_calls_come_from_any_loop_and_thread(tmp_path: Path) -> None:
-    connection = Connection(f"sqlite:///{tmp_path}/a.db", NOTES)
+    connection = KernelConnection(f"sqlite:///{tmp_path}/a.db", NOTES)
     await connection.call(lambda kernel: write(kernel, "a"))
     await asyncio.to_thread(lambda: asyncio.run(connection.call(lambda kernel: write(kernel, "b"))))
     await asyncio.to_thread(connection.call_sync, lambda kernel: write(kernel, "c"))
@@ -66,7 +66,7 @@ async def test_calls_come_from_any_loop_and_thread(tmp_path: Path) -> None:
 
 async def test_an_open_kernel_is_used_in_its_loop() -> None:
     async with open_storage("memory:") as kernel:
-        connection = Connection(kernel, NOTES)
+        connection = KernelConnection(kernel, NOTES)
         await connection.call(lambda kernel: write(kernel, "a"))
         await asyncio.to_thread(connection.call_sync, lambda kernel: write(kernel, "b"))
         with pytest.raises(InvalidRequest, match="async method"):
@@ -77,10 +77,10 @@ async def test_an_open_kernel_is_used_in_its_loop() -> None:
 
 def test_bad_urls_are_refused_where_they_are_written(tmp_path: Path) -> None:
     with pytest.raises(UnknownScheme):
-        Connection("mongo://x", NOTES)
+        KernelConnection("mongo://x", NOTES)
     with pytest.raises(InvalidRequest, match="event loop"):
-        Connection(open_storage("memory:"), NOTES)
-    connection = Connection(f"sqlite:///{tmp_path}/no/such/folder/a.db", NOTES)
+        KernelConnection(open_storage("memory:"), NOTES)
+    connection = KernelConnection(f"sqlite:///{tmp_path}/no/such/folder/a.db", NOTES)
     with pytest.raises(StorageMissing):
         connection.call_sync(count)
     (tmp_path / "no/such/folder").mkdir(parents=True)
@@ -94,7 +94,7 @@ def test_a_child_process_opens_its_own(request: pytest.FixtureRequest, tmp_path:
     """A connection that was made before fork() works in the child. SQLite does not allow it to be open at the fork."""
     used = engine != "sqlite"
     url = request.getfixturevalue("postgres_url") if used else f"sqlite:///{tmp_path}/a.db"
-    connection = Connection(url, NOTES)
+    connection = KernelConnection(url, NOTES)
     if used:
         connection.call_sync(lambda kernel: write(kernel, "a"))
     child = os.fork()
@@ -114,7 +114,7 @@ def test_a_child_process_opens_its_own(request: pytest.FixtureRequest, tmp_path:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_sqlite_that_was_open_at_a_fork_is_refused_in_the_child(tmp_path: Path) -> None:
-    connection = Connection(f"sqlite:///{tmp_path}/a.db", NOTES)
+    connection = KernelConnection(f"sqlite:///{tmp_path}/a.db", NOTES)
     connection.call_sync(lambda kernel: write(kernel, "a"))
     child = os.fork()
     if child == 0:

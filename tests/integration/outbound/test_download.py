@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from keelbolt.errors import AddressNotAllowed, DownloadFailed, InvalidValue
-from keelbolt.outbound.connection import Connection
+from keelbolt.outbound.connection import OutboundConnection
 from keelbolt.outbound.download import MAX_HEAD_BYTES, MAX_REDIRECTS, DownloadRules, download
 
 Serving = Callable[[str, asyncio.StreamWriter], Awaitable[None]]
@@ -178,7 +178,7 @@ def no_packets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         opened.append(address)
         raise ConnectionRefusedError
 
-    monkeypatch.setattr(Connection, "open", open_nothing)
+    monkeypatch.setattr(OutboundConnection, "open", open_nothing)
     return opened
 
 

@@ -8,7 +8,7 @@ from google.protobuf.json_format import ParseDict
 
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.protobuf.methods import METHODS_V03, METHODS_V1, Method
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.storage import new_id
 from tests.integration.server.entries import HOOK, Wish
 
@@ -17,7 +17,7 @@ METHODS = (*METHODS_V1.values(), *METHODS_V03.values())
 
 def request(method: Method, wish: Wish) -> bytes:
     """The wish as a message of this method."""
-    write = _old if method.version is Version.v0_3 else _new
+    write = _old if method.version is ProtocolVersion.v0_3 else _new
     data: bytes = ParseDict(write(method.operation, wish), method.request()).SerializeToString()
     return data
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from starlette.types import ASGIApp
 
 from keelbolt.protocol.operations import METHODS, Operation
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.rest import ROUTES, route
 from keelbolt.storage import new_id
 from tests.integration.server.asgi import Headers, Reply, ask, rpc
@@ -39,7 +39,7 @@ class Entry:
     """A JSON-RPC method, or a route: HTTP method and path, with {id}, {task} and {config} in it."""
 
     operation: Operation
-    version: Version
+    version: ProtocolVersion
     method: str
     path: str = ""
 
@@ -53,7 +53,11 @@ class Entry:
 
     def request(self, wish: Wish) -> dict[str, Any]:
         """The arguments of `ask`."""
-        params = _params_v1(self.operation, wish) if self.version is Version.v1_0 else _params_v03(self.operation, wish)
+        params = (
+            _params_v1(self.operation, wish)
+            if self.version is ProtocolVersion.v1_0
+            else _params_v03(self.operation, wish)
+        )
         headers = [("content-type", "application/json"), ("a2a-version", self.version.value)]
         if wish.after and not self.tenant:
             headers.append(("last-event-id", wish.after))
@@ -77,7 +81,11 @@ def _routes() -> Iterator[Entry]:
     for methods, pattern, operation in ROUTES:
         for method in methods.split():
             for path in _spelled(pattern):
-                for version, before in ((Version.v1_0, ""), (Version.v0_3, "/v1"), (Version.v1_0, "/{tenant}")):
+                for version, before in (
+                    (ProtocolVersion.v1_0, ""),
+                    (ProtocolVersion.v0_3, "/v1"),
+                    (ProtocolVersion.v1_0, "/{tenant}"),
+                ):
                     if route(method, f"{before}{path}") is not None:  # not every path is one of both versions
                         yield Entry(operation, version, method, f"{before}{path}")
 

@@ -26,7 +26,7 @@ from keelbolt.operations.table import ROUTES as OPERATIONS
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, SkillConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.caller import Caller
-from keelbolt.server.rates import Rates
+from keelbolt.server.rates import RequestLimiter
 from keelbolt.server.settings import ServerSettings
 from keelbolt.storage import new_id
 from keelbolt.tasks import TaskContext
@@ -452,7 +452,7 @@ async def test_who_asks_too_often_waits_and_others_do_not(entry: Entry) -> None:
 
 def test_the_bucket_fills_again() -> None:
     now = [0.0]
-    rates = Rates(2.0, 3, clock=lambda: now[0])
+    rates = RequestLimiter(2.0, 3, clock=lambda: now[0])
     alice = Principal("alice")
     allowed = 0
     for _ in range(100):

@@ -26,7 +26,7 @@ from keelbolt.server.settings import ServerSettings
 from keelbolt.storage import open_storage
 from keelbolt.tasks import Message, Part, Role, TaskContext, TaskEngine
 from keelbolt.tasks.families import QUEUE, TASKS
-from keelbolt.tasks.record import TaskRecord, Turn
+from keelbolt.tasks.record import CurrentTurn, TaskRecord
 from keelbolt.tasks.sweep import trim_log
 from tests.integration.server import actor
 from tests.integration.server.actor import act
@@ -38,7 +38,7 @@ from tests.integration.webhooks.receiver import fine, receiving
 CARD = AgentCardConfig(name="Actor", description="Does as told")
 OPERATED = ServerSettings.of({}, operators="loopback")
 LOOPBACK = replace(OPERATED, webhook_loopback=True)
-NOTHING = (TaskState.working, b"{}", 0, 0, Turn(1, "m"))
+NOTHING = (TaskState.working, b"{}", 0, 0, CurrentTurn(1, "m"))
 HOOK = {"url": "http://127.0.0.1:9/hook", "id": "mine"}  # nobody is there
 MESSAGES = iter(range(1_000_000))
 
@@ -289,7 +289,7 @@ async def test_however_many_watch_the_index_is_looked_at_once(monkeypatch: pytes
 def test_a_reader_that_falls_behind_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets what it was told before, and nothing after the first that it missed."""
     monkeypatch.setattr(watching, "BEHIND", 2)
-    reader, changes = watching.Reader(), [TaskRecord(str(n), "c", *NOTHING) for n in range(4)]
+    reader, changes = watching.ChangeReader(), [TaskRecord(str(n), "c", *NOTHING) for n in range(4)]
     for change in changes[:3]:
         reader.tell(change)
     assert [reader.news.get_nowait() for _ in range(2)] == changes[:2]

@@ -23,7 +23,7 @@ from keelbolt.cli.main import main
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.requests import PushConfig
 from keelbolt.protocol.types import Message, Part, Role
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from keelbolt.state import StateStore
@@ -204,7 +204,7 @@ def test_webhooks_through_the_agent(agent: Agent) -> None:
     tasks = [agent.send(f"task {number}") for number in range(2)]
     push, scope = agent.server.routes.service.push, agent.server.routes.service.engine.tasks.scope(ANONYMOUS)
     for task in tasks:
-        agent.do(push.create(scope, task, PushConfig(id="mine", url="http://127.0.0.1:9/"), Version.v1_0))
+        agent.do(push.create(scope, task, PushConfig(id="mine", url="http://127.0.0.1:9/"), ProtocolVersion.v1_0))
     listed = both(agent, "webhooks", "list")
     assert both(agent, "webhooks", "list", "--all") == listed
     assert {hook["taskId"] for hook in listed["webhooks"]} == set(tasks)

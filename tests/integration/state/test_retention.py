@@ -15,7 +15,7 @@ from keelbolt.state.families import SESSIONS, SWEEPS, TRACES
 from keelbolt.state.retention import sweep
 from keelbolt.state.retention.logs import trim
 from keelbolt.state.retention.sweep import sweep_state
-from keelbolt.state.retention.sweeper import Sweeper
+from keelbolt.state.retention.sweeper import StateSweeper
 from keelbolt.storage import Kernel
 from tests.integration.state.things import binding, event, planned, steering, task, trajectory, update
 
@@ -196,7 +196,7 @@ async def test_a_store_in_use_sweeps_by_itself(shared_url: str) -> None:
 
 async def test_one_process_sweeps_in_each_period(file_url: str) -> None:
     async with StateStore(file_url) as store:
-        sweepers = [Sweeper(store.partition, None, 60.0) for _ in range(3)]
+        sweepers = [StateSweeper(store.partition, None, 60.0) for _ in range(3)]
         done = [await store.host.ask(sweeper.sweep) for sweeper in sweepers]
         assert [swept is not None for swept in done] == [True, False, False]
 

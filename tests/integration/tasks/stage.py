@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.protocol.types import Message, Part, Role, Task, TaskState
 from keelbolt.storage import Entry, Kernel, open_storage
-from keelbolt.storage.front import Front
+from keelbolt.storage.front import BaseKernel
 from keelbolt.tasks import Envelope, LifecycleHooks, Sent, TaskEngine, TaskSettings
 from keelbolt.tasks.families import EVENTS, QUEUE
 from keelbolt.tasks.notes import StatusNote, read_note
@@ -86,7 +86,7 @@ class Stage:
     def deafen(self, engine: TaskEngine) -> None:
         """The process gets no notifications from other processes any more."""
         kernel = self.lines[engine].kernel
-        assert isinstance(kernel, Front)
+        assert isinstance(kernel, BaseKernel)
         kernel.board.wake_digests = _ignore  # type: ignore[method-assign]
 
     async def crash(self, engine: TaskEngine, *, expire: bool = True) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from keelbolt.errors import InvalidAgentResponseError, InvalidTaskRequest, TaskNotAcceptingMessagesError
 from keelbolt.protocol.types import TaskState
-from keelbolt.tasks import Steering, TaskContext
+from keelbolt.tasks import SteeringRequest, TaskContext
 from keelbolt.tasks.inbox import SteeringKind
 from tests.integration.tasks.stage import Stage, answer, ask, at_most, bodies, message, one_end, until
 
@@ -18,7 +18,7 @@ class Listener:
     """A worker that listens until it hears "stop"."""
 
     def __init__(self) -> None:
-        self.heard: list[Steering] = []
+        self.heard: list[SteeringRequest] = []
 
     async def __call__(self, ctx: TaskContext) -> None:
         async for event in ctx.inbox:
@@ -46,7 +46,7 @@ async def test_in_order(stage: Stage) -> None:
         task = await answer(engine, sent)
     assert task.status.state is TaskState.completed
     expected = [
-        Steering(kinds[number % 5], f"who {number}", f"why {number}", {"number": number}) for number in range(30)
+        SteeringRequest(kinds[number % 5], f"who {number}", f"why {number}", {"number": number}) for number in range(30)
     ]
     assert listener.heard[:-1] == expected
     noted = await bodies(engine, task_id, "steer")

@@ -16,11 +16,11 @@ from keelbolt.data.erasing import resume_erasures
 from keelbolt.errors import TaskNotFoundError
 from keelbolt.protocol.types import TaskState
 from keelbolt.storage import Enqueue, Insert, Kernel, Operation, Receipt, open_storage
-from keelbolt.tasks import Envelope, RetentionPolicy, Snapshot, TaskContext, TaskEngine, TaskSettings, days, hours
+from keelbolt.tasks import Envelope, FeedSnapshot, RetentionPolicy, TaskContext, TaskEngine, TaskSettings, days, hours
 from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
 from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CONFIGS, SNAPSHOTS, WEBHOOKS
 from keelbolt.tasks.store import StoredTask
-from keelbolt.tasks.sweep import Removed, sweep
+from keelbolt.tasks.sweep import SweptTasks, sweep
 from keelbolt.testing.clock import FakeClock
 from tests.integration.tasks.stage import message
 
@@ -79,7 +79,7 @@ async def running(engine: TaskEngine) -> StoredTask:
     sent = await engine.tasks.send(message("hang"))
     async with aclosing(engine.tasks.follow(sent.task.record.task_id, after=0)) as events:
         async for event in events:
-            if not isinstance(event, Snapshot) and b"on it" in event.data:
+            if not isinstance(event, FeedSnapshot) and b"on it" in event.data:
                 break
     return sent.task
 
@@ -106,7 +106,7 @@ async def test_each_state_has_its_age(engine: TaskEngine, clock: FakeClock) -> N
     clock.advance(days(31))
     young = await ended(engine, "two")
 
-    assert await sweep(engine.store, policy, dry=True) == Removed(tasks=1)
+    assert await sweep(engine.store, policy, dry=True) == SweptTasks(tasks=1)
     assert await there(engine, *old, young) == [True, True, True, True]
     assert (await sweep(engine.store, policy)).tasks == 1
     assert await there(engine, *old, young) == [False, True, True, True]
@@ -196,23 +196,23 @@ async def test_a_trimmed_task_is_whole(engine: TaskEngine, clock: FakeClock, tex
     task_id = task.record.task_id
     before = await engine.store.task_json(await engine.store.load(engine.kernel.scoped(ME), task_id))
     clock.advance(hours(2))
-    assert await sweep(engine.store, RetentionPolicy(log=hours(1)), dry=True) == Removed(logs=1)
-    assert await sweep(engine.store, RetentionPolicy(log=hours(1))) == Removed(logs=1)
+    assert await sweep(engine.store, RetentionPolicy(log=hours(1)), dry=True) == SweptTasks(logs=1)
+    assert await sweep(engine.store, RetentionPolicy(log=hours(1))) == SweptTasks(logs=1)
 
     log = await engine.kernel.log_state(ME, EVENTS, task_id)
     assert log.floor == log.head == task.version
     after = await engine.store.load(engine.kernel.scoped(ME), task_id)
     assert await engine.store.task_json(after) == before
     assert after.version == task.version
-    assert await sweep(engine.store, RetentionPolicy(log=hours(1))) == Removed()
+    assert await sweep(engine.store, RetentionPolicy(log=hours(1))) == SweptTasks()
 
 
 async def test_a_short_log_stays(engine: TaskEngine, clock: FakeClock) -> None:
     """A snapshot that is larger than the log does not replace it; a dry sweep says the same."""
     task = await ended(engine, "one")
     clock.advance(hours(2))
-    assert await sweep(engine.store, RetentionPolicy(log=hours(1)), dry=True) == Removed()
-    assert await sweep(engine.store, RetentionPolicy(log=hours(1))) == Removed()
+    assert await sweep(engine.store, RetentionPolicy(log=hours(1)), dry=True) == SweptTasks()
+    assert await sweep(engine.store, RetentionPolicy(log=hours(1))) == SweptTasks()
     assert (await engine.kernel.log_state(ME, EVENTS, task.record.task_id)).floor == 0
     assert await engine.kernel.get(ME, SNAPSHOTS, task.record.task_id) is None
 
@@ -245,7 +245,7 @@ async def test_a_late_reader_sees_the_gap(engine: TaskEngine, clock: FakeClock) 
     clock.advance(1)
     await sweep(engine.store, RetentionPolicy(log=0))
     [seen] = [event async for event in engine.tasks.follow(task.record.task_id, after=2)]
-    assert isinstance(seen, Snapshot)
+    assert isinstance(seen, FeedSnapshot)
     assert (seen.gap, seen.seq, seen.task.view.state) == (True, task.version, TaskState.completed)
     assert [event async for event in engine.tasks.follow(task.record.task_id, after=task.version)] == []
 
@@ -253,7 +253,7 @@ async def test_a_late_reader_sees_the_gap(engine: TaskEngine, clock: FakeClock) 
 async def test_only_what_ended_is_trimmed(engine: TaskEngine, clock: FakeClock) -> None:
     tasks = [await ended(engine, "ask"), await running(engine)]
     clock.advance(days(1))
-    assert await sweep(engine.store, RetentionPolicy(log=0)) == Removed()
+    assert await sweep(engine.store, RetentionPolicy(log=0)) == SweptTasks()
     states = [await engine.kernel.log_state(ME, EVENTS, task.record.task_id) for task in tasks]
     assert [state.floor for state in states] == [0, 0]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from keelbolt.auth.principal import ANONYMOUS
-from keelbolt.operations.summaries import Summaries, Wanted
+from keelbolt.operations.summaries import Summaries, TaskFilter
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskContext
 from keelbolt.tasks.engine import TaskEngine
@@ -39,7 +39,7 @@ async def worker(ctx: TaskContext) -> None:
 async def found(engine: TaskEngine, words: str, **more: object) -> list[str]:
     """The ids of the tasks that a search finds, the newest first."""
     query = ListTasksQuery.model_validate({"page_size": 50, **more})
-    page = await Summaries(engine.store).search(engine.tasks.scope(ANONYMOUS), query, Wanted(words))
+    page = await Summaries(engine.store).search(engine.tasks.scope(ANONYMOUS), query, TaskFilter(words))
     assert not page.next_page_token
     return [record.task_id for record in page.records]
 

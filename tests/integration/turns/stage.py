@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from keelbolt.turns.codec import Codec, readers_of
+from keelbolt.turns.codec import TurnCodec, readers_of
 from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
 from keelbolt.turns.primitives import (
     Identity,
@@ -174,7 +174,7 @@ async def told(value: Any) -> Any:
     if not isinstance(value, str):
         for reader, _ in readers_of(value):
             contents[id(reader)] = b"".join([piece async for piece in reader.stream()])  # type: ignore[union-attr]
-    return type(value).__name__.replace("str", "Tokenizable"), Codec().encode(value, describe)
+    return type(value).__name__.replace("str", "Tokenizable"), TurnCodec().encode(value, describe)
 
 
 async def endless(*pieces: bytes, fail_after: int) -> AsyncIterator[bytes]:

@@ -20,10 +20,10 @@ from keelbolt.turns import (
     DispatchContext,
     ExecutorHelpers,
     Message,
-    Scope,
     TurnInput,
     TurnResult,
     TurnRunner,
+    TurnScope,
     chat_executor,
     durable_storage,
     noop_storage,
@@ -319,7 +319,7 @@ async def test_the_turn_continues_after_each_crash(stage: Stage) -> None:
             runner.on("turn_gate_open", lambda gate: gate.resolve(True))
             given = TurnInput(
                 system_prompt="Go.",
-                scope=Scope("acme", "t1"),
+                scope=TurnScope("acme", "t1"),
                 turn_id="turn-1",
                 incoming=[Message(id="u", role="user", content="buy")],
             )

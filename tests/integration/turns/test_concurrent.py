@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import TurnStorageDuplicateId
-from keelbolt.turns import DispatchContext, Scope, TurnInput, TurnRunner, durable_storage, hydrate
+from keelbolt.turns import DispatchContext, TurnInput, TurnRunner, TurnScope, durable_storage, hydrate
 from keelbolt.turns.durable import DurableStorage
 from tests.integration.turns.stage import Calls, Turn, memory, message, tool_call
 
@@ -21,7 +21,7 @@ TURNS = 16
 
 
 def turn_input(turn_id: str, thread: str = "thread-1") -> TurnInput:
-    return TurnInput(system_prompt="Go.", stash={"scope": Scope("acme", thread)}, turn_id=turn_id)
+    return TurnInput(system_prompt="Go.", stash={"scope": TurnScope("acme", thread)}, turn_id=turn_id)
 
 
 def runner_of(storage: DurableStorage, runs: Counter[str]) -> TurnRunner:

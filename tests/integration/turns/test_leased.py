@@ -21,8 +21,8 @@ from keelbolt.turns import (
     DurableStorage,
     LeasedTurns,
     LeftTurn,
-    Scope,
     TurnInput,
+    TurnScope,
     durable_storage,
     hydrate,
 )
@@ -31,7 +31,7 @@ from tests.integration.turns.stage import Calls, Turn, message
 from tests.integration.turns.test_killed import TURNERS, run
 from tests.integration.turns.turners import TURN_LEASE_SECONDS, three_iterations
 
-ACME = Scope("acme", "thread-1")
+ACME = TurnScope("acme", "thread-1")
 
 
 def again(left: LeftTurn) -> TurnInput:

@@ -7,7 +7,7 @@ import pytest
 from keelbolt.errors import (
     TurnStorageScopeMissing,
 )
-from keelbolt.turns.durable import DurableStorage, Scope, durable_storage
+from keelbolt.turns.durable import DurableStorage, TurnScope, durable_storage
 from keelbolt.turns.registry import Registry
 from tests.integration.turns.stage import (
     FETCHES,
@@ -59,7 +59,7 @@ async def test_check_42_no_scope_no_storage(storage: DurableStorage, scope: obje
 
 
 async def test_scope_of_ones_own(url: str) -> None:
-    async with durable_storage(url, scope=lambda ctx: Scope("acme", ctx.id), memories="thread") as storage:
+    async with durable_storage(url, scope=lambda ctx: TurnScope("acme", ctx.id), memories="thread") as storage:
         await Calls(storage.callbacks(), Turn("a")).store_memory(memory())
         assert await Calls(storage.callbacks(), Turn("a")).ids("memory") == ["f1"]
         assert await Calls(storage.callbacks(), Turn("b")).ids("memory") == []

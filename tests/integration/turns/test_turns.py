@@ -13,7 +13,6 @@ from keelbolt.turns import (
     DispatchContext,
     DurableStorage,
     ExecutorHelpers,
-    Scope,
     Tokenizable,
     Tool,
     TopK,
@@ -21,6 +20,7 @@ from keelbolt.turns import (
     TurnInput,
     TurnResult,
     TurnRunner,
+    TurnScope,
     Window,
     durable_storage,
     hydrate,
@@ -41,7 +41,7 @@ async def run(storage: DurableStorage, execute: Execute, *middleware: Any, **opt
 
     given: dict[str, Any] = {**storage.callbacks(), "unit_of_work": storage.unit_of_work, **options}
     runner = TurnRunner(executor_callback=executor, turn_input_pipeline=middleware, **given)
-    return await runner.run_result(TurnInput(system_prompt="x", stash={"scope": Scope("acme", "thread-1")}))
+    return await runner.run_result(TurnInput(system_prompt="x", stash={"scope": TurnScope("acme", "thread-1")}))
 
 
 async def test_check_33_conduits_hand_on_what_they_get(storage: DurableStorage) -> None:
@@ -73,7 +73,7 @@ async def test_check_33_conduits_hand_on_what_they_get(storage: DurableStorage) 
     runner = TurnRunner(executor_callback=executor, **given)
     for name in WRITTEN:
         runner.observe(name, heard.append)
-    result = await runner.run_result(TurnInput(system_prompt="x", stash={"scope": Scope("acme", "t")}))
+    result = await runner.run_result(TurnInput(system_prompt="x", stash={"scope": TurnScope("acme", "t")}))
     assert result.ok, result.errors
     assert [(id, data) for _, id, data in seen] == [(f"x{number}", data) for number, data in enumerate(forms)]  # noqa: A001
     assert all(data is forms[number] and ctx is result.context for number, (ctx, _, data) in enumerate(seen))
@@ -130,7 +130,7 @@ async def test_a_turn_that_is_erased_while_it_runs_ends(storage: DurableStorage)
             await storage.erase("acme")
 
     runner = storage.runner(executor_callback=executor, max_iterations=5)
-    scope = {"scope": Scope("acme", "thread-1")}
+    scope = {"scope": TurnScope("acme", "thread-1")}
     result = await runner.run_result(TurnInput(system_prompt="x", turn_id="t", stash=scope))
     [error] = result.errors
     assert isinstance(error.__cause__, TurnTakenOver)

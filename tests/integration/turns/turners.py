@@ -26,9 +26,9 @@ from keelbolt.turns import (
     DispatchContext,
     DurableStorage,
     ExecutorHelpers,
-    Scope,
     TurnInput,
     TurnRunner,
+    TurnScope,
     durable_storage,
     hydrate,
     turn_worker,
@@ -84,7 +84,7 @@ def three_iterations(storage: DurableStorage, where: str, *, gate: bool = False)
 async def turn(url: str, where: str) -> None:
     async with durable_storage(url) as storage:
         runner = three_iterations(storage, where)
-        given = TurnInput(system_prompt="Go.", stash={"scope": Scope("acme", "thread-1")}, turn_id="turn-1")
+        given = TurnInput(system_prompt="Go.", stash={"scope": TurnScope("acme", "thread-1")}, turn_id="turn-1")
         result = await runner.run_result(given)
         assert result.ok, result.errors
         print(f"{result.status} {result.context.iterations_done}+{result.iterations}", flush=True)
@@ -96,7 +96,7 @@ async def leased(url: str, where: str) -> None:
         async with storage.leased(runner, again=lambda _left: None, lease_seconds=TURN_LEASE_SECONDS) as turns:
             given = TurnInput(
                 system_prompt="Go.",
-                scope=Scope("acme", "thread-1"),
+                scope=TurnScope("acme", "thread-1"),
                 turn_id="turn-1",
                 incoming=[message("asked", "go")],
             )
@@ -120,7 +120,7 @@ async def many(url: str, name: str, count: int) -> None:
         sys.stdin.readline()
         for number in range(count):
             given = TurnInput(
-                system_prompt="Go.", stash={"scope": Scope("acme", "thread-1")}, turn_id=f"{name}{number}"
+                system_prompt="Go.", stash={"scope": TurnScope("acme", "thread-1")}, turn_id=f"{name}{number}"
             )
             result = await runner.run_result(given)
             assert result.ok, result.errors
@@ -142,7 +142,7 @@ async def crowd(url: str, name: str, count: int) -> None:
         print("ready", flush=True)
         sys.stdin.readline()
         given = [
-            TurnInput(system_prompt="Go.", stash={"scope": Scope("acme", "thread-1")}, turn_id=f"{name}{number}")
+            TurnInput(system_prompt="Go.", stash={"scope": TurnScope("acme", "thread-1")}, turn_id=f"{name}{number}")
             for number in range(count)
         ]
         for result in await asyncio.gather(*map(runner.run_result, given)):

@@ -9,16 +9,16 @@ from typing import Any, Self, cast
 
 from keelbolt.auth.principal import ANONYMOUS
 from keelbolt.protocol.requests import PushConfig
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.storage import Entry, Kernel
 from keelbolt.tasks import Envelope, Sent, TaskContext, TaskEngine
 from keelbolt.tasks.families import WEBHOOKS
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.pushes import push_key
-from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.store import StoredTasks
 from keelbolt.testing.link import KernelLink
 from keelbolt.webhooks.configs import PushConfigs
-from keelbolt.webhooks.cursor import Cursor
+from keelbolt.webhooks.cursor import DeliveryCursor
 from keelbolt.webhooks.delivery import Deliverer, DeliverySettings
 from keelbolt.webhooks.post import Poster
 from tests.integration.tasks.stage import Stage, log, message, until
@@ -70,7 +70,12 @@ class Office:
         return self._steps.setdefault(message_id, asyncio.Semaphore(0))
 
     async def send(
-        self, text: str, config: PushConfig | None = None, *, version: Version = Version.v1_0, **more: Any
+        self,
+        text: str,
+        config: PushConfig | None = None,
+        *,
+        version: ProtocolVersion = ProtocolVersion.v1_0,
+        **more: Any,
     ) -> Sent:
         """A new task, with a config of its own."""
         push = self.configs.new(config, version) if config is not None else None
@@ -94,7 +99,7 @@ class Office:
         given.setdefault("heartbeat_seconds", 1.0)
         line = KernelLink(await self._stage.kernel())
         poster = Poster(loopback=True, seconds=seconds)
-        store = TaskStore(cast("Kernel", line))
+        store = StoredTasks(cast("Kernel", line))
         deliverer = Deliverer(store, poster, settings=DeliverySettings(**given), **more)
         self.lines[deliverer] = line
         await deliverer.start()
@@ -126,7 +131,7 @@ class Office:
             if arrival.id.startswith(task_id) and config in (None, arrival.config)
         ]
 
-    async def cursor(self, task_id: str, config_id: str) -> Cursor:
+    async def cursor(self, task_id: str, config_id: str) -> DeliveryCursor:
         [found] = await self.configs.cursors(self.scope, task_id, [config_id])
         return found
 

@@ -15,9 +15,9 @@ from keelbolt.tasks import Envelope, TaskContext, TaskEngine
 from keelbolt.tasks.store import snapshot_operations
 from keelbolt.tasks.sweep import trim_log
 from keelbolt.webhooks.configs import PushConfigs
-from keelbolt.webhooks.cursor import Cursor
+from keelbolt.webhooks.cursor import DeliveryCursor
 from keelbolt.webhooks.delivery import Deliverer
-from keelbolt.webhooks.post import Answer, Poster
+from keelbolt.webhooks.post import Poster, PostResult
 
 
 class Box(Poster):
@@ -28,11 +28,11 @@ class Box(Poster):
         self.away = False
         self.seqs: list[int] = []
 
-    async def post(self, url: str, body: bytes, headers: Any) -> Answer:
+    async def post(self, url: str, body: bytes, headers: Any) -> PostResult:
         if self.away:
-            return Answer(ok=False, error="HTTP 503")
+            return PostResult(ok=False, error="HTTP 503")
         self.seqs.append(int(headers["webhook-id"].rpartition(":")[2]))
-        return Answer(ok=True)
+        return PostResult(ok=True)
 
 
 async def worker(ctx: TaskContext) -> None:
@@ -74,7 +74,7 @@ async def test_a_webhook_below_the_floor_hears_how_the_task_stands() -> None:
         await scope.commit(
             *snapshot_operations(task.view),
             Trim("task_events", task_id, task.version),
-            Put("task_push_cursors", f"{task_id}/c", Cursor(1).json()),
+            Put("task_push_cursors", f"{task_id}/c", DeliveryCursor(1).json()),
         )
         box = Box()
         deliverer = Deliverer(engine.store, box)

@@ -11,7 +11,7 @@ import pytest
 from keelbolt.observability.metrics import Metrics
 from keelbolt.protocol.requests import Authentication, PushConfig
 from keelbolt.protocol.signatures import CardKey
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.tasks import Envelope
 from keelbolt.webhooks.delivery import DeliverySettings
 from keelbolt.webhooks.signing import verify
@@ -25,7 +25,7 @@ async def test_in_0_3_the_task_is_told(quiet_office: Office, receiver: Receiver)
     office = quiet_office
     await office.deliverer()
     config = PushConfig(id="c", url=receiver.url, token="t")
-    task_id = await office.finished(await office.send("chunks 3", config, version=Version.v0_3))
+    task_id = await office.finished(await office.send("chunks 3", config, version=ProtocolVersion.v0_3))
     await office.idle(task_id, "c")
     assert [arrival.json["status"]["state"] for arrival in receiver.arrivals] == ["submitted", "working", "completed"]
     for arrival in receiver.arrivals:

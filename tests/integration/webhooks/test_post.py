@@ -116,7 +116,7 @@ def no_packets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         opened.append(address)
         raise ConnectionRefusedError
 
-    monkeypatch.setattr(connection.Connection, "open", open_nothing)
+    monkeypatch.setattr(connection.OutboundConnection, "open", open_nothing)
     return opened
 
 

@@ -12,9 +12,9 @@ from apcore.acl import ACLRule
 from apcore.module import ModuleExample
 from pydantic import BaseModel
 
-from keelbolt.apcore.access import Access, identity_of
+from keelbolt.apcore.access import AccessPolicy, identity_of
 from keelbolt.apcore.card import EXTENSION, AgentCardBuilder
-from keelbolt.apcore.catalog import Catalog
+from keelbolt.apcore.catalog import SkillCatalog
 from keelbolt.apcore.skills import SkillMapper
 from keelbolt.auth import ANONYMOUS, Principal
 from keelbolt.protocol.card import build_card, card_v1
@@ -68,8 +68,8 @@ def registry_of(**modules: Any) -> Registry:
 
 
 def builder_of(registry: Registry, acl: ACL | None = None, **options: Any) -> AgentCardBuilder:
-    access = Access(Executor(registry, acl=acl))
-    return AgentCardBuilder(Catalog(registry), name="Images", version="2.0", access=access, **options)
+    access = AccessPolicy(Executor(registry, acl=acl))
+    return AgentCardBuilder(SkillCatalog(registry), name="Images", version="2.0", access=access, **options)
 
 
 def test_a_skill_has_all_that_its_module_says() -> None:
@@ -166,7 +166,7 @@ def test_annotations_may_be_missing() -> None:
 
 def test_the_catalog_follows_the_registry() -> None:
     registry = registry_of(resize=Resize(), nameless=Nameless(), hidden=Hidden())
-    catalog = Catalog(registry)
+    catalog = SkillCatalog(registry)
     changes: list[list[str]] = []
     catalog.on_change(lambda: changes.append(list(catalog.modules)))
     before = catalog.modules
@@ -200,7 +200,7 @@ def test_definitions_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_many_threads_register_while_others_read() -> None:
     registry = registry_of(resize=Resize())
-    catalog = Catalog(registry)
+    catalog = SkillCatalog(registry)
     seen: list[BaseException] = []
 
     def register(first: int) -> None:
@@ -229,7 +229,7 @@ def test_many_threads_register_while_others_read() -> None:
 
 def test_a_listener_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
     registry = registry_of(resize=Resize())
-    catalog = Catalog(registry)
+    catalog = SkillCatalog(registry)
     heard: list[int] = []
 
     def fails() -> None:
@@ -280,7 +280,7 @@ def test_what_a_caller_may_call_is_what_it_is_shown() -> None:
 
 def test_an_acl_about_arguments_is_asked_with_them() -> None:
     rule = ACLRule(["*"], ["say"], "deny", conditions={"arguments": {"has_key": ["force"]}})
-    access = Access(Executor(registry_of(say=Say()), acl=ACL([rule, ACLRule(["*"], ["*"], "allow")])))
+    access = AccessPolicy(Executor(registry_of(say=Say()), acl=ACL([rule, ACLRule(["*"], ["*"], "allow")])))
 
     async def allowed(inputs: dict[str, Any]) -> bool:
         return await access.allows(ANONYMOUS, "say", inputs)

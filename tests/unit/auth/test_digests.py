@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from keelbolt.auth.digests import Digests, new_secret, sha256_hex
+from keelbolt.auth.digests import SecretDigests, new_secret, sha256_hex
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import AuthMisconfigured
 
 
 def test_a_secret_is_found_by_its_digest() -> None:
     one, two = new_secret(), new_secret()
-    digests = Digests({sha256_hex(one): Principal("alice", "acme"), sha256_hex(two): "bob"})
+    digests = SecretDigests({sha256_hex(one): Principal("alice", "acme"), sha256_hex(two): "bob"})
     assert digests.find(one) == Principal("alice", "acme")
     assert digests.find(two) == Principal("bob")
     for wrong in ("", one[:-1], one + "x", one.upper(), sha256_hex(one), "\ud800", "é"):
@@ -42,9 +42,9 @@ def test_new_secrets_are_long_and_different() -> None:
 )
 def test_wrong_tables_are_refused(table: dict[str, Any], words: str) -> None:
     with pytest.raises(AuthMisconfigured, match=words):
-        Digests(table)
+        SecretDigests(table)
 
 
 def test_what_can_be_guessed_is_no_secret() -> None:
     with pytest.raises(AuthMisconfigured, match="16 characters"):
-        Digests.table_of({"dev": "alice"})
+        SecretDigests.table_of({"dev": "alice"})

@@ -15,7 +15,7 @@ from keelbolt.tasks import Envelope, TaskContext, TaskEngine
 from keelbolt.tasks.families import PUSH_CURSORS, WEBHOOKS
 from keelbolt.tasks.pushes import push_key
 from keelbolt.webhooks.configs import PushConfigs
-from keelbolt.webhooks.cursor import Cursor
+from keelbolt.webhooks.cursor import DeliveryCursor
 from tests.unit.cli.test_tasks import keelbolt, read
 
 ADA = Principal(owner="ada", tenant="acme")
@@ -36,7 +36,9 @@ async def tasks(url: str) -> list[str]:
             message = Message(message_id=f"m-{number}", role=Role.user, parts=[Part(text="hello")])
             sent = await engine.tasks.send(message, Envelope(who, push=configs.new(config)))
             task_id = (await engine.tasks.settled(sent)).task_id
-            failed = Cursor(1, error="HTTP 410", failures=1, since=1000.0, status="failed", tried_at=1001.0, code=410)
+            failed = DeliveryCursor(
+                1, error="HTTP 410", failures=1, since=1000.0, status="failed", tried_at=1001.0, code=410
+            )
             await kernel.commit(who.partition, Put(PUSH_CURSORS, push_key(task_id, "a"), failed.json()))
             ids.append(task_id)
         await configs.create(engine.tasks.scope(ANONYMOUS), ids[0], PushConfig(id="b", url="https://hook.example/b"))
@@ -53,10 +55,10 @@ def ids(url: str) -> list[str]:
     return asyncio.run(tasks(url))
 
 
-def cursor(url: str, who: Principal, task_id: str, config: str) -> tuple[Cursor, str | None]:
+def cursor(url: str, who: Principal, task_id: str, config: str) -> tuple[DeliveryCursor, str | None]:
     """How it stands, and the state of its work."""
 
-    async def look() -> tuple[Cursor, str | None]:
+    async def look() -> tuple[DeliveryCursor, str | None]:
         async with open_storage(url) as kernel, TaskEngine(kernel) as engine:
             [found] = await PushConfigs().cursors(engine.tasks.scope(who), task_id, [config])
             item = await kernel.work(who.partition, WEBHOOKS, push_key(task_id, config))

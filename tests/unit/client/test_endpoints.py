@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.client.endpoints import Endpoint, endpoints, offered
+from keelbolt.client.endpoints import AgentEndpoint, endpoints, offered
 from keelbolt.protocol.card import AgentCardConfig, Interface, build_card
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 
 def test_a_card_for_both_versions() -> None:
@@ -18,14 +18,14 @@ def test_a_card_for_both_versions() -> None:
     interfaces = [
         Interface("https://a/", "JSONRPC"),
         Interface("https://a", "HTTP+JSON", tenant="t"),
-        Interface("https://a/", "JSONRPC", Version.v0_3),
-        Interface("https://a", "HTTP+JSON", Version.v0_3),
+        Interface("https://a/", "JSONRPC", ProtocolVersion.v0_3),
+        Interface("https://a", "HTTP+JSON", ProtocolVersion.v0_3),
     ]
     assert endpoints(build_card(config, interfaces)) == [
-        Endpoint("https://a/", "JSONRPC", Version.v1_0),
-        Endpoint("https://a", "HTTP+JSON", Version.v1_0, "t"),
-        Endpoint("https://a/", "JSONRPC", Version.v0_3),
-        Endpoint("https://a", "HTTP+JSON", Version.v0_3),
+        AgentEndpoint("https://a/", "JSONRPC", ProtocolVersion.v1_0),
+        AgentEndpoint("https://a", "HTTP+JSON", ProtocolVersion.v1_0, "t"),
+        AgentEndpoint("https://a/", "JSONRPC", ProtocolVersion.v0_3),
+        AgentEndpoint("https://a", "HTTP+JSON", ProtocolVersion.v0_3),
     ]
 
 
@@ -45,8 +45,8 @@ def test_a_card_of_0_3() -> None:
         ("https://a:50051", "GRPC"),
     ]
     assert offered(card) == ["JSONRPC 0.3.0", "HTTP+JSON 0.3.0", "GRPC 0.3.0"]
-    assert {each.version for each in found} == {Version.v0_3}
-    assert endpoints({"url": "https://a"})[0].version is Version.v0_3
+    assert {each.version for each in found} == {ProtocolVersion.v0_3}
+    assert endpoints({"url": "https://a"})[0].version is ProtocolVersion.v0_3
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_an_address_of_grpc_has_an_origin(url: str, secure: bool, origin: str) -
 
 def test_patch_numbers_do_not_count() -> None:
     card = {"supportedInterfaces": [{"url": "https://a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0.7"}]}
-    assert endpoints(card)[0].version is Version.v1_0
+    assert endpoints(card)[0].version is ProtocolVersion.v1_0
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(

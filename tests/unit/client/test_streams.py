@@ -10,8 +10,8 @@ import pytest
 
 from keelbolt.client.backoff import Backoff
 from keelbolt.client.events import Event
-from keelbolt.client.streams import Frames, Stream
-from keelbolt.client.transport import Frame, Hints
+from keelbolt.client.streams import Frames, TaskStream
+from keelbolt.client.transport import StreamFrame, StreamHints
 from keelbolt.errors import (
     A2AConnectionError,
     A2AResponseError,
@@ -32,7 +32,7 @@ from keelbolt.protocol.types import (
     TaskStatus,
     TaskStatusUpdateEvent,
 )
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 
 def task(state: TaskState = TaskState.working, text: str = "") -> Task:
@@ -58,14 +58,14 @@ class Agent:
         self.sent = 0
         self.subscribed: list[str | None] = []
 
-        self.version = Version.v1_0
+        self.version = ProtocolVersion.v1_0
 
-    async def send(self, hints: Hints) -> Frames:
+    async def send(self, hints: StreamHints) -> Frames:
         self.sent += 1
         hints.version = self.version
         return self._next()
 
-    async def subscribe(self, _task_id: str, after: str | None, hints: Hints) -> Frames:
+    async def subscribe(self, _task_id: str, after: str | None, hints: StreamHints) -> Frames:
         self.subscribed.append(after)
         hints.version = self.version
         return self._next()
@@ -76,22 +76,22 @@ class Agent:
         return self.tasks.pop(0)
 
     @asynccontextmanager
-    async def _next(self) -> AsyncIterator[AsyncGenerator[Frame, None]]:
+    async def _next(self) -> AsyncIterator[AsyncGenerator[StreamFrame, None]]:
         script = self.scripts.pop(0)
 
-        async def frames() -> AsyncGenerator[Frame, None]:
+        async def frames() -> AsyncGenerator[StreamFrame, None]:
             for each in script:
                 if isinstance(each, Exception):
                     raise each
-                yield each if isinstance(each, Frame) else Frame(each)
+                yield each if isinstance(each, StreamFrame) else StreamFrame(each)
 
         yield frames()
 
-    async def events(self, version: Version = Version.v1_0, *, resumes: bool = False) -> list[Event]:
+    async def events(self, version: ProtocolVersion = ProtocolVersion.v1_0, *, resumes: bool = False) -> list[Event]:
         self.version = version
         now = iter(range(1000))
         backoff = Backoff(30.0, lambda: float(next(now)), lambda: 0.0)
-        stream = Stream(
+        stream = TaskStream(
             send=self.send,
             subscribe=self.subscribe,
             get=self.get,
@@ -154,7 +154,7 @@ async def test_in_0_3_the_task_is_loaded_and_what_it_shows_does_not_come_again(
 ) -> None:
     tasks = [task(text="xy"), task(TaskState.completed, "xyz")]
     agent = Agent([task(), chunk("x"), CUT], [first, status(TaskState.completed)], tasks=tasks)
-    found = shown(await agent.events(Version.v0_3))
+    found = shown(await agent.events(ProtocolVersion.v0_3))
     assert found[:3] == [("working", False), ("x", False), ("xy", True)]
     assert (found[3] == ("z", False)) is comes
 
@@ -195,8 +195,8 @@ async def test_without_subscriptions_a_task_is_loaded_until_it_is_over() -> None
 async def test_ids_are_sent_to_every_agent_and_the_next_number_is_no_gap() -> None:
     """An agent may continue a stream without declaring it."""
     agent = Agent(
-        [Frame(task()), Frame(chunk("x"), "7"), CUT],
-        [Frame(chunk("y"), "8"), Frame(status(TaskState.completed), "9")],
+        [StreamFrame(task()), StreamFrame(chunk("x"), "7"), CUT],
+        [StreamFrame(chunk("y"), "8"), StreamFrame(status(TaskState.completed), "9")],
     )
     assert shown(await agent.events()) == [("working", False), ("x", False), ("y", False), ("completed", False)]
     assert agent.subscribed == ["7"]
@@ -204,9 +204,9 @@ async def test_ids_are_sent_to_every_agent_and_the_next_number_is_no_gap() -> No
 
 async def test_a_gap_is_corrected_at_the_end_whatever_came_after_it() -> None:
     agent = Agent(
-        [Frame(task()), Frame(chunk("x"), "7"), CUT],
-        [Frame(task(text="xy")), Frame(chunk("y"), "8"), CUT],
-        [Frame(chunk("z"), "9"), Frame(status(TaskState.completed), "10")],
+        [StreamFrame(task()), StreamFrame(chunk("x"), "7"), CUT],
+        [StreamFrame(task(text="xy")), StreamFrame(chunk("y"), "8"), CUT],
+        [StreamFrame(chunk("z"), "9"), StreamFrame(status(TaskState.completed), "10")],
         tasks=[task(TaskState.completed, "xyz")],
     )
     assert shown(await agent.events())[-3:] == [("y", False), ("z", False), ("xyz", True)]
@@ -220,8 +220,8 @@ async def test_a_break_after_an_old_question_does_not_end_the_stream() -> None:
 
 async def test_another_number_than_the_next_one_is_a_gap() -> None:
     agent = Agent(
-        [Frame(task()), Frame(chunk("x"), "7"), CUT],
-        [Frame(chunk("z"), "9"), Frame(status(TaskState.completed), "10")],
+        [StreamFrame(task()), StreamFrame(chunk("x"), "7"), CUT],
+        [StreamFrame(chunk("z"), "9"), StreamFrame(status(TaskState.completed), "10")],
         tasks=[task(text="xyz"), task(TaskState.completed, "xyz")],
     )
     assert shown(await agent.events()) == [("working", False), ("x", False), ("xyz", True), ("xyz", True)]
@@ -253,7 +253,7 @@ async def test_a_task_that_waits_for_a_login_may_go_on_by_itself() -> None:
 
 async def test_in_0_3_a_question_ends_the_stream_whatever_the_agent_does() -> None:
     agent = Agent([task(), status(TaskState.input_required), chunk("never read")])
-    assert (await agent.events(Version.v0_3))[-1].state is TaskState.input_required
+    assert (await agent.events(ProtocolVersion.v0_3))[-1].state is TaskState.input_required
 
 
 async def test_a_message_is_a_whole_stream() -> None:
@@ -274,10 +274,10 @@ async def test_what_was_not_sent_is_sent_again_and_is_no_snapshot() -> None:
 
 async def test_with_ids_it_goes_on_after_the_last() -> None:
     agent = Agent(
-        [Frame(task(), "1"), Frame(chunk("x"), "4"), CUT],
+        [StreamFrame(task(), "1"), StreamFrame(chunk("x"), "4"), CUT],
         [CUT],
-        [Frame(chunk("x"), "4"), Frame(chunk("y"), "5")],
-        [Frame(status(TaskState.completed), "6")],
+        [StreamFrame(chunk("x"), "4"), StreamFrame(chunk("y"), "5")],
+        [StreamFrame(status(TaskState.completed), "6")],
     )
     found = await agent.events(resumes=True)
     assert [event.id for event in found] == ["1", "4", "5", "6"]
@@ -287,8 +287,8 @@ async def test_with_ids_it_goes_on_after_the_last() -> None:
 async def test_a_storage_that_went_back_is_shown_as_a_snapshot() -> None:
     """As after a restore from a backup: the agent has less than was seen."""
     agent = Agent(
-        [Frame(task(), "1"), Frame(chunk("x"), "9"), CUT],
-        [Frame(task(), "5"), Frame(chunk("y"), "6"), Frame(status(TaskState.completed), "7")],
+        [StreamFrame(task(), "1"), StreamFrame(chunk("x"), "9"), CUT],
+        [StreamFrame(task(), "5"), StreamFrame(chunk("y"), "6"), StreamFrame(status(TaskState.completed), "7")],
     )
     found = await agent.events(resumes=True)
     assert [(event.id, event.snapshot) for event in found] == [

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from keelbolt.errors import KeelboltError
-from keelbolt.grpc.address import Address, reserved
+from keelbolt.grpc.address import GrpcAddress, reserved
 
 
 def test_a_free_port_is_found() -> None:
@@ -41,6 +41,6 @@ def test_a_stranger_is_not_joined(shared: bool) -> None:
 
 
 def test_the_host_of_an_address() -> None:
-    assert str(Address("::1", 5)) == "[::1]:5"
-    assert Address("0.0.0.0", 5).reachable_host == "localhost"
-    assert Address("10.0.0.1", 5).reachable_host == "10.0.0.1"
+    assert str(GrpcAddress("::1", 5)) == "[::1]:5"
+    assert GrpcAddress("0.0.0.0", 5).reachable_host == "localhost"
+    assert GrpcAddress("10.0.0.1", 5).reachable_host == "10.0.0.1"

@@ -17,7 +17,7 @@ from keelbolt.errors import (
 from keelbolt.grpc.library import grpc
 from keelbolt.grpc.metadata import pairs, scope_of
 from keelbolt.grpc.statuses import DETAILS, MAX_DETAILS_BYTES, fail
-from keelbolt.protocol.errors import QUIET, TABLE, Row
+from keelbolt.protocol.errors import QUIET, TABLE, ErrorRow
 from keelbolt.protocol.protobuf.official import error_details_pb2, status_pb2
 
 
@@ -58,7 +58,7 @@ def info_of(status: Any) -> Any:
 @pytest.mark.parametrize(
     ("kind", "row"), [*TABLE.items(), *QUIET.items()], ids=lambda one: getattr(one, "__name__", "")
 )
-async def test_every_row(kind: type[KeelboltError], row: Row) -> None:
+async def test_every_row(kind: type[KeelboltError], row: ErrorRow) -> None:
     error = kind.__new__(kind)
     Exception.__init__(error, "why")
     if isinstance(error, BusyError):

@@ -21,7 +21,6 @@ from keelbolt.protocol.requests import (
 from keelbolt.protocol.types import (
     Artifact,
     Message,
-    Model,
     Part,
     Role,
     Task,
@@ -29,10 +28,11 @@ from keelbolt.protocol.types import (
     TaskState,
     TaskStatus,
     TaskStatusUpdateEvent,
+    WireModel,
 )
 from keelbolt.protocol.v03_values import DATA_MARK, FILENAME_MARK, MEDIA_TYPE_MARK
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=WireModel)
 Strategy = st.SearchStrategy[Any]
 
 texts = st.text(max_size=20)

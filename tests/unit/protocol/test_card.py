@@ -21,7 +21,7 @@ from keelbolt.protocol.card import (
     build_card,
 )
 from keelbolt.protocol.card_signing import project_v1, signing_payload
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from tests.unit.protocol.official import MODELS_V03, PB_V1, parse_v1
 
 CONFIG = AgentCardConfig(
@@ -52,8 +52,8 @@ CONFIG = AgentCardConfig(
 INTERFACES = [
     Interface("https://example.com/", "JSONRPC"),
     Interface("https://example.com/", "HTTP+JSON", tenant="acme"),
-    Interface("https://example.com/", "JSONRPC", Version.v0_3),
-    Interface("https://example.com/", "HTTP+JSON", Version.v0_3),
+    Interface("https://example.com/", "JSONRPC", ProtocolVersion.v0_3),
+    Interface("https://example.com/", "HTTP+JSON", ProtocolVersion.v0_3),
 ]
 SECURITY = CardSecurity(
     schemes_v03={

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt.errors import ExtensionSupportRequiredError
-from keelbolt.protocol.extensions import MAX_EXTENSIONS, Declared, activate, echo, parse
+from keelbolt.protocol.extensions import MAX_EXTENSIONS, DeclaredExtension, activate, echo, parse
 
 A, B = "https://example.com/a", "urn:b"
 
@@ -27,16 +27,16 @@ def test_there_is_an_end() -> None:
 
 
 def test_declared_ones_are_activated() -> None:
-    assert activate([B, "urn:unknown", A], [Declared(A), Declared(B)]) == (B, A)
-    assert activate([], [Declared(A)]) == ()
+    assert activate([B, "urn:unknown", A], [DeclaredExtension(A), DeclaredExtension(B)]) == (B, A)
+    assert activate([], [DeclaredExtension(A)]) == ()
     assert echo(()) == ""
     assert parse(echo((A, B))) == (A, B)
 
 
 def test_a_required_one_must_be_asked_for() -> None:
-    assert activate([A], [Declared(A, required=True)]) == (A,)
+    assert activate([A], [DeclaredExtension(A, required=True)]) == (A,)
     with pytest.raises(ExtensionSupportRequiredError, match=f"requires {A}"):
-        activate([B], [Declared(A, required=True), Declared(B)])
+        activate([B], [DeclaredExtension(A, required=True), DeclaredExtension(B)])
 
 
 @given(st.lists(st.text(), max_size=3))

@@ -20,7 +20,7 @@ from keelbolt.errors import (
 from keelbolt.protocol import jsonrpc, sse, v1
 from keelbolt.protocol.jsonrpc import parse
 from keelbolt.protocol.operations import METHODS, METHODS_V03, METHODS_V1, NAMES_V03, STREAMING, Operation
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 from tests.unit.protocol import strategies as some
 from tests.unit.protocol.official import PB_V1
 
@@ -132,8 +132,8 @@ def test_the_names_of_both_versions() -> None:
     }
     assert set(METHODS_V03.values()) == set(METHODS_V1.values()) == set(Operation) == set(NAMES_V03)
     assert not METHODS_V03.keys() & METHODS_V1.keys()
-    assert METHODS["message/stream"] == (Operation.send_streaming_message, Version.v0_3)
-    assert parse(body(method="SubscribeToTask")).resolve() == (Operation.subscribe_to_task, Version.v1_0)
+    assert METHODS["message/stream"] == (Operation.send_streaming_message, ProtocolVersion.v0_3)
+    assert parse(body(method="SubscribeToTask")).resolve() == (Operation.subscribe_to_task, ProtocolVersion.v1_0)
     assert {
         Operation(method.name)
         for method in PB_V1.DESCRIPTOR.services_by_name["A2AService"].methods

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from keelbolt.protocol.errors import INTERNAL, QUIET, TABLE, Row
+from keelbolt.protocol.errors import INTERNAL, QUIET, TABLE, ErrorRow
 from keelbolt.protocol.operations import NAMES_V03
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/protocol.md").read_text()
@@ -19,7 +19,7 @@ def test_the_table_of_errors() -> None:
             for name in re.findall(r"\w+", names) if "`" in names else ["anything"]:
                 shown[name] = tuple(cell.strip("`") for cell in rest)
 
-    def cells(row: Row) -> tuple[str, ...]:
+    def cells(row: ErrorRow) -> tuple[str, ...]:
         return (str(row.code), str(row.http), row.grpc, row.reason)
 
     expected = {kind.__name__: cells(row) for kind, row in {**TABLE, **QUIET}.items()}

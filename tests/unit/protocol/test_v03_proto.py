@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt.protocol import v03, v03_proto
-from keelbolt.protocol.codec import CODECS, Codec
+from keelbolt.protocol.codec import CODECS, WireCodec
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import PushConfig, PushConfigPage, SendMessageRequest, StreamEvent, TaskPage
 from keelbolt.protocol.types import Message, Role, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent, encode
@@ -84,5 +84,5 @@ def test_blocking_is_false_when_protobuf_does_not_send_it(
 
 
 def test_every_codec_offers_the_same() -> None:
-    codecs: list[Codec] = [v03_proto, *CODECS.values()]
-    assert all(codec.Splice("t", "c") for codec in codecs)
+    codecs: list[WireCodec] = [v03_proto, *CODECS.values()]
+    assert all(codec.EventEncoder("t", "c") for codec in codecs)

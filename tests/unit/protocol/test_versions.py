@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from keelbolt.errors import VersionNotSupportedError
-from keelbolt.protocol.versions import Version, asked, chosen
+from keelbolt.protocol.versions import ProtocolVersion, asked, chosen
 
-OLD, NEW = Version.v0_3, Version.v1_0
+OLD, NEW = ProtocolVersion.v0_3, ProtocolVersion.v1_0
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ OLD, NEW = Version.v0_3, Version.v1_0
         ("x, 1.0", None, (NEW,)),
     ],
 )
-def test_asked(header: str | None, query: str | None, found: tuple[Version, ...]) -> None:
+def test_asked(header: str | None, query: str | None, found: tuple[ProtocolVersion, ...]) -> None:
     assert asked(header, query) == found
 
 

@@ -13,9 +13,9 @@ from penguiflow.planner import memory as theirs
 
 from keelbolt.errors import InvalidMemoryState, MemoryBudgetExceeded
 from keelbolt.state.memory import (
-    Conversation,
     ConversationTurn,
     MemoryBudget,
+    MemoryConversation,
     MemoryHealth,
     MemoryIsolation,
     MemoryKey,
@@ -83,11 +83,11 @@ class Shelf:
         return self.states.get(key)
 
 
-def rolling(summariser: Summariser, clock: Clock | None = None, **settings: Any) -> Conversation:
+def rolling(summariser: Summariser, clock: Clock | None = None, **settings: Any) -> MemoryConversation:
     budget = settings.pop("budget", MemoryBudget(full_zone_turns=2))
     config = ShortTermMemoryConfig(strategy="rolling_summary", budget=budget, **settings)
     clock = clock or Clock()
-    return Conversation(config, summariser, clock=clock, sleep=clock.sleep)
+    return MemoryConversation(config, summariser, clock=clock, sleep=clock.sleep)
 
 
 async def context(memory: Any) -> dict[str, Any]:

@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 
 from keelbolt.errors import InvalidState, StorageFull
-from keelbolt.state.spool import FileSpool, MemorySpool, Spool
+from keelbolt.state.spool import FileSpool, MemorySpool, WriteSpool
 from keelbolt.state.spool_lines import dump_write, load_write
-from keelbolt.state.writes import Write
+from keelbolt.state.writes import StateWrite
 from keelbolt.storage import Append, Delete, Draft, FieldIn, Head, Put
 
 
-def write(number: int = 1) -> Write:
+def write(number: int = 1) -> StateWrite:
     operations = (
         FieldIn("c", "k", "hash", ("x",)),
         Put("c", f"key-{number}", b"\0\xff", {"n": number}, 60.0),
         Append("l", "s", (Draft("kind", b"data", "once"), Draft("kind", b"more"))),
         Delete("c", "gone"),
     )
-    return Write("partition", "save_task", operations, 100, trace_id="trace", number=number, spooled_at=12.5)
+    return StateWrite("partition", "save_task", operations, 100, trace_id="trace", number=number, spooled_at=12.5)
 
 
-def keys(spool: Spool) -> list[str]:
+def keys(spool: WriteSpool) -> list[str]:
     found = []
     while (first := spool.first()) is not None:
         found.append(first.operations[1].key)  # type: ignore[union-attr]
@@ -44,7 +44,7 @@ def test_a_write_comes_back_from_its_line() -> None:
         write().operations,
     )
     with pytest.raises(InvalidState, match="a Head can't wait in a spool"):
-        dump_write(Write("p", "m", (Head("l", "s", 1),), 0))
+        dump_write(StateWrite("p", "m", (Head("l", "s", 1),), 0))
 
 
 def test_first_in_first_out(tmp_path: Path) -> None:

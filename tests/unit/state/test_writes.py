@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt.state.families import EVENTS, UPDATES
-from keelbolt.state.writes import GROUP_BYTES, MANY, ONE, Write, bundled, merged
+from keelbolt.state.writes import GROUP_BYTES, MANY, ONE, StateWrite, bundled, merged
 from keelbolt.storage import Append, Draft, Put
 
 
@@ -37,17 +37,17 @@ def test_large_items_do_not_become_one_too_large_entry() -> None:
 def test_entries_with_names_stay_apart(kind: str) -> None:
     """Their kind is the id of a task, which may be any."""
     drafts = Draft(kind, b"1", "a"), Draft(kind, b"2", "b")
-    updates = [Write("p", "m", (Append(UPDATES, "session", (draft,)),), 1) for draft in drafts]
+    updates = [StateWrite("p", "m", (Append(UPDATES, "session", (draft,)),), 1) for draft in drafts]
     assert merged(updates) == (Append(UPDATES, "session", drafts),)
-    events = [Write("p", "m", (Append(EVENTS, "trace", (Draft(ONE, b"1"),)),), 1)] * 2
+    events = [StateWrite("p", "m", (Append(EVENTS, "trace", (Draft(ONE, b"1"),)),), 1)] * 2
     assert merged(events) == (Append(EVENTS, "trace", (Draft(MANY, b"[1,1]"),)),)
 
 
 def test_of_one_record_the_last_is_written() -> None:
     writes = [
-        Write("p", "m", (Append("l", "s", (Draft("k", b"1", "a"),)), Put("c", "k", b"old")), 1),
-        Write("p", "m", (Append("l", "s", (Draft("k", b"2", "b"),)), Append("l", "t", (Draft("k", b"3"),))), 1),
-        Write("p", "m", (Put("c", "k", b"new"),), 1),
+        StateWrite("p", "m", (Append("l", "s", (Draft("k", b"1", "a"),)), Put("c", "k", b"old")), 1),
+        StateWrite("p", "m", (Append("l", "s", (Draft("k", b"2", "b"),)), Append("l", "t", (Draft("k", b"3"),))), 1),
+        StateWrite("p", "m", (Put("c", "k", b"new"),), 1),
     ]
     assert merged(writes) == (
         Append("l", "s", (Draft("k", b"1", "a"), Draft("k", b"2", "b"))),

@@ -11,7 +11,7 @@ from keelbolt.protocol.types import Message, Part, Role
 from keelbolt.storage import open_storage
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskState, runner
 from keelbolt.tasks.dead import dead_letters
-from keelbolt.tasks.run import Run
+from keelbolt.tasks.run import TaskRun
 
 
 async def echo(ctx: TaskContext) -> None:
@@ -24,12 +24,12 @@ async def test_a_task_that_can_not_be_read_is_tried_so_often_and_then_given_up(
     """It ends as failed and as a dead letter with the reason, instead of being tried for ever."""
     tried = []
 
-    async def damaged(self: Run, message: Message) -> TaskContext:
+    async def damaged(self: TaskRun, message: Message) -> TaskContext:
         tried.append(message.message_id)
         raise StorageCorrupt("a segment is damaged")
 
-    monkeypatch.setattr(Run, "_context", damaged)
-    monkeypatch.setattr(Run, "_raised", _reraise)
+    monkeypatch.setattr(TaskRun, "_context", damaged)
+    monkeypatch.setattr(TaskRun, "_raised", _reraise)
     monkeypatch.setattr(runner, "AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(runner, "POLL_SECONDS", 0.02)
     settings = TaskSettings.of({}, max_attempts=3)
@@ -44,5 +44,5 @@ async def test_a_task_that_can_not_be_read_is_tried_so_often_and_then_given_up(
         assert letter.reason == "a segment is damaged"
 
 
-async def _reraise(_run: Run, error: BaseException) -> None:
+async def _reraise(_run: TaskRun, error: BaseException) -> None:
     raise error

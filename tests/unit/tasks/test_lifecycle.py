@@ -19,12 +19,12 @@ from keelbolt.errors import (
 from keelbolt.protocol.types import PAUSED, TERMINAL, TaskState
 from keelbolt.tasks.lifecycle import (
     TRANSITIONS,
-    Answer,
-    Cancel,
+    ClientCancel,
     Command,
     End,
-    Report,
-    Start,
+    ProgressReport,
+    UserAnswer,
+    WorkerStart,
     apply,
     check_transition,
 )
@@ -55,11 +55,11 @@ ARROWS = {
 STATES = st.sampled_from(list(S))
 WORDS = st.none() | st.sampled_from([b'{"messageId":"m"}', b"{}"])
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
-    st.just(Start()),
-    st.builds(Report, WORDS),
+    st.just(WorkerStart()),
+    st.builds(ProgressReport, WORDS),
     st.builds(End, STATES, WORDS, st.none() | st.just(b'{"a":1}')),
-    st.builds(Answer, st.just(b'{"messageId":"m"}')),
-    st.builds(Cancel, WORDS),
+    st.builds(UserAnswer, st.just(b'{"messageId":"m"}')),
+    st.builds(ClientCancel, WORDS),
 )
 
 
@@ -109,18 +109,18 @@ def test_the_right_error(state: TaskState, command: Command) -> None:
         raised = None
     if raised is not None:
         expected: type[TaskError] = TaskTerminalStateError if state in TERMINAL else IllegalTransition
-        if isinstance(command, Cancel):
+        if isinstance(command, ClientCancel):
             expected = TaskNotCancelableError
-        elif isinstance(command, Answer) and state not in TERMINAL:
+        elif isinstance(command, UserAnswer) and state not in TERMINAL:
             expected = TaskNotAcceptingMessagesError
         assert type(raised) is expected
         assert state.name in str(raised)
     else:
         right: dict[type[Command], frozenset[TaskState]] = {
-            Start: frozenset({S.submitted}),
-            Report: frozenset({S.working, S.submitted}),
-            Answer: PAUSED,
-            Cancel: frozenset(S) - TERMINAL,
+            WorkerStart: frozenset({S.submitted}),
+            ProgressReport: frozenset({S.working, S.submitted}),
+            UserAnswer: PAUSED,
+            ClientCancel: frozenset(S) - TERMINAL,
         }
         assert isinstance(command, End) or state in right[type(command)]
 
@@ -142,7 +142,7 @@ def test_any_history(state: TaskState, commands: list[Command]) -> None:
 @given(st.sampled_from(sorted(PAUSED)))
 def test_an_answer_comes_first(state: TaskState) -> None:
     """The user's answer stands in the history before the task is submitted again."""
-    message, status = apply("t", state, Answer(b'{"messageId":"a"}'), now=NOW).notes
+    message, status = apply("t", state, UserAnswer(b'{"messageId":"a"}'), now=NOW).notes
     assert message == MessageNote(b'{"messageId":"a"}')
     assert isinstance(status, StatusNote)
     assert status.said is None
@@ -153,10 +153,10 @@ def test_what_is_said_belongs_to_the_history() -> None:
     words = b'{"messageId":"w"}'
     kept = [
         apply("t", S.working, End(S.completed, words), now=NOW).notes,
-        apply("t", S.submitted, Cancel(words), now=NOW).notes,
+        apply("t", S.submitted, ClientCancel(words), now=NOW).notes,
     ]
     assert [note.said for (note,) in kept if isinstance(note, StatusNote)] == [words, words]
-    (report,) = apply("t", S.working, Report(words), now=NOW).notes
+    (report,) = apply("t", S.working, ProgressReport(words), now=NOW).notes
     assert isinstance(report, StatusNote)
     assert report.said is None
     assert b'"w"' in report.data

@@ -7,7 +7,7 @@ from typing import Any
 
 from keelbolt.protocol.types import Message, Part, Role, Task
 from keelbolt.storage import open_storage
-from keelbolt.tasks import Steering, TaskContext, TaskEngine, TaskSettings
+from keelbolt.tasks import SteeringRequest, TaskContext, TaskEngine, TaskSettings
 
 SETTINGS = TaskSettings.of({}, sleep_hold_seconds=0.0)
 
@@ -83,7 +83,7 @@ async def test_large_results_of_steps_lie_beside_the_snapshot() -> None:
 
 
 async def test_steering_comes_again_to_a_run_that_begins_the_turn_anew() -> None:
-    heard: list[list[Steering]] = []
+    heard: list[list[SteeringRequest]] = []
     listening = asyncio.Event()
 
     async def listen(ctx: TaskContext) -> None:

@@ -14,9 +14,9 @@ from keelbolt.tasks.run_state import (
     Alarm,
     Begin,
     BeginEnd,
-    Call,
-    Cancel,
+    CallWorker,
     CancelRaised,
+    CancelRun,
     CleanUp,
     EnterShield,
     Event,
@@ -40,7 +40,7 @@ STOPS: tuple[Stop, ...] = ("cancel", "interrupt", "no progress", "drain", "lost"
 
 plain: list[Event] = [
     Begin(),
-    Call(),
+    CallWorker(),
     Interrupt(),
     CleanUp(),
     LeaveShield(),
@@ -55,7 +55,7 @@ seconds = st.floats(0, 100)
 EVENTS = st.one_of(
     st.sampled_from(plain),
     st.builds(StopRun, st.sampled_from(STOPS)),
-    st.builds(Cancel, st.floats(-100, 100)),
+    st.builds(CancelRun, st.floats(-100, 100)),
     st.builds(EnterShield, seconds),
 )
 
@@ -111,7 +111,7 @@ def test_rules_that_hold_whatever_happens(replaying: bool, events: list[tuple[Ev
 def test_a_cancel_of_a_working_worker_stops_it_in_the_end(events: list[Event]) -> None:
     """After a cancel, when every commit and every shielded block is over, the worker is stopped or its turn is."""
     state, now = WORKING, 0.0
-    for event in [Cancel(), *events]:
+    for event in [CancelRun(), *events]:
         if possible(state, event) and not isinstance(event, NextTurn):
             state, _ = step(state, event, now)
     while state.writing:
@@ -143,7 +143,7 @@ def test_a_lost_lease_waits_for_nothing() -> None:
 
 
 def test_a_shielded_block_holds_one_cancel_off_for_its_time() -> None:
-    state, actions = after(WORKING, EnterShield(5.0), Cancel())
+    state, actions = after(WORKING, EnterShield(5.0), CancelRun())
     assert actions == (Alarm(5.0, ShieldOver()),)
     for over in (ShieldOver(), LeaveShield()):
         assert after(state, over)[1] == ("cancel worker", Alarm(GRACE, GraceOver()))
@@ -151,23 +151,23 @@ def test_a_shielded_block_holds_one_cancel_off_for_its_time() -> None:
 
 
 def test_a_canceled_worker_cleans_up_in_one_block_that_extends_its_grace() -> None:
-    state, actions = after(WORKING, Cancel(), EnterShield(30.0))
+    state, actions = after(WORKING, CancelRun(), EnterShield(30.0))
     assert actions == (Alarm(30.0, GraceOver()),)
     assert after(state, LeaveShield())[1] == (Alarm(GRACE, GraceOver()),)
 
 
 def test_the_grace_of_a_cancel_runs_from_when_it_was_sent_but_half_of_it_is_left() -> None:
-    assert after(WORKING, Cancel(3.0))[1][1] == Alarm(GRACE - 3.0, GraceOver())
-    assert after(WORKING, Cancel(3600.0))[1][1] == Alarm(GRACE / 2, GraceOver())
-    assert after(WORKING, Cancel(-3600.0))[1][1] == Alarm(GRACE, GraceOver())
+    assert after(WORKING, CancelRun(3.0))[1][1] == Alarm(GRACE - 3.0, GraceOver())
+    assert after(WORKING, CancelRun(3600.0))[1][1] == Alarm(GRACE / 2, GraceOver())
+    assert after(WORKING, CancelRun(-3600.0))[1][1] == Alarm(GRACE, GraceOver())
 
 
 def test_a_turn_that_is_run_again_is_not_stopped_before_its_worker_is_called() -> None:
     replaying = replace(WORKING, replaying=True)
-    state, actions = after(replaying, Cancel())
+    state, actions = after(replaying, CancelRun())
     assert (state.canceled, state.stop, actions) == (True, None, ())
     assert after(replaying, Interrupt())[1] == ()
-    assert after(state, Call(), CleanUp(), now=7.0)[0].cancel_at == 7.0
+    assert after(state, CallWorker(), CleanUp(), now=7.0)[0].cancel_at == 7.0
     assert after(state, CancelRaised())[0].stop == "cancel"
 
 

@@ -16,7 +16,7 @@ from keelbolt.protocol.types import TaskState
 from keelbolt.storage import Entry
 from keelbolt.tasks import view as view_module
 from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, draft, read_note
-from keelbolt.tasks.view import Spool, TaskView, segment_key
+from keelbolt.tasks.view import SegmentedList, TaskView, segment_key
 
 TASK, CONTEXT = "task-1", "context-1"
 NOW = "2026-01-01T00:00:00.000Z"
@@ -92,7 +92,7 @@ OTHERS = st.one_of(
 NOTES: st.SearchStrategy[Note] = st.one_of(artifacts(), artifacts(), statuses(), MESSAGES.map(MessageNote), OTHERS)
 
 
-def taken_of(view: TaskView) -> view_module.Snapshot:
+def taken_of(view: TaskView) -> view_module.SnapshotWrites:
     taken = view.snapshot()
     assert taken is not None
     return taken
@@ -113,7 +113,7 @@ class Disk:
         self.segments |= taken.segments
         self.index = taken.index
 
-    def values(self, spool: Spool) -> list[Any]:
+    def values(self, spool: SegmentedList) -> list[Any]:
         found = [self.segments[key] for key in spool.keys(TASK)]
         values: list[Any] = from_json(b"[%b]" % b",".join([*found, *spool.tail]))
         return values

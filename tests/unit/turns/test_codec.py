@@ -9,7 +9,6 @@ import pytest
 from keelbolt.errors import InvalidInitialThoughtValue, InvalidValue, NoReaderResolver, ReaderNotDescribable
 from keelbolt.turns import (
     ArtifactTypes,
-    Codec,
     Media,
     Message,
     Resolvers,
@@ -17,6 +16,7 @@ from keelbolt.turns import (
     SpooledArtifact,
     Thought,
     Tokenizable,
+    TurnCodec,
 )
 from keelbolt.turns.codec import kind_of
 from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
@@ -49,7 +49,7 @@ def text(artifact: SpooledArtifact) -> Retrievable:
 async def test_readers_travel_as_descriptors() -> None:
     """The last registration of a tag counts; bytes are not in the JSON."""
     resolvers = Resolvers()
-    codec = Codec(resolvers)
+    codec = TurnCodec(resolvers)
     data = json.loads(json.dumps(codec.encode(picture(Named(b"here")))))
     with pytest.raises(NoReaderResolver, match="media:test") as raised:
         codec.decode("message", data)
@@ -65,14 +65,14 @@ async def test_readers_travel_as_descriptors() -> None:
 
 def test_what_can_not_be_described_is_refused() -> None:
     with pytest.raises(ReaderNotDescribable) as raised:
-        Codec().encode(picture(InMemoryMediaReader(b"")))
+        TurnCodec().encode(picture(InMemoryMediaReader(b"")))
     assert (raised.value.code, raised.value.status) == ("E_READER_NOT_DESCRIBABLE", 422)
 
 
 def test_artifacts_are_named_by_the_program() -> None:
     """A class is known by its registered name, never by where it is imported from."""
     artifacts = ArtifactTypes()
-    codec = Codec(artifacts=artifacts)
+    codec = TurnCodec(artifacts=artifacts)
 
     def describe(_reader: object) -> Descriptor:
         return Descriptor(tag="spool:test", locator=None)
@@ -85,11 +85,11 @@ def test_artifacts_are_named_by_the_program() -> None:
     codec.resolvers.spool("spool:test", lambda _locator: InMemorySpoolReader(b""))
     assert type(codec.decode("retrievable", data).content) is Table
     with pytest.raises(NoReaderResolver, match="table"):
-        Codec(codec.resolvers).decode("retrievable", data)
+        TurnCodec(codec.resolvers).decode("retrievable", data)
 
 
 def test_instructions_are_their_text() -> None:
-    codec = Codec()
+    codec = TurnCodec()
     assert codec.encode("be kind") == {"text": "be kind"}
     found = codec.decode("standing_instruction", codec.encode(Tokenizable("be brief", key="style")))
     assert (str(found), found.key) == ("be brief", "style")
@@ -105,12 +105,12 @@ def test_what_json_can_not_say_is_refused() -> None:
     for payload in wrong:
         opaque = Thought(id="t", payload=payload, replay_compatibility="p", created_at=AT, updated_at=AT)
         with pytest.raises(InvalidValue, match="payload"):
-            Codec().encode(opaque)
+            TurnCodec().encode(opaque)
         caption: MediaStashEntry = {"value": payload, "trust_tier": "first-party"}
         fields = {"mime_type": "image/png", "filename": "x.png", "reader": Named(b""), "stash": {"caption": caption}}
         media = Media.user_attachment(kind="image", **fields)
         with pytest.raises(InvalidValue, match=r"stash\.caption\.value|stash is too deep"):
-            Codec().encode(Message(id="m", role="user", attachments=[media], created_at=AT, updated_at=AT))
+            TurnCodec().encode(Message(id="m", role="user", attachments=[media], created_at=AT, updated_at=AT))
 
 
 def test_nothing_else_is_kept_of_a_turn() -> None:

@@ -17,10 +17,10 @@ from keelbolt.turns import (
     Message,
     Next,
     PrimitiveSet,
-    Scope,
     TurnContext,
     TurnInput,
     TurnRunner,
+    TurnScope,
     Window,
     durable_storage,
     hydrate,
@@ -53,8 +53,8 @@ async def fetch(_ctx: TurnContext) -> list[Message]:
 def of_another_kind(_ctx: TurnContext, _memory: Memory) -> None: ...
 
 
-def whose(ctx: TurnContext) -> Scope:
-    return Scope("acme", ctx.stash.get("thread"))
+def whose(ctx: TurnContext) -> TurnScope:
+    return TurnScope("acme", ctx.stash.get("thread"))
 
 
 async def test_a_runner_of_a_storage() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 from keelbolt.storage import Record
-from keelbolt.webhooks.cursor import FIRST_SECONDS, LONGEST_SECONDS, Cursor
+from keelbolt.webhooks.cursor import FIRST_SECONDS, LONGEST_SECONDS, DeliveryCursor
 
 
 def test_the_wait_doubles_from_a_second_to_a_quarter_of_an_hour() -> None:
     dice = random.Random(1)
-    cursor, now, waits = Cursor(7), 1000.0, []
+    cursor, now, waits = DeliveryCursor(7), 1000.0, []
     for _ in range(40):
         cursor = cursor.failed("HTTP 500", now, dice)
         waits.append(cursor.retry_at - now)
@@ -24,26 +24,26 @@ def test_the_wait_doubles_from_a_second_to_a_quarter_of_an_hour() -> None:
 
 
 def test_an_arrival_ends_the_row_of_failures() -> None:
-    cursor = Cursor().failed("HTTP 500", 1000.0, random.Random(1)).arrived(3)
-    assert cursor == Cursor(3, delivered=1)
+    cursor = DeliveryCursor().failed("HTTP 500", 1000.0, random.Random(1)).arrived(3)
+    assert cursor == DeliveryCursor(3, delivered=1)
 
 
 def test_a_replay_is_active_again() -> None:
-    failed = Cursor(5, delivered=4).failed("HTTP 500", 1000.0, random.Random(1)).given_up()
+    failed = DeliveryCursor(5, delivered=4).failed("HTTP 500", 1000.0, random.Random(1)).given_up()
     assert failed.status == "failed"
     assert failed.error == "HTTP 500"
-    assert failed.again() == Cursor(5, delivered=4)
-    assert failed.again(2) == Cursor(2, delivered=4)
+    assert failed.again() == DeliveryCursor(5, delivered=4)
+    assert failed.again(2) == DeliveryCursor(2, delivered=4)
 
 
 def test_what_is_written_is_read() -> None:
-    cursor = Cursor(5, delivered=4, late=True).failed("HTTP 500", 1000.5, random.Random(1))
-    assert Cursor.of(Record("cursors", "1", 1, cursor.json())) == cursor
+    cursor = DeliveryCursor(5, delivered=4, late=True).failed("HTTP 500", 1000.5, random.Random(1))
+    assert DeliveryCursor.of(Record("cursors", "1", 1, cursor.json())) == cursor
 
 
 def test_a_clock_that_is_set_back_delays_no_attempt() -> None:
     """Otherwise the receiver would wait for as long as the clock was wrong."""
-    cursor = Cursor().failed("HTTP 500", 10_000.0, random.Random(1))
+    cursor = DeliveryCursor().failed("HTTP 500", 10_000.0, random.Random(1))
     assert 0 < cursor.due_in(10_000.0) <= FIRST_SECONDS
     assert cursor.due_in(10_000.0 + FIRST_SECONDS) <= 0
     assert cursor.due_in(10_000.0 - 7200) == 0

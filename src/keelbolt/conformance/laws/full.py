@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from keelbolt.conformance.expect import broken, equal, expect, raises
 from keelbolt.conformance.law import place_law
-from keelbolt.conformance.subject import Place
+from keelbolt.conformance.subject import DataPlace
 from keelbolt.errors import StorageFull
 from keelbolt.storage.blobs import Attach, Detach
 from keelbolt.storage.commits import Operation
@@ -30,7 +30,7 @@ END = Append("log", "end", (Draft("end", b"done"),))
 
 
 @asynccontextmanager
-async def full(place: Place) -> AsyncIterator[tuple[Kernel, dict[str, Claim]]]:
+async def full(place: DataPlace) -> AsyncIterator[tuple[Kernel, dict[str, Claim]]]:
     """A storage that was written until it was full, and claims of some of its work."""
     async with place.open(small=True) as kernel:
         blob = await kernel.stage_blob(P, BLOB)
@@ -61,7 +61,7 @@ async def fill(kernel: Kernel) -> None:
 
 
 @place_law(needs="small")
-async def a_full_storage_refuses_what_adds(place: Place) -> None:
+async def a_full_storage_refuses_what_adds(place: DataPlace) -> None:
     """A full storage raises StorageFull for a commit that only adds, nothing of it is written, and reads go on."""
     async with full(place) as (kernel, _):
         for _ in range(3):
@@ -77,7 +77,7 @@ async def a_full_storage_refuses_what_adds(place: Place) -> None:
 
 
 @place_law(needs="small")
-async def a_full_storage_takes_what_gives_back(place: Place) -> None:
+async def a_full_storage_takes_what_gives_back(place: DataPlace) -> None:
     """A full storage accepts each operation that ends, releases or erases, with a small record and entry beside it."""
     async with full(place) as (kernel, claims):
         given_back: tuple[tuple[Operation, ...], ...] = (
@@ -104,7 +104,7 @@ async def a_full_storage_takes_what_gives_back(place: Place) -> None:
 
 
 @place_law(needs="small")
-async def giving_back_is_no_excuse_for_adding(place: Place) -> None:
+async def giving_back_is_no_excuse_for_adding(place: DataPlace) -> None:
     """A full storage refuses a commit that gives something back and adds much, as a whole."""
     async with full(place) as (kernel, claims):
         with raises(StorageFull):
@@ -116,7 +116,7 @@ async def giving_back_is_no_excuse_for_adding(place: Place) -> None:
 
 
 @place_law(needs="small")
-async def a_refusal_of_others_does_not_reach_what_gives_back(place: Place) -> None:
+async def a_refusal_of_others_does_not_reach_what_gives_back(place: DataPlace) -> None:
     """Commits that give back pass when they are called together with commits that a full storage refuses."""
     async with full(place) as (kernel, claims):
         results = await asyncio.gather(

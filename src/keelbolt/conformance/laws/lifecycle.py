@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from keelbolt.conformance.expect import equal, eventually, expect, following, raises, soon
 from keelbolt.conformance.law import law, place_law
-from keelbolt.conformance.subject import Place
+from keelbolt.conformance.subject import DataPlace
 from keelbolt.errors import Forked, KeelboltError, NoIndex, NotDeclared, StorageClosed, WrongLoop
 from keelbolt.storage.blobs import Attach
 from keelbolt.storage.contract import Kernel, WorkCounts
@@ -75,7 +75,7 @@ def uses(kernel: Kernel) -> dict[str, Callable[[], Awaitable[object]]]:
 
 
 @place_law()
-async def a_closed_storage_is_refused(place: Place) -> None:
+async def a_closed_storage_is_refused(place: DataPlace) -> None:
     """Before it is opened and after it is closed, every use of a kernel raises StorageClosed."""
     kernel = place.kernel()
     for name, use in uses(kernel).items():
@@ -91,7 +91,7 @@ async def a_closed_storage_is_refused(place: Place) -> None:
 
 
 @place_law()
-async def a_second_close_does_nothing(place: Place) -> None:
+async def a_second_close_does_nothing(place: DataPlace) -> None:
     """Closing a kernel twice, or one that was never opened, does nothing."""
     await place.kernel().close()
     async with place.open() as kernel:
@@ -101,7 +101,7 @@ async def a_second_close_does_nothing(place: Place) -> None:
 
 
 @place_law()
-async def close_finishes_every_commit(place: Place) -> None:
+async def close_finishes_every_commit(place: DataPlace) -> None:
     """Commits that were called before close are committed, though nobody awaited them."""
     async with place.open() as kernel:
         commits = [kernel.commit(P, Append("log", "s", (ENTRY,))) for _ in range(50)]
@@ -110,7 +110,7 @@ async def close_finishes_every_commit(place: Place) -> None:
 
 
 @place_law()
-async def a_closed_storage_lets_its_readers_go(place: Place) -> None:
+async def a_closed_storage_lets_its_readers_go(place: DataPlace) -> None:
     """A tail that waits while its kernel is closed ends with StorageClosed instead of waiting for ever."""
     async with place.open() as kernel:
         tail = kernel.tail(P, "log", "s")
@@ -121,7 +121,7 @@ async def a_closed_storage_lets_its_readers_go(place: Place) -> None:
 
 
 @place_law()
-async def an_error_inside_closes_too(place: Place) -> None:
+async def an_error_inside_closes_too(place: DataPlace) -> None:
     """Leaving the context by an error closes the kernel, after finishing what was called."""
     opened = None
     with suppress(ZeroDivisionError):
@@ -136,7 +136,7 @@ async def an_error_inside_closes_too(place: Place) -> None:
 
 
 @place_law()
-async def opening_twice_is_refused(place: Place) -> None:
+async def opening_twice_is_refused(place: DataPlace) -> None:
     """Opening a kernel that is open raises a KeelboltError and leaves it open."""
     async with place.open() as kernel:
         with raises(KeelboltError):
@@ -213,7 +213,7 @@ async def _ended(child: int) -> int:
 
 
 @place_law()
-async def no_threads_are_left_behind(place: Place) -> None:
+async def no_threads_are_left_behind(place: DataPlace) -> None:
     """After close no thread of the kernel is left."""
     async with place.open() as kernel:
         await kernel.commit(P, Put("plain", "warm", b""))
@@ -281,7 +281,7 @@ async def a_log_needs_no_declaration(kernel: Kernel) -> None:
 
 
 @place_law()
-async def health_never_raises(place: Place) -> None:
+async def health_never_raises(place: DataPlace) -> None:
     """health says that reads and writes work while it is open, and answers instead of raising when it is not."""
     kernel = place.kernel()
     health = await kernel.health()

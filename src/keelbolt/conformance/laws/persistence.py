@@ -7,7 +7,7 @@ import asyncio
 from keelbolt.conformance.expect import collect, equal, expect, following
 from keelbolt.conformance.families import FAMILIES
 from keelbolt.conformance.law import place_law
-from keelbolt.conformance.subject import Place
+from keelbolt.conformance.subject import DataPlace
 from keelbolt.storage.blobs import Attach
 from keelbolt.storage.logs import Append, Draft, LogState, Trim
 from keelbolt.storage.records import Collection, Count, Index, Patch, Put, Query
@@ -18,7 +18,7 @@ ENTRY = Draft("note", b"x")
 
 
 @place_law(needs="persistent")
-async def a_reopened_storage_has_everything(place: Place) -> None:
+async def a_reopened_storage_has_everything(place: DataPlace) -> None:
     """Whatever was acknowledged before close is there after opening anew: records, logs, work, blobs and counters."""
     async with place.open() as kernel:
         blob = await kernel.stage_blob(P, bytes(300_000))
@@ -50,7 +50,7 @@ async def a_reopened_storage_has_everything(place: Place) -> None:
 
 
 @place_law(needs="persistent")
-async def seqs_and_fences_go_on_after_reopening(place: Place) -> None:
+async def seqs_and_fences_go_on_after_reopening(place: DataPlace) -> None:
     """After opening anew versions, seqs, fences and dedupe keys go on where they were, also of what was removed."""
     fence = 0
     for number in range(1, 4):
@@ -68,7 +68,7 @@ async def seqs_and_fences_go_on_after_reopening(place: Place) -> None:
 
 
 @place_law(needs="persistent")
-async def unawaited_writes_survive_close(place: Place) -> None:
+async def unawaited_writes_survive_close(place: DataPlace) -> None:
     """Commits that were called and not awaited before close are there after opening anew."""
     async with place.open() as kernel:
         commits = [kernel.commit(P, Append("log", "s", (ENTRY,))) for _ in range(20)]
@@ -78,7 +78,7 @@ async def unawaited_writes_survive_close(place: Place) -> None:
 
 
 @place_law(needs="persistent")
-async def declarations_are_kept_in_step(place: Place) -> None:
+async def declarations_are_kept_in_step(place: DataPlace) -> None:
     """Data written under one declaration is found by the indexes of the next one, however often it is opened."""
     async with place.open((*FAMILIES, Collection("grown", fields={"rank": int}))) as kernel:
         await kernel.commit(P, *(Put("grown", f"k{n}", b"", {"rank": -n}) for n in range(5)))

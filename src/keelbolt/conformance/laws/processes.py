@@ -13,7 +13,7 @@ from keelbolt.conformance.child import Child, Job, start
 from keelbolt.conformance.expect import collect, equal, expect, following, woken
 from keelbolt.conformance.families import FAMILIES
 from keelbolt.conformance.law import place_law
-from keelbolt.conformance.subject import Place
+from keelbolt.conformance.subject import DataPlace
 from keelbolt.storage.hints import LogTopic, QueueTopic
 from keelbolt.storage.logs import Append, Draft
 from keelbolt.storage.records import Collection, Count, Index, Insert, Put, Query
@@ -24,7 +24,7 @@ PROCESSES = 3
 
 
 @asynccontextmanager
-async def together(place: Place, job: Job, *arguments: dict[str, Any]) -> AsyncIterator[list[Child]]:
+async def together(place: DataPlace, job: Job, *arguments: dict[str, Any]) -> AsyncIterator[list[Child]]:
     """One process for each of the arguments, all at work from the same moment on."""
     async with AsyncExitStack() as stack:
         children = [await stack.enter_async_context(start(place, job, **each)) for each in arguments]
@@ -35,13 +35,13 @@ async def together(place: Place, job: Job, *arguments: dict[str, Any]) -> AsyncI
         yield children
 
 
-async def answers(place: Place, job: Job, *arguments: dict[str, Any]) -> list[Any]:
+async def answers(place: DataPlace, job: Job, *arguments: dict[str, Any]) -> list[Any]:
     async with together(place, job, *arguments) as children:
         return [await one.answer() for one in children]
 
 
 @place_law(needs="shared")
-async def processes_append_to_dense_logs(place: Place) -> None:
+async def processes_append_to_dense_logs(place: DataPlace) -> None:
     """Several processes append to the same streams: seqs are dense, each acknowledged entry is there exactly once."""
     async with place.open() as kernel:
         jobs = [{"name": f"w{n}", "streams": ["s", "t"], "count": 40} for n in range(PROCESSES)]
@@ -58,7 +58,7 @@ async def processes_append_to_dense_logs(place: Place) -> None:
 
 
 @place_law(needs="shared")
-async def processes_count_with_versions(place: Place) -> None:
+async def processes_count_with_versions(place: DataPlace) -> None:
     """Several processes replace one record by the version they read: it counts exactly the successful commits."""
     async with place.open() as kernel:
         await kernel.commit(P, Insert("plain", "counter", b"0"))
@@ -69,7 +69,7 @@ async def processes_count_with_versions(place: Place) -> None:
 
 
 @place_law(needs="shared")
-async def processes_share_dedupe_keys(place: Place) -> None:
+async def processes_share_dedupe_keys(place: DataPlace) -> None:
     """An entry that several processes append with one dedupe key is there once, and all are told its seq."""
     keys = [f"k{n}" for n in range(30)]
     async with place.open() as kernel:
@@ -82,7 +82,7 @@ async def processes_share_dedupe_keys(place: Place) -> None:
 
 
 @place_law(needs="shared")
-async def processes_race_for_a_record(place: Place) -> None:
+async def processes_race_for_a_record(place: DataPlace) -> None:
     """Of several processes that take the same records, each record has one winner."""
     keys = [f"k{n}" for n in range(40)]
     async with place.open() as kernel:
@@ -92,7 +92,7 @@ async def processes_race_for_a_record(place: Place) -> None:
 
 
 @place_law(needs="shared")
-async def processes_share_the_work(place: Place) -> None:
+async def processes_share_the_work(place: DataPlace) -> None:
     """Claims of several processes give each item to one of them, and all items are done once."""
     keys = [f"k{n:02}" for n in range(60)]
     async with place.open() as kernel:
@@ -104,7 +104,7 @@ async def processes_share_the_work(place: Place) -> None:
 
 
 @place_law(needs="shared")
-async def a_tail_sees_the_entries_of_another_process(place: Place) -> None:
+async def a_tail_sees_the_entries_of_another_process(place: DataPlace) -> None:
     """A tail in one process answers what another one appends, in order, without gap or repeat."""
     async with place.open() as kernel:
         await kernel.commit(P, Append("log", "s", (Draft("note", b"first"),)))
@@ -120,7 +120,7 @@ async def a_tail_sees_the_entries_of_another_process(place: Place) -> None:
 
 
 @place_law(needs="shared")
-async def tails_follow_several_writing_processes(place: Place) -> None:
+async def tails_follow_several_writing_processes(place: DataPlace) -> None:
     """A tail beside several writing processes answers 1..n once each, with the bytes that are stored."""
     async with place.open() as kernel:
         jobs = [{"name": f"w{n}", "streams": ["s"], "count": 40} for n in range(PROCESSES)]
@@ -133,7 +133,7 @@ async def tails_follow_several_writing_processes(place: Place) -> None:
 
 
 @place_law(needs="shared")
-async def a_watch_is_woken_by_another_process(place: Place) -> None:
+async def a_watch_is_woken_by_another_process(place: DataPlace) -> None:
     """A commit of one process wakes the watches of another, of streams and of queues."""
     async with place.open() as kernel:
         for topic, name in (("stream", "s"), ("queue", "runs")):
@@ -160,7 +160,7 @@ async def a_watch_is_woken_by_another_process(place: Place) -> None:
 
 
 @place_law(needs="shared")
-async def counters_are_exact_over_processes(place: Place) -> None:
+async def counters_are_exact_over_processes(place: DataPlace) -> None:
     """Counters and indexes count and find what several processes wrote."""
     async with place.open() as kernel:
         await answers(place, child.put, *({"name": f"s{n}", "count": 30} for n in range(PROCESSES)))
@@ -173,7 +173,7 @@ async def counters_are_exact_over_processes(place: Place) -> None:
 
 
 @place_law(needs="shared")
-async def a_killed_process_keeps_what_it_was_told(place: Place) -> None:
+async def a_killed_process_keeps_what_it_was_told(place: DataPlace) -> None:
     """After kill -9 of a writing process its acknowledged entries are there, the log is dense, and others go on."""
     async with place.open() as kernel, start(place, child.append_for_ever, name="w") as writer:
         await writer.ready()
@@ -190,7 +190,7 @@ async def a_killed_process_keeps_what_it_was_told(place: Place) -> None:
 
 
 @place_law(needs="shared")
-async def the_work_of_a_killed_process_is_taken_over(place: Place) -> None:
+async def the_work_of_a_killed_process_is_taken_over(place: DataPlace) -> None:
     """After kill -9 of its holder an item can be claimed when the lease ends at the latest, with a greater fence."""
     async with place.open() as kernel:
         await kernel.commit(P, Enqueue("runs", "a"))
@@ -204,7 +204,7 @@ async def the_work_of_a_killed_process_is_taken_over(place: Place) -> None:
 
 
 @place_law(needs="shared")
-async def the_work_of_a_living_process_is_not_taken_over(place: Place) -> None:
+async def the_work_of_a_living_process_is_not_taken_over(place: DataPlace) -> None:
     """While the lease runs, no process claims an item of another one that lives, also when it was stopped."""
     async with place.open() as kernel:
         await kernel.commit(P, Enqueue("runs", "a"))
@@ -219,7 +219,7 @@ async def the_work_of_a_living_process_is_not_taken_over(place: Place) -> None:
 
 
 @place_law(needs="prompt")
-async def the_work_of_a_killed_process_is_taken_over_at_once(place: Place) -> None:
+async def the_work_of_a_killed_process_is_taken_over_at_once(place: DataPlace) -> None:
     """After kill -9 of its holder an item can be claimed at once, whatever its lease; watches of its queue wake."""
     async with place.open() as kernel:
         await kernel.commit(P, Enqueue("runs", "a"))
@@ -238,7 +238,7 @@ async def the_work_of_a_killed_process_is_taken_over_at_once(place: Place) -> No
 
 
 @place_law(needs="shared")
-async def a_holder_that_slept_is_refused(place: Place) -> None:
+async def a_holder_that_slept_is_refused(place: DataPlace) -> None:
     """A process that lost its item to another one is refused under its old fence."""
     async with place.open() as kernel:
         await kernel.commit(P, Enqueue("runs", "a"))
@@ -254,7 +254,7 @@ async def a_holder_that_slept_is_refused(place: Place) -> None:
 
 
 @place_law(needs="shared")
-async def an_older_declaration_never_breaks_a_newer_one(place: Place) -> None:
+async def an_older_declaration_never_breaks_a_newer_one(place: DataPlace) -> None:
     """A process of an older declaration keeps the newer one's indexes and counters right, or is refused."""
     old = (*FAMILIES, Collection("grown", fields={"rank": int}))
     new = Collection("grown", fields={"rank": int}, indexes=(Index("by_rank", (), "rank"),), counters=((),))

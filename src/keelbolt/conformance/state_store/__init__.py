@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from keelbolt.conformance.expect import LawBroken
-from keelbolt.conformance.report import Finding, Report
+from keelbolt.conformance.report import ConformanceReport, Finding
 from keelbolt.conformance.state_store import laws as _laws  # noqa: F401  (registers the laws)
 from keelbolt.conformance.state_store.checklist import checklist
 from keelbolt.conformance.state_store.law import (
@@ -32,9 +32,9 @@ from keelbolt.conformance.state_store.law import (
 
 __all__ = [
     "CAPABILITIES",
+    "ConformanceReport",
     "Finding",
     "LawBroken",
-    "Report",
     "StateLaw",
     "StatePlace",
     "StateStoreSubject",
@@ -63,6 +63,6 @@ async def validate(
     *,
     only: Iterable[str] = (),
     progress: Callable[[Finding], None] | None = None,
-) -> Report:
+) -> ConformanceReport:
     """Check every law (or ``only`` these laws or groups) on the subject, one after another."""
     return await STATE.validate(await state_subject_of(subject).probed(), only=only, progress=progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from keelbolt.conformance.report import Report
+from keelbolt.conformance.report import ConformanceReport
 
 # Each item with the laws that show it; an item without laws is for people to look at.
 ITEMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -99,7 +99,7 @@ ITEMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 }
 
 
-def checklist(report: Report) -> str:
+def checklist(report: ConformanceReport) -> str:
     """The checklist as Markdown: done, broken by these laws, not there, or to be looked at by people."""
     verdicts = {finding.law.name: finding.verdict for finding in report.findings}
     lines = []

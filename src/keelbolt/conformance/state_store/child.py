@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from keelbolt.conformance.child import CHILD_SECONDS, LINE_BYTES, Child, go, say
-from keelbolt.conformance.state_store.law import Case, StatePlace, StateStoreSubject
+from keelbolt.conformance.state_store.law import StateCase, StatePlace, StateStoreSubject
 from keelbolt.errors import InvalidValue
 
 Job = Callable[..., Awaitable[None]]
 
 
-async def save_some(case: Case, *, count: int) -> None:
+async def save_some(case: StateCase, *, count: int) -> None:
     """Save so many things of each kind, answer when all were awaited, and wait to be killed."""
     await go()
     for number in range(count):
@@ -40,13 +40,13 @@ async def save_some(case: Case, *, count: int) -> None:
     await asyncio.sleep(CHILD_SECONDS)
 
 
-async def add(case: Case, *, name: str, count: int) -> None:
+async def add(case: StateCase, *, name: str, count: int) -> None:
     """Add items to the state under "key" by load_memory_version and if_version; answer how often another came first."""
     await go()
     say(await added(case, name, count))
 
 
-async def added(case: Case, name: str, count: int) -> int:
+async def added(case: StateCase, name: str, count: int) -> int:
     """Add so many items, each with as many attempts as it takes; how many attempts failed."""
     failed = 0
     for number in range(count):

@@ -136,13 +136,13 @@ class StatePlace:
                 await closing
 
     @asynccontextmanager
-    async def case(self) -> AsyncIterator[Case]:
+    async def case(self) -> AsyncIterator[StateCase]:
         """The same, with things to keep."""
         async with self.store() as store:
-            yield Case(store, self.subject.types or Types())
+            yield StateCase(store, self.subject.types or Types())
 
 
-class Case(Things):
+class StateCase(Things):
     """What a law is given: a store, and things to keep."""
 
     def __init__(self, store: Any, types: Types) -> None:
@@ -154,7 +154,7 @@ class Case(Things):
         return capability in capabilities_of(self.store)
 
 
-async def _used(case: Case) -> bool:
+async def _used(case: StateCase) -> bool:
     """Whether somebody has looked at this store before. What goes wrong here is told by the laws."""
     try:
         before = list(await case.store.load_history(_PROBE))
@@ -167,7 +167,7 @@ async def _used(case: Case) -> bool:
 StateLaw = suite.Law[StatePlace]
 STATE: Suite[StatePlace] = Suite("Laws of the StateStore")
 
-CaseLaw = Callable[[Case], Awaitable[None]]
+CaseLaw = Callable[[StateCase], Awaitable[None]]
 PlaceLaw = Callable[[StatePlace], Awaitable[None]]
 
 

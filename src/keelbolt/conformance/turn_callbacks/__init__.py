@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from keelbolt.conformance.expect import LawBroken
-from keelbolt.conformance.report import Finding, Report
+from keelbolt.conformance.report import ConformanceReport, Finding
 from keelbolt.conformance.turn_callbacks import laws as _laws  # noqa: F401  (registers the laws)
 from keelbolt.conformance.turn_callbacks.law import (
     TURNS,
-    Case,
     TurnCallbacksSubject,
+    TurnCase,
     TurnLaw,
     TurnPlace,
     load,
@@ -30,11 +30,11 @@ from keelbolt.conformance.turn_callbacks.law import (
 )
 
 __all__ = [
-    "Case",
+    "ConformanceReport",
     "Finding",
     "LawBroken",
-    "Report",
     "TurnCallbacksSubject",
+    "TurnCase",
     "TurnLaw",
     "TurnPlace",
     "all_laws",
@@ -61,6 +61,6 @@ async def validate(
     *,
     only: Iterable[str] = (),
     progress: Callable[[Finding], None] | None = None,
-) -> Report:
+) -> ConformanceReport:
     """Check every law (or ``only`` these laws or groups) on the subject, one after another."""
     return await TURNS.validate(await turn_subject_of(subject).probed(), only=only, progress=progress)

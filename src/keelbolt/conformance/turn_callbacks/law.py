@@ -95,7 +95,7 @@ class TurnPlace:
     directory: Path
 
     @asynccontextmanager
-    async def case(self) -> AsyncIterator[Case]:
+    async def case(self) -> AsyncIterator[TurnCase]:
         """An adapter on the data of this place, left afterwards if it was entered."""
         async with AsyncExitStack() as stack:
             try:
@@ -108,10 +108,10 @@ class TurnPlace:
             callbacks = made.callbacks() if hasattr(made, "callbacks") else made
             if not isinstance(callbacks, Mapping):
                 raise InvalidValue(f"{self.subject.name} made {type(made).__name__}, which has no callbacks")
-            yield Case(self.subject, callbacks, getattr(made, "unit_of_work", None), getattr(made, "gates", None))
+            yield TurnCase(self.subject, callbacks, getattr(made, "unit_of_work", None), getattr(made, "gates", None))
 
 
-class Case:
+class TurnCase:
     """What a law is given: the callbacks, and turns to call them with."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Case:
 TurnLaw = suite.Law[TurnPlace]
 TURNS: Suite[TurnPlace] = Suite("Laws of the callbacks of turns")
 
-CaseLaw = Callable[[Case], Awaitable[None]]
+CaseLaw = Callable[[TurnCase], Awaitable[None]]
 PlaceLaw = Callable[[TurnPlace], Awaitable[None]]
 
 

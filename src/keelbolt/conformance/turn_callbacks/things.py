@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from keelbolt.conformance.expect import broken, equal
-from keelbolt.turns.codec import Codec, readers_of
+from keelbolt.turns.codec import TurnCodec, readers_of
 from keelbolt.turns.context import TurnContext
 from keelbolt.turns.events import Kind
 from keelbolt.turns.memory_bytes import InMemoryMediaReader
@@ -131,7 +131,7 @@ async def said(value: Any) -> Any:
     def describe(reader: Any) -> Descriptor:
         return Descriptor(tag="bytes", locator=contents[id(reader)])
 
-    return Codec().encode(value, describe)
+    return TurnCodec().encode(value, describe)
 
 
 async def same(found: list[Any], wanted: list[Any], what: str) -> None:

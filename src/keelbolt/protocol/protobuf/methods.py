@@ -9,14 +9,14 @@ from pydantic_core import from_json
 
 from keelbolt.errors import ParseError
 from keelbolt.protocol import v03_proto, v1
-from keelbolt.protocol.codec import Codec
+from keelbolt.protocol.codec import WireCodec
 from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.protobuf.bounds import check_fields
 from keelbolt.protocol.protobuf.official import DecodeError, Descriptor, message_class, messages_v03, messages_v1
 from keelbolt.protocol.protobuf.shapes import shape
 from keelbolt.protocol.types import Json
-from keelbolt.protocol.versions import Version
+from keelbolt.protocol.versions import ProtocolVersion
 
 SERVICE_V1 = "lf.a2a.v1.A2AService"
 SERVICE_V03 = "a2a.v1.A2AService"
@@ -32,12 +32,12 @@ _NAMES_V03 = {
 class Method:
     """A method of a service."""
 
-    def __init__(self, descriptor: Descriptor, operation: Operation, version: Version) -> None:
+    def __init__(self, descriptor: Descriptor, operation: Operation, version: ProtocolVersion) -> None:
         self.name: str = descriptor.name
         self.path = f"/{descriptor.containing_service.full_name}/{descriptor.name}"
         self.operation = operation
         self.version = version
-        self.codec: Codec = v1 if version is Version.v1_0 else v03_proto
+        self.codec: WireCodec = v1 if version is ProtocolVersion.v1_0 else v03_proto
         self.request: Any = message_class(descriptor.input_type)
         self.answer: Any = message_class(descriptor.output_type)
         self._read_request = shape(descriptor.input_type).read
@@ -80,9 +80,9 @@ class Method:
         return self._read_answer(message)
 
 
-def _methods(file: Any, version: Version) -> MappingProxyType[str, Method]:
+def _methods(file: Any, version: ProtocolVersion) -> MappingProxyType[str, Method]:
     service = file.DESCRIPTOR.services_by_name["A2AService"]
-    names = _NAMES_V03 if version is Version.v0_3 else {}
+    names = _NAMES_V03 if version is ProtocolVersion.v0_3 else {}
     return MappingProxyType(
         {
             method.name: Method(method, names.get(method.name) or Operation(method.name), version)
@@ -91,5 +91,5 @@ def _methods(file: Any, version: Version) -> MappingProxyType[str, Method]:
     )
 
 
-METHODS_V1 = _methods(messages_v1, Version.v1_0)
-METHODS_V03 = _methods(messages_v03, Version.v0_3)
+METHODS_V1 = _methods(messages_v1, ProtocolVersion.v1_0)
+METHODS_V03 = _methods(messages_v03, ProtocolVersion.v0_3)

@@ -19,12 +19,12 @@ Convert = Callable[[Any], Any]
 
 
 @cache
-def shape(descriptor: Descriptor) -> Shape:
+def shape(descriptor: Descriptor) -> MessageConverter:
     """Return the cached shape of a message type."""
-    return Shape(descriptor)
+    return MessageConverter(descriptor)
 
 
-class Shape:
+class MessageConverter:
     """Converts one message type to JSON and back."""
 
     def __init__(self, descriptor: Descriptor) -> None:

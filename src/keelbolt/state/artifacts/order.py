@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 SWEEP_SECONDS = 60.0  # minimum time between the sweeps that puts trigger in a process
 
 
-class Order:
+class WriteOrder:
     """Shared by all writers of one artifact store. ``clock`` is Unix time in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -19,7 +19,7 @@ NEVER = 2**62  # microseconds; added to the rank of ctx.kv values, so that they 
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ArtifactRecord:
     """One artifact. ``version`` is that of its record, 0 if it is not stored yet."""
 
     id: str
@@ -51,7 +51,7 @@ class Kept:
     def total(self) -> Total:
         return Total(1, self.size)
 
-    def same(self, other: Kept) -> bool:
+    def same(self, other: ArtifactRecord) -> bool:
         """Return whether both have the same bytes, owner and namespace."""
         mine, its = self.owner, other.owner
         return (self.sha256, self.namespace) == (other.sha256, other.namespace) and (

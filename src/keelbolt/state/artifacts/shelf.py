@@ -15,11 +15,11 @@ from typing import Any
 
 from keelbolt.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StateErased, StorageBusy
 from keelbolt.state.artifacts.ids import Owner, artifact_ids
-from keelbolt.state.artifacts.order import Order
-from keelbolt.state.artifacts.record import NEVER, Kept, key
+from keelbolt.state.artifacts.order import WriteOrder
+from keelbolt.state.artifacts.record import NEVER, ArtifactRecord, key
 from keelbolt.state.artifacts.totals import Group, Retention, Total, check_size, excess, limit
 from keelbolt.state.families import ARTIFACT_TOTALS, ARTIFACTS
-from keelbolt.state.lives import Life, is_tombstone
+from keelbolt.state.lives import ErasureGuard, is_tombstone
 from keelbolt.state.names import name
 from keelbolt.state.types import ArtifactRetentionConfig
 from keelbolt.storage.blobs import BlobReader, BlobSource
@@ -32,11 +32,11 @@ PAGE = 200
 BATCH = 100  # artifacts in one commit
 
 
-class Shelf:
-    """The artifacts of one partition. ``lives`` returns the `Life` of a session in this process."""
+class ArtifactRepository:
+    """The artifacts of one partition. ``lives`` returns the `ErasureGuard` of a session in this process."""
 
     def __init__(
-        self, room: Scope, retention: Retention, order: Order, lives: Callable[[str], Life] | None = None
+        self, room: Scope, retention: Retention, order: WriteOrder, lives: Callable[[str], ErasureGuard] | None = None
     ) -> None:
         self._room = room
         self._lives = lives
@@ -55,7 +55,7 @@ class Shelf:
         namespace: str | None,
         scope: Any | None,
         meta: dict[str, Any],
-    ) -> Kept:
+    ) -> ArtifactRecord:
         """Store these bytes. Raise ArtifactTooLarge or ArtifactLimitExceeded."""
         owner = Owner.of(scope)
         if isinstance(source, str):
@@ -67,7 +67,7 @@ class Shelf:
         blob = await self._room.stage_blob(source)
         self._check(blob.size, owner)
         now = self._now()
-        kept = Kept(
+        kept = ArtifactRecord(
             id="",
             sha256=blob.digest,
             size=blob.size,
@@ -86,7 +86,7 @@ class Shelf:
             await self.sweep(max_artifacts=PAGE)
         return kept
 
-    async def restore(self, kept: Kept) -> bool:
+    async def restore(self, kept: ArtifactRecord) -> bool:
         """Store an artifact from another store unchanged and return whether it was missing. Its blob must be staged."""
         for _ in range(ATTEMPTS):
             if await self._find(kept.id) is not None:
@@ -98,7 +98,7 @@ class Shelf:
             return True
         raise StorageBusy
 
-    async def _keep_with_others(self, wanted: Kept) -> Kept:
+    async def _keep_with_others(self, wanted: ArtifactRecord) -> ArtifactRecord:
         """Store the artifact in one commit with others that were put into the same session meanwhile.
 
         The total of a session is one record: with a commit for each artifact, the last of many would wait for all
@@ -106,7 +106,7 @@ class Shelf:
         """
         session = wanted.owner.session
         waiting = self._order.waiting(session)
-        done: asyncio.Future[Kept] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[ArtifactRecord] = asyncio.get_running_loop().create_future()
         waiting.append((wanted, done))
         async with self._order.lock(session):
             while not done.done():
@@ -118,9 +118,9 @@ class Shelf:
                     raise
         return done.result()
 
-    async def _keep_batch(self, batch: Sequence[tuple[Kept, asyncio.Future[Kept]]]) -> None:
+    async def _keep_batch(self, batch: Sequence[tuple[ArtifactRecord, asyncio.Future[ArtifactRecord]]]) -> None:
         """Store all of them in one commit; if that fails, store each separately."""
-        kept: list[Kept] = []
+        kept: list[ArtifactRecord] = []
         try:
             kept = await self._keep([item for item, _ in batch])
         except Exception:  # noqa: BLE001  (the separate commits below find the artifact that failed)
@@ -135,7 +135,7 @@ class Shelf:
             for (_, future), one in zip(batch, kept, strict=True):
                 _settle(future, one)
 
-    async def _keep(self, wanted: Sequence[Kept]) -> list[Kept]:
+    async def _keep(self, wanted: Sequence[ArtifactRecord]) -> list[ArtifactRecord]:
         """Store these artifacts of one session."""
         session_id = wanted[0].owner.session_id
         life = self._lives(session_id) if self._lives is not None and session_id is not None else None
@@ -160,7 +160,7 @@ class Shelf:
             return [by_id[kept.id] for kept in found]
         raise StorageBusy
 
-    async def _place(self, wanted: Kept) -> Kept:
+    async def _place(self, wanted: ArtifactRecord) -> ArtifactRecord:
         """Return the artifact with its id, and with its record's version if the same artifact is already stored."""
         for artifact_id in artifact_ids(wanted.sha256, wanted.namespace, wanted.owner):
             there = await self._find(artifact_id)
@@ -188,12 +188,12 @@ class Shelf:
 
     # --------------------------------------------------------------------------------------------------- make room
 
-    async def _victims(self, added: Sequence[Kept], spared: Collection[str]) -> list[Kept]:
+    async def _victims(self, added: Sequence[ArtifactRecord], spared: Collection[str]) -> list[ArtifactRecord]:
         """Return the artifacts to remove so that the new ones fit. Raise ArtifactLimitExceeded if none suffice."""
         needed = await self._excess(added)
         if any(needed.values()) and await self.sweep():  # remove expired artifacts first
             needed = await self._excess(added)
-        victims: dict[str, Kept] = {}
+        victims: dict[str, ArtifactRecord] = {}
         for (group, name_), need in needed.items():
             for victim in victims.values():
                 if victim.groups.get(group) == name_:
@@ -202,7 +202,7 @@ class Shelf:
                 await self._choose(group, name_, need, victims, spared)
         return list(victims.values())
 
-    async def _excess(self, added: Sequence[Kept]) -> dict[tuple[Group, str], Total]:
+    async def _excess(self, added: Sequence[ArtifactRecord]) -> dict[tuple[Group, str], Total]:
         """Return by how much each session and trace would exceed its limits with these artifacts."""
         sums: dict[tuple[Group, str], Total] = {}
         for kept in added:
@@ -215,12 +215,12 @@ class Shelf:
         }
 
     async def _choose(
-        self, group: Group, name_: str, need: Total, victims: dict[str, Kept], spared: Collection[str]
+        self, group: Group, name_: str, need: Total, victims: dict[str, ArtifactRecord], spared: Collection[str]
     ) -> None:
         if self._retention.cleanup_strategy != "none":
             query = Query(ARTIFACTS, {f"{group}_group": name_}, order="rank", until=NEVER)
             async for record in self._room.scan(query):
-                kept = Kept.of(record)
+                kept = ArtifactRecord.of(record)
                 if kept.id not in victims and kept.id not in spared:
                     victims[kept.id] = kept
                     need -= kept.total
@@ -237,7 +237,7 @@ class Shelf:
             if not page.records:
                 break
             try:
-                await self._change(removed=[Kept.of(record) for record in page.records])
+                await self._change(removed=[ArtifactRecord.of(record) for record in page.records])
                 gone += len(page.records)
             except CommitRefused:
                 continue
@@ -245,12 +245,12 @@ class Shelf:
 
     # --------------------------------------------------------------------------------------------------------- read
 
-    async def find(self, artifact_id: str) -> Kept | None:
+    async def find(self, artifact_id: str) -> ArtifactRecord | None:
         """Return the artifact, unless it has expired."""
         kept = await self._find(artifact_id)
         return kept if kept is not None and kept.expires > self._now() else None
 
-    async def open(self, kept: Kept) -> BlobReader | None:
+    async def open(self, kept: ArtifactRecord) -> BlobReader | None:
         """Return a reader of its bytes. Reading counts as use."""
         if self._retention.cleanup_strategy == "lru" and not kept.pinned:
             self._touch(kept)
@@ -259,13 +259,15 @@ class Shelf:
         except BlobNotFound:
             return None  # deleted meanwhile
 
-    async def list(self, wanted: Owner) -> list[Kept]:
+    async def list(self, wanted: Owner) -> list[ArtifactRecord]:
         """Return the artifacts of this owner in order of creation."""
         query = Query(ARTIFACTS, order="expires")
         if wanted.session_id is not None:
             query = Query(ARTIFACTS, {"session": name(wanted.session_id)}, order="rank")
         now = self._now()
-        found = [kept async for record in self._room.scan(query) if (kept := Kept.of(record)).owner.matches(wanted)]
+        found = [
+            kept async for record in self._room.scan(query) if (kept := ArtifactRecord.of(record)).owner.matches(wanted)
+        ]
         return sorted((kept for kept in found if kept.expires > now), key=lambda kept: (kept.created, kept.id))
 
     async def delete(self, artifact_id: str) -> bool:
@@ -281,7 +283,7 @@ class Shelf:
             return kept.expires > self._now()
         raise StorageBusy
 
-    def _touch(self, kept: Kept) -> None:
+    def _touch(self, kept: ArtifactRecord) -> None:
         """Record the use in the background, without delaying the reader."""
         touched = asyncio.ensure_future(self._room.commit(Patch(ARTIFACTS, key(kept.id), {"rank": self._order.rank()})))
         touched.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -289,7 +291,11 @@ class Shelf:
     # -------------------------------------------------------------------------------------------------------- store
 
     async def _change(
-        self, *, added: Sequence[Kept] = (), removed: Sequence[Kept] = (), used: Sequence[Operation] = ()
+        self,
+        *,
+        added: Sequence[ArtifactRecord] = (),
+        removed: Sequence[ArtifactRecord] = (),
+        used: Sequence[Operation] = (),
     ) -> None:
         """Apply the change in one commit. Raise CommitRefused if an affected record changed meanwhile."""
         changes: dict[str, Total] = {}
@@ -316,14 +322,14 @@ class Shelf:
             for group, record in zip(names, records, strict=True)
         }
 
-    async def _find(self, artifact_id: str) -> Kept | None:
+    async def _find(self, artifact_id: str) -> ArtifactRecord | None:
         record = await self._room.get(ARTIFACTS, key(artifact_id))
-        return None if record is None else Kept.of(record)
+        return None if record is None else ArtifactRecord.of(record)
 
 
 async def sweep_artifacts(room: Scope) -> int:
     """Remove all expired artifacts and return their number."""
-    shelf, gone = Shelf(room, ArtifactRetentionConfig(), Order(time.time)), 0
+    shelf, gone = ArtifactRepository(room, ArtifactRetentionConfig(), WriteOrder(time.time)), 0
     while swept := await shelf.sweep():
         gone += swept
     return gone
@@ -331,12 +337,14 @@ async def sweep_artifacts(room: Scope) -> int:
 
 async def remove_artifact(room: Scope, record: Record) -> None:
     """Remove the artifact of this record with its blob and update the totals of its session and trace."""
-    await Shelf(room, ArtifactRetentionConfig(), Order(time.time)).delete(Kept.of(record).id)
+    await ArtifactRepository(room, ArtifactRetentionConfig(), WriteOrder(time.time)).delete(
+        ArtifactRecord.of(record).id
+    )
 
 
 async def restore_artifact(room: Scope, record: Record) -> None:
     """Store the artifact of this record, whose blob is staged, and update the totals of its session and trace."""
-    await Shelf(room, ArtifactRetentionConfig(), Order(time.time)).restore(Kept.of(record))
+    await ArtifactRepository(room, ArtifactRetentionConfig(), WriteOrder(time.time)).restore(ArtifactRecord.of(record))
 
 
 def _total(group: str, version: int, total: Total) -> Insert | Replace | Delete:
@@ -347,7 +355,7 @@ def _total(group: str, version: int, total: Total) -> Insert | Replace | Delete:
     return Replace(ARTIFACT_TOTALS, group, version, total.dump())
 
 
-def _settle(future: asyncio.Future[Kept], result: Kept | BaseException) -> None:
+def _settle(future: asyncio.Future[ArtifactRecord], result: ArtifactRecord | BaseException) -> None:
     if future.done():  # the caller was cancelled
         return
     if isinstance(result, BaseException):

@@ -21,9 +21,9 @@ from keelbolt.errors import (
     StorageError,
 )
 from keelbolt.state.artifacts.ids import Owner
-from keelbolt.state.artifacts.order import Order
-from keelbolt.state.artifacts.record import Kept
-from keelbolt.state.artifacts.shelf import Shelf
+from keelbolt.state.artifacts.order import WriteOrder
+from keelbolt.state.artifacts.record import ArtifactRecord
+from keelbolt.state.artifacts.shelf import ArtifactRepository
 from keelbolt.state.artifacts.totals import Retention
 from keelbolt.state.policy import tell_load_failed, tell_save_failed
 from keelbolt.state.types import ArtifactRetentionConfig
@@ -31,7 +31,7 @@ from keelbolt.storage.blobs import BlobReader, BlobSource
 from keelbolt.storage.scope import Scope
 
 if TYPE_CHECKING:
-    from keelbolt.state.desk import Desk
+    from keelbolt.state.desk import StoreContext
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ PUTS = 64  # concurrent puts per event loop
 class ArtifactReader(BlobReader):
     """Reads one artifact of any size in chunks."""
 
-    def __init__(self, ref: Any, inner: BlobReader, desk: Desk) -> None:
+    def __init__(self, ref: Any, inner: BlobReader, desk: StoreContext) -> None:
         super().__init__(inner.blob)
         self.ref = ref
         self._inner = inner
@@ -66,10 +66,10 @@ class ArtifactStore:
     """
 
     def __init__(
-        self, desk: Desk, *, retention: Retention | None = None, clock: Callable[[], float] = time.time
+        self, desk: StoreContext, *, retention: Retention | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self._desk = desk
-        self._order = Order(clock)
+        self._order = WriteOrder(clock)
         self._puts: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         self.retention: Retention = retention or ArtifactRetentionConfig()
 
@@ -141,7 +141,7 @@ class ArtifactStore:
     ) -> Any:
         named = {"mime_type": mime_type, "filename": filename, "namespace": namespace, "scope": scope}
 
-        async def put(room: Scope) -> Kept:
+        async def put(room: Scope) -> ArtifactRecord:
             return await self._on(room).put(source, **named, meta=dict(meta or {}))
 
         seconds = self._desk.timeout_seconds + len(source) / SLOWEST if isinstance(source, bytes) else None
@@ -171,7 +171,7 @@ class ArtifactStore:
     async def open(self, artifact_id: str) -> ArtifactReader | None:
         """Return a reader of its bytes, or None. The bytes can be read until the artifact is deleted."""
 
-        async def opened(shelf: Shelf) -> tuple[Kept, BlobReader] | None:
+        async def opened(shelf: ArtifactRepository) -> tuple[ArtifactRecord, BlobReader] | None:
             kept = await shelf.find(artifact_id)
             reader = None if kept is None else await shelf.open(kept)
             return None if kept is None or reader is None else (kept, reader)
@@ -217,16 +217,16 @@ class ArtifactStore:
         """Return the semaphore that limits the concurrent puts of this event loop."""
         return self._puts.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(PUTS))
 
-    async def _find(self, artifact_id: str) -> Kept | None:
+    async def _find(self, artifact_id: str) -> ArtifactRecord | None:
         return await self._load("get_artifact_ref", lambda shelf: shelf.find(artifact_id))
 
-    async def _load(self, method: str, function: Callable[[Shelf], Awaitable[T]]) -> T:
+    async def _load(self, method: str, function: Callable[[ArtifactRepository], Awaitable[T]]) -> T:
         return await self._desk.load(method, lambda room: function(self._on(room)))
 
-    def _on(self, room: Scope) -> Shelf:
-        return Shelf(room, self.retention, self._order, self._desk.session)
+    def _on(self, room: Scope) -> ArtifactRepository:
+        return ArtifactRepository(room, self.retention, self._order, self._desk.session)
 
-    def _ref(self, kept: Kept) -> Any:
+    def _ref(self, kept: ArtifactRecord) -> Any:
         return self._desk.types.make("ArtifactRef", kept.described())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from keelbolt.data.shown import plain, when
 from keelbolt.errors import BlobNotFound
-from keelbolt.state.artifacts.record import NEVER, Kept
+from keelbolt.state.artifacts.record import NEVER, ArtifactRecord
 from keelbolt.state.families import ARTIFACTS
 from keelbolt.state.inspection.shown import reference
 from keelbolt.storage import BlobReader, Query, Record, Scope
@@ -46,12 +46,12 @@ class ArtifactInspection:
         if record is None or not self._lasts(record):
             return None
         try:
-            return record, await self._scope.open_blob(Kept.of(record).sha256)
+            return record, await self._scope.open_blob(ArtifactRecord.of(record).sha256)
         except BlobNotFound:  # deleted meanwhile
             return None
 
     def _lasts(self, record: Record) -> bool:
-        return Kept.of(record).expires > self._now()
+        return ArtifactRecord.of(record).expires > self._now()
 
     def _now(self) -> int:
         return int(self._clock() * 1_000_000)
@@ -59,7 +59,7 @@ class ArtifactInspection:
 
 def described(record: Record) -> dict[str, Any]:
     """Return the metadata of an artifact."""
-    kept = Kept.of(record)
+    kept = ArtifactRecord.of(record)
     known = kept.described()
     return {
         "id": kept.id,

@@ -8,7 +8,7 @@ from keelbolt.state.memory.config import (
     ShortTermMemoryConfig,
     default_token_estimator,
 )
-from keelbolt.state.memory.conversation import Conversation, Summarizer
+from keelbolt.state.memory.conversation import MemoryConversation, Summarizer
 from keelbolt.state.memory.health import MemoryHealth
 from keelbolt.state.memory.keys import MemoryKey, resolve_key
 from keelbolt.state.memory.memory import ShortTermMemory
@@ -16,9 +16,9 @@ from keelbolt.state.memory.summarizers import summarizer_of
 from keelbolt.state.memory.turns import ConversationTurn, TrajectoryDigest
 
 __all__ = [
-    "Conversation",
     "ConversationTurn",
     "MemoryBudget",
+    "MemoryConversation",
     "MemoryHealth",
     "MemoryIsolation",
     "MemoryKey",

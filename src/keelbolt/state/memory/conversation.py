@@ -15,7 +15,7 @@ from keelbolt.errors import InvalidMemoryState, StateConflict
 from keelbolt.state.memory.config import ShortTermMemoryConfig
 from keelbolt.state.memory.contents import Contents
 from keelbolt.state.memory.health import MemoryHealth, after_failure, when_loaded
-from keelbolt.state.memory.merge import NOTHING, Known, Mine, mark, rebased
+from keelbolt.state.memory.merge import NOTHING, KnownMemory, OwnMemory, mark, rebased
 from keelbolt.state.memory.turns import ConversationTurn, own, shown
 
 Summarizer = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
@@ -23,7 +23,7 @@ Summarizer = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 log = logging.getLogger("keelbolt.state.memory")
 
 
-class Conversation:
+class MemoryConversation:
     """One conversation. ``clock`` is in seconds, with any starting point."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Conversation:
         self._failures = 0
         self._next_recovery = 0.0
         self._home: tuple[Any, str] | None = None
-        self._known: Known = NOTHING
+        self._known: KnownMemory = NOTHING
         self._absorbed: list[ConversationTurn] = []
         self._work: asyncio.Task[None] | None = None
         self._recovery: asyncio.Task[None] | None = None
@@ -196,7 +196,7 @@ class Conversation:
         """Save over the version that was read. Return False if another process saved first: read and merge again."""
         version = await self._read(store, key)
         state = self._contents.dump(self._health)
-        known, absorbed = Known.of(state, self._contents), len(self._absorbed)
+        known, absorbed = KnownMemory.of(state, self._contents), len(self._absorbed)
         try:
             if version is None:
                 await store.save_memory_state(key, state)
@@ -230,8 +230,8 @@ class Conversation:
                 self._known, self._absorbed = NOTHING, []
         elif mark(state) != self._known.mark:
             theirs, health = Contents.load(self._config, state)
-            known = Known.of(state, theirs)
-            mine = rebased(Mine(self._contents, self._health, self._absorbed), theirs, health, self._known)
+            known = KnownMemory.of(state, theirs)
+            mine = rebased(OwnMemory(self._contents, self._health, self._absorbed), theirs, health, self._known)
             self._contents, self._absorbed, self._known = mine.contents, mine.absorbed, known
             self._become(mine.health)
         return version

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from keelbolt.state.memory.config import ShortTermMemoryConfig
-from keelbolt.state.memory.conversation import Conversation, Summarizer
+from keelbolt.state.memory.conversation import MemoryConversation, Summarizer
 from keelbolt.state.memory.health import MemoryHealth
 from keelbolt.state.memory.keys import MemoryKey
 from keelbolt.state.memory.turns import ConversationTurn
@@ -50,22 +50,22 @@ class ShortTermMemory:
         self._clock = clock
         self._sleep = sleep
         self._max_conversations = max_conversations
-        self._conversations: OrderedDict[str, Conversation] = OrderedDict()
+        self._conversations: OrderedDict[str, MemoryConversation] = OrderedDict()
         self._number = next(_NUMBERS)
 
-    def of(self, key: str | MemoryKey) -> Conversation:
+    def of(self, key: str | MemoryKey) -> MemoryConversation:
         """Return the conversation with this key."""
         name = key.composite() if isinstance(key, MemoryKey) else key
         conversation = self._conversations.get(name)
         if conversation is None:
-            conversation = Conversation(self._config, self._summarizer, clock=self._clock, sleep=self._sleep)
+            conversation = MemoryConversation(self._config, self._summarizer, clock=self._clock, sleep=self._sleep)
             self._conversations[name] = conversation
             self._forget_some()
         self._conversations.move_to_end(name)
         return conversation
 
     @property
-    def current(self) -> Conversation:
+    def current(self) -> MemoryConversation:
         """The conversation last hydrated or persisted in this task; without one, the default conversation."""
         return self.of(_MEANT.get().get(self._number, ""))
 
@@ -110,7 +110,7 @@ class ShortTermMemory:
         """Stop the background tasks."""
         await asyncio.gather(*(conversation.close() for conversation in self._conversations.values()))
 
-    def _meaning(self, key: str) -> Conversation:
+    def _meaning(self, key: str) -> MemoryConversation:
         _MEANT.set(MappingProxyType({**_MEANT.get(), self._number: key}))
         return self.of(key)
 

@@ -19,7 +19,7 @@ from keelbolt.state.memory.turns import ConversationTurn, dump
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownMemory:
     """The last known stored state: its mark (a digest), its turns and its summary."""
 
     mark: str
@@ -27,12 +27,12 @@ class Known:
     summary: str
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], contents: Contents) -> Known:
+    def of(cls, state: Mapping[str, Any], contents: Contents) -> KnownMemory:
         return cls(mark(state), frozenset(name(turn) for turn in contents.everything()), contents.summary)
 
 
 @dataclass(slots=True)
-class Mine:
+class OwnMemory:
     """The state of this process. ``absorbed`` are the turns summarised since the last store."""
 
     contents: Contents
@@ -50,11 +50,11 @@ def name(turn: ConversationTurn) -> str:
     return json.dumps(dump(turn), sort_keys=True, default=str)
 
 
-NOTHING = Known("", frozenset(), "")
+NOTHING = KnownMemory("", frozenset(), "")
 """For a state that was never read or written."""
 
 
-def rebased(mine: Mine, theirs: Contents, their_health: MemoryHealth, known: Known) -> Mine:
+def rebased(mine: OwnMemory, theirs: Contents, their_health: MemoryHealth, known: KnownMemory) -> OwnMemory:
     """Return the other state with the changes of this process since the known state.
 
     The summary of this process is used if the stored summary is still the one that it was made from. Otherwise the
@@ -77,4 +77,4 @@ def rebased(mine: Mine, theirs: Contents, their_health: MemoryHealth, known: Kno
         if called not in before and called not in held:
             with contextlib.suppress(MemoryBudgetExceeded):
                 theirs.add(turn, health)
-    return Mine(theirs, health, mine.absorbed if taken else [])
+    return OwnMemory(theirs, health, mine.absorbed if taken else [])

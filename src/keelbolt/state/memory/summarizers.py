@@ -28,7 +28,7 @@ RESPONSE_FORMAT: Mapping[str, Any] = {
 }
 
 
-class Client(Protocol):
+class SummarizerClient(Protocol):
     """A planner's LLM client. It returns text, or a pair of text and cost."""
 
     async def complete(
@@ -36,7 +36,7 @@ class Client(Protocol):
     ) -> Any: ...
 
 
-def summarizer_of(client: Client) -> Summarizer:
+def summarizer_of(client: SummarizerClient) -> Summarizer:
     """Return a summariser that uses this client."""
 
     async def summarize(request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from keelbolt.data.retention import Policy
+from keelbolt.data.retention import FacePolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateRetention(Policy):
+class StateRetention(FacePolicy):
     """Ages are seconds since the save, numbers are of the newest to keep; None means no limit.
 
     ``events`` and ``planner_events`` are counted for each trace, ``updates``, ``steering``, ``trajectories`` and

@@ -13,9 +13,9 @@ from typing import Any
 
 from keelbolt.errors import CommitRefused, LogTrimmed
 from keelbolt.state.artifacts.ids import Owner
-from keelbolt.state.artifacts.order import Order
-from keelbolt.state.artifacts.record import NEVER, Kept
-from keelbolt.state.artifacts.shelf import Shelf
+from keelbolt.state.artifacts.order import WriteOrder
+from keelbolt.state.artifacts.record import NEVER, ArtifactRecord
+from keelbolt.state.artifacts.shelf import ArtifactRepository
 from keelbolt.state.codec import decode, encode
 from keelbolt.state.families import (
     ARTIFACTS,
@@ -95,7 +95,7 @@ class _Sweep:
         self._scope = scope
         self._policy = policy
         self._now = int(clock() * 1_000_000)
-        self._shelf = Shelf(scope, ArtifactRetentionConfig(), Order(clock))
+        self._shelf = ArtifactRepository(scope, ArtifactRetentionConfig(), WriteOrder(clock))
         self._tell = tell
         self.swept = StateSwept()
 
@@ -200,7 +200,7 @@ class _Sweep:
                 if extra <= 0:
                     return
                 extra -= 1
-            if self._dry or await self._shelf.delete(Kept.of(record).id):
+            if self._dry or await self._shelf.delete(ArtifactRecord.of(record).id):
                 self.swept.artifacts += 1
 
     async def _oldest(self, query: Query, keep: int) -> int:

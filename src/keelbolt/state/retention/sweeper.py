@@ -17,7 +17,7 @@ SWEEP_SECONDS = 3600.0
 FIRST_SECONDS = 60.0  # after the creation of the store, so that short programs do not sweep
 
 
-class Sweeper:
+class StateSweeper:
     """Decides when a sweep is due, and runs it. One process sweeps a tenant in each period."""
 
     def __init__(

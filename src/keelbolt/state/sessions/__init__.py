@@ -32,7 +32,7 @@ from keelbolt.state.sessions.telemetry import (
     TaskTelemetrySink,
 )
 from keelbolt.state.sessions.telemetry_exports import OpenTelemetryTaskTelemetrySink, PrometheusTaskTelemetrySink
-from keelbolt.state.sessions.transport import SessionConnection, Transport
+from keelbolt.state.sessions.transport import SessionConnection, SessionTransport
 
 __all__ = [
     "PROCESS_DIED",
@@ -52,6 +52,7 @@ __all__ = [
     "SessionLimitReached",
     "SessionLimits",
     "SessionManager",
+    "SessionTransport",
     "SteeringCancelled",
     "SteeringInbox",
     "StreamingSession",
@@ -62,7 +63,6 @@ __all__ = [
     "TaskRuntime",
     "TaskTelemetryEvent",
     "TaskTelemetrySink",
-    "Transport",
     "has_diverged",
     "hash_context",
 ]

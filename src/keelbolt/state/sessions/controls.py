@@ -23,7 +23,7 @@ from keelbolt.storage import Put, Query, Record, Scope, Take, new_id
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.core import SessionCore
-    from keelbolt.state.sessions.merging import PatchDesk
+    from keelbolt.state.sessions.merging import PatchManager
 
 Look = Callable[[str], Awaitable[TaskState | None]]
 """Loads the stored task into the registry."""
@@ -41,7 +41,7 @@ _STATUS = {
 class Controls:
     """The steering of one session."""
 
-    def __init__(self, core: SessionCore, patches: PatchDesk, policy: ControlPolicy, look: Look) -> None:
+    def __init__(self, core: SessionCore, patches: PatchManager, policy: ControlPolicy, look: Look) -> None:
         self._core = core
         self._look = look
         self._patches = patches

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from keelbolt.errors import LeaseLost
 from keelbolt.state.sessions.feed import UpdateFeed
-from keelbolt.state.sessions.ground import Ground
+from keelbolt.state.sessions.ground import SessionStorage
 from keelbolt.state.sessions.inbox import SteeringInbox
 from keelbolt.state.sessions.limits import SessionLimits
-from keelbolt.state.sessions.process import Member, Process, Run
+from keelbolt.state.sessions.process import Member, SessionProcess, SessionRun
 from keelbolt.state.sessions.registry import TaskRegistry, is_over
 from keelbolt.state.sessions.telemetry import Telemetry
 from keelbolt.state.types.tasks import TaskState, TaskStatus, UpdateType
@@ -32,14 +32,14 @@ class SessionCore:
         self.types = store.types
         self.limits = limits
         self.telemetry = telemetry
-        self.process = Process.of(store, lease_seconds=limits.lease_seconds)
-        self.ground = Ground(store)
+        self.process = SessionProcess.of(store, lease_seconds=limits.lease_seconds)
+        self.ground = SessionStorage(store)
         self.registry = TaskRegistry()
         self.feed = UpdateFeed(session_id, store, self.ground)
         self.inboxes: dict[str, SteeringInbox] = {}
         self.handles: dict[str, asyncio.Task[Any]] = {}
         self.awaited: set[str] = set()  # tasks whose caller waits for them
-        self.runs: dict[str, Run] = {}  # tasks that this process holds
+        self.runs: dict[str, SessionRun] = {}  # tasks that this process holds
         self._progressed: set[str] = set()  # tasks whose progress is about to be stored
         self.unowned: set[str] = set()  # tasks that were unfinished when the session was opened and have no holder
 
@@ -70,7 +70,7 @@ class SessionCore:
         run = self.runs.get(task_id)
         return run.checks if run is not None else ()
 
-    def lose(self, run: Run) -> None:
+    def lose(self, run: SessionRun) -> None:
         """Remove a task that another process may have taken over: the stored state is now authoritative."""
         if self.runs.get(run.task_id) is run:
             del self.runs[run.task_id]
@@ -88,7 +88,7 @@ class SessionCore:
         if self.registry.get(task.task_id) is task and not is_over(task):
             self.store.save_task(task, checks=self.checks(task.task_id))
 
-    def end_run(self, run: Run | None) -> None:
+    def end_run(self, run: SessionRun | None) -> None:
         """Record that this process no longer runs the task."""
         if run is not None and self.runs.get(run.task_id) is run:
             del self.runs[run.task_id]

@@ -18,7 +18,7 @@ from keelbolt.state.types.tasks import TaskState, TaskStatus, TaskType, UpdateTy
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.core import SessionCore
-    from keelbolt.state.sessions.merging import PatchDesk
+    from keelbolt.state.sessions.merging import PatchManager
 
 logger = logging.getLogger("keelbolt.state.sessions")
 
@@ -29,7 +29,7 @@ class Execution:
     def __init__(
         self,
         core: SessionCore,
-        patches: PatchDesk,
+        patches: PatchManager,
         runtime: TaskRuntime,
         pipeline: TaskPipeline,
         strategy: MergeStrategy,

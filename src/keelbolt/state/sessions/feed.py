@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from keelbolt.state.codec import decode
 from keelbolt.state.families import UPDATES
 from keelbolt.state.names import name
-from keelbolt.state.sessions.ground import Ground
+from keelbolt.state.sessions.ground import SessionStorage
 from keelbolt.storage import Entry, Operation, Scope
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Subscription(AsyncIterator[Any]):
     It ends when it or its session is closed.
     """
 
-    def __init__(self, ground: Ground, session_id: str, after: int, read: Reader) -> None:
+    def __init__(self, ground: SessionStorage, session_id: str, after: int, read: Reader) -> None:
         self._ground = ground
         self._stream = name(session_id)
         self._after = after
@@ -72,7 +72,7 @@ class UpdateFeed:
     so none is missed or repeated.
     """
 
-    def __init__(self, session_id: str, store: StateStore, ground: Ground) -> None:
+    def __init__(self, session_id: str, store: StateStore, ground: SessionStorage) -> None:
         self._session_id = session_id
         self._store = store
         self._ground = ground

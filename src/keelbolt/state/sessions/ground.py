@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from keelbolt.errors import CommitRefused, InvalidRequest, InvalidState, KeelboltError, StateStoreError, StateTimeout
-from keelbolt.state.lives import Life
+from keelbolt.state.lives import ErasureGuard
 from keelbolt.state.policy import tell_load_failed, tell_save_failed
 from keelbolt.state.saving import Saved
 from keelbolt.state.store import StateStore
@@ -33,7 +33,7 @@ def underlying(store: Any) -> StateStore:
     raise InvalidState(f"sessions need a keelbolt.state.StateStore, which keeps their context and owners, not a {kind}")
 
 
-class Begun(Generic[T]):
+class DetachedWork(Generic[T]):
     """Detached work. Awaiting it raises its error only if it is ``strict``."""
 
     def __init__(self, future: Future[T], *, strict: bool) -> None:
@@ -53,7 +53,7 @@ class Begun(Generic[T]):
         self._future.add_done_callback(lambda done: call(_error(done)))
 
 
-class Ground:
+class SessionStorage:
     """Storage access of the sessions of one store."""
 
     def __init__(self, store: StateStore) -> None:
@@ -62,12 +62,12 @@ class Ground:
         self.types = store.types
         self.resilient = store.policy == "resilient"
 
-    def save(self, method: str, *operations: Operation, lives: tuple[Life, ...] = ()) -> Saved:
+    def save(self, method: str, *operations: Operation, lives: tuple[ErasureGuard, ...] = ()) -> Saved:
         """Save in order with the store's other saves. The result need not be awaited."""
         return self._desk.save(method, operations, 0, lives=lives)
 
-    def session(self, session_id: str) -> Life:
-        """Return the `Life` of the session in this process."""
+    def session(self, session_id: str) -> ErasureGuard:
+        """Return the `ErasureGuard` of the session in this process."""
         return self._desk.session(session_id)
 
     async def call(self, work: Work[T]) -> T:
@@ -79,9 +79,9 @@ class Ground:
         except TimeoutError:
             raise StateTimeout(f"the storage did not answer within {seconds:g} seconds") from None
 
-    def begin(self, work: Work[T], method: str) -> Begun[T]:
+    def begin(self, work: Work[T], method: str) -> DetachedWork[T]:
         """Start the work; it is finished before the store is closed. ``method`` names it in logged errors."""
-        begun = Begun(self._desk.host.begin(self._desk.scoped(work)), strict=not self.resilient)
+        begun = DetachedWork(self._desk.host.begin(self._desk.scoped(work)), strict=not self.resilient)
         begun.then(lambda error: None if error is None else tell_save_failed(method, None, error))
         return begun
 

@@ -12,7 +12,7 @@ from keelbolt.errors import SessionLimitReached, SteeringCancelled
 from keelbolt.state.sessions.execution import Execution
 from keelbolt.state.sessions.inbox import SteeringInbox
 from keelbolt.state.sessions.patches import MergeStrategy
-from keelbolt.state.sessions.process import Run, list_runs
+from keelbolt.state.sessions.process import SessionRun, list_runs
 from keelbolt.state.sessions.registry import is_over
 from keelbolt.state.sessions.results import TaskPipeline, TaskResult, TaskRuntime
 from keelbolt.state.sessions.snapshots import Propagation, take_snapshot
@@ -21,7 +21,7 @@ from keelbolt.state.types.tasks import TaskContextSnapshot, TaskState, TaskType
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.core import SessionCore
-    from keelbolt.state.sessions.merging import PatchDesk
+    from keelbolt.state.sessions.merging import PatchManager
 
 NOBODY = "foreground"
 
@@ -55,7 +55,7 @@ class Launcher:
     def __init__(
         self,
         core: SessionCore,
-        patches: PatchDesk,
+        patches: PatchManager,
         runtime: Callable[[TaskState, SteeringInbox], TaskRuntime],
     ) -> None:
         self._core = core
@@ -142,7 +142,7 @@ class Launcher:
     async def ensure_capacity(self, task_type: TaskType) -> None:
         """Raise SessionLimitReached if the session can't have another task of this type, counting all processes."""
         core, limits = self._core, self._core.limits
-        none: Sequence[Run] = ()
+        none: Sequence[SessionRun] = ()
         runs = await core.ground.attempt(lambda scope: list_runs(scope, core.session_id), none, "list_runs")
         ended = {task.task_id for task in core.registry.tasks() if is_over(task)}
         active = {run.task_id: run.task_type for run in runs if run.task_id not in ended}

@@ -10,7 +10,7 @@ from keelbolt.state.hybrid import HybridStateStore
 from keelbolt.state.sessions.ground import underlying
 from keelbolt.state.sessions.limits import SessionLimits
 from keelbolt.state.sessions.policy import ControlPolicy
-from keelbolt.state.sessions.process import Process, Run
+from keelbolt.state.sessions.process import SessionProcess, SessionRun
 from keelbolt.state.sessions.recovery import OtherSessions, Recover, fail_orphans
 from keelbolt.state.sessions.session import StreamingSession
 from keelbolt.state.sessions.telemetry import TaskTelemetrySink
@@ -42,7 +42,7 @@ class SessionManager:
         self._policy = control_policy
         self._telemetry = telemetry_sink
         self._recover = recover
-        self._process = Process.of(self._store, lease_seconds=self._limits.lease_seconds)
+        self._process = SessionProcess.of(self._store, lease_seconds=self._limits.lease_seconds)
         self._others = OtherSessions(self._store, self._make)
         self._sessions: dict[str, StreamingSession] = {}
         self._lock = asyncio.Lock()
@@ -88,14 +88,14 @@ class SessionManager:
         if session is not None:
             await session.close()
 
-    async def take(self, run: Run) -> None:
+    async def take(self, run: SessionRun) -> None:
         """Recover a task of a session that is not open here."""
         await self._others.take(run)
 
     def told(self, event: Any) -> None:
         """Do nothing: the session that runs a task receives its controls."""
 
-    def lost(self, run: Run) -> None:
+    def lost(self, run: SessionRun) -> None:
         """Do nothing: the session that runs a task stops it."""
 
     async def close(self) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class PatchDesk:
+class PatchManager:
     """Keeps `context`, which may hold live objects, in sync with the stored context, which can't hold them."""
 
     def __init__(self, core: SessionCore) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keelbolt.state.sessions.patches import PendingContextPatch
-from keelbolt.state.sessions.process import Run, list_runs
+from keelbolt.state.sessions.process import SessionRun, list_runs
 from keelbolt.state.types.steering import SteeringEvent
 from keelbolt.state.types.tasks import TaskType
 from keelbolt.storage import Scope
@@ -16,41 +16,41 @@ from keelbolt.storage import Scope
 if TYPE_CHECKING:
     from keelbolt.state.sessions.controls import Controls
     from keelbolt.state.sessions.core import SessionCore
-    from keelbolt.state.sessions.merging import PatchDesk
+    from keelbolt.state.sessions.merging import PatchManager
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredSession:
     """The stored data of a session, except its tasks."""
 
     patches: Sequence[PendingContextPatch] = ()
     controls: Sequence[SteeringEvent] = ()
-    runs: Sequence[Run] = ()
+    runs: Sequence[SessionRun] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedSession:
     """The last foreground task, and the tasks that a process runs or that lost their process."""
 
     foreground: str | None
-    runs: Sequence[Run]
+    runs: Sequence[SessionRun]
 
 
-async def restore(core: SessionCore, patches: PatchDesk, controls: Controls) -> Opened:
+async def restore(core: SessionCore, patches: PatchManager, controls: Controls) -> OpenedSession:
     """Load the stored data into the parts of a session."""
 
-    async def load(scope: Scope) -> Found:
+    async def load(scope: Scope) -> StoredSession:
         waiting, demands, runs = await asyncio.gather(
             patches.load(scope), controls.load(scope), list_runs(scope, core.session_id)
         )
-        return Found(waiting, demands, runs)
+        return StoredSession(waiting, demands, runs)
 
     tasks, found = await asyncio.gather(
-        core.store.list_tasks(core.session_id), core.ground.attempt(load, Found(), "hydrate")
+        core.store.list_tasks(core.session_id), core.ground.attempt(load, StoredSession(), "hydrate")
     )
     core.registry.seed(tasks)
     patches.loaded(found.patches)
     controls.loaded(found.controls)
     core.unowned = {task.task_id for task in core.registry.active()} - {run.task_id for run in found.runs}
     front = [task.task_id for task in tasks if task.task_type == TaskType.FOREGROUND]
-    return Opened(front[-1] if front else None, found.runs)
+    return OpenedSession(front[-1] if front else None, found.runs)

@@ -16,10 +16,10 @@ from typing import Any
 
 from keelbolt.errors import LeaseLost
 from keelbolt.state.hybrid import HybridStateStore
-from keelbolt.state.sessions.ground import Ground, underlying
+from keelbolt.state.sessions.ground import SessionStorage, underlying
 from keelbolt.state.sessions.limits import LEASE_SECONDS
 from keelbolt.state.sessions.patches import MergeStrategy
-from keelbolt.state.sessions.process import Process, Run
+from keelbolt.state.sessions.process import SessionProcess, SessionRun
 from keelbolt.state.sessions.recovery import PROCESS_DIED
 from keelbolt.state.sessions.registry import is_over
 from keelbolt.state.store import StateStore
@@ -35,9 +35,9 @@ class OwnedTasks:
         self._all = store
         self._store = underlying(store)
         self.tenant = self._store.tenant
-        self._ground = Ground(self._store)
-        self._process = Process.of(self._store, lease_seconds=lease_seconds)
-        self._runs: dict[tuple[str, str], Run | None] = {}  # None: the lease was lost
+        self._ground = SessionStorage(self._store)
+        self._process = SessionProcess.of(self._store, lease_seconds=lease_seconds)
+        self._runs: dict[tuple[str, str], SessionRun | None] = {}  # None: the lease was lost
         with contextlib.suppress(RuntimeError):  # without a running loop, the first call does this
             asyncio.get_running_loop()
             self._process.enter(self)
@@ -70,26 +70,26 @@ class OwnedTasks:
     def told(self, event: Any) -> None:
         """Do nothing: sessions of other kinds receive their controls in their own way."""
 
-    def lost(self, run: Run) -> None:
+    def lost(self, run: SessionRun) -> None:
         """Refuse further saves of the task."""
         key = (run.session_id, run.task_id)
         if self._runs.get(key) is run:
             self._runs[key] = None
 
-    async def take(self, run: Run) -> None:
+    async def take(self, run: SessionRun) -> None:
         """Fail a task of a dead process."""
         store = self._store if run.tenant == self.tenant else self._store.for_tenant(run.tenant)
         try:
             for task in await store.list_tasks(run.session_id):
                 if task.task_id == run.task_id and not is_over(task):
                     await _fail(store, task, run)
-            self._process.end(Ground(store), run)
+            self._process.end(SessionStorage(store), run)
         finally:
             if store is not self._store:
                 await store.close()
 
 
-async def _fail(store: StateStore, task: TaskState, run: Run) -> None:
+async def _fail(store: StateStore, task: TaskState, run: SessionRun) -> None:
     types = store.types
     task.update_status(types.TaskStatus(TaskStatus.FAILED.value))
     task.error = PROCESS_DIED

@@ -23,10 +23,10 @@ from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageClos
 from keelbolt.leases import Lease, cancelled
 from keelbolt.state.codec import decode, encode
 from keelbolt.state.families import INBOXES, RUNS
-from keelbolt.state.host import Host
+from keelbolt.state.host import KernelHost
 from keelbolt.state.link import CLOSED
 from keelbolt.state.names import joined, name
-from keelbolt.state.sessions.ground import Ground
+from keelbolt.state.sessions.ground import SessionStorage
 from keelbolt.state.types.tasks import TaskState
 from keelbolt.storage import (
     Append,
@@ -61,7 +61,7 @@ logger = logging.getLogger("keelbolt.state.sessions")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SessionRun:
     """A task that a process runs. ``claim`` is set only in the process that holds it."""
 
     tenant: str
@@ -85,16 +85,16 @@ class Run:
 _STORED = ("tenant", "session_id", "task_id", "task_type", "strategy")
 
 
-def _dump(run: Run) -> Put:
+def _dump(run: SessionRun) -> Put:
     body = encode({part: getattr(run, part) for part in _STORED})
     return Put(RUNS, run.key, body, {"session": name(run.session_id), "arrived": new_id()})
 
 
-def _load(record: Record, claim: Claim | None = None) -> Run:
-    return Run(**decode(record.body), claim=claim)
+def _load(record: Record, claim: Claim | None = None) -> SessionRun:
+    return SessionRun(**decode(record.body), claim=claim)
 
 
-async def list_runs(scope: Scope, session_id: str) -> Sequence[Run]:
+async def list_runs(scope: Scope, session_id: str) -> Sequence[SessionRun]:
     """Return the tasks of a session that a process runs, or that lost their process."""
     query = Query(RUNS, {"session": name(session_id)}, order="arrived")
     return [_load(record) async for record in scope.scan(query)]
@@ -112,10 +112,10 @@ class Member(Protocol):
     def told(self, event: Any) -> None:
         """Execute a control that another process passed on."""
 
-    def lost(self, run: Run) -> None:
+    def lost(self, run: SessionRun) -> None:
         """Stop this task: its lease has ended, and another process may take it over."""
 
-    async def take(self, run: Run) -> None:
+    async def take(self, run: SessionRun) -> None:
         """Fail a task of a dead process or run it again; this process holds it now."""
 
 
@@ -123,7 +123,7 @@ class Member(Protocol):
 class _Held:
     """A task that this process holds, and where it runs."""
 
-    run: Run
+    run: SessionRun
     loop: Loop
     member: weakref.ref[Member]
     follower: asyncio.Task[None] | None = None
@@ -141,15 +141,15 @@ class _Held:
                 follower.get_loop().call_soon_threadsafe(follower.cancel)
 
 
-class Process:
+class SessionProcess:
     """The lease and tasks of this process in one storage. It has a lease while a member's loop runs."""
 
-    def __init__(self, host: Host, *, lease_seconds: float) -> None:
+    def __init__(self, host: KernelHost, *, lease_seconds: float) -> None:
         self._host = weakref.ref(host)
         self._seconds = lease_seconds
         self._members: list[tuple[Loop, weakref.ref[Member]]] = []
         self._held: dict[tuple[str, str], _Held] = {}
-        self._taking: dict[Future[None], Run] = {}
+        self._taking: dict[Future[None], SessionRun] = {}
         self._unwanted: list[Claim] = []  # claims to release
         self._forked(0)
 
@@ -160,7 +160,7 @@ class Process:
         self._starting, self._claiming = asyncio.Lock(), asyncio.Lock()
 
     @classmethod
-    def of(cls, store: StateStore, *, lease_seconds: float) -> Process:
+    def of(cls, store: StateStore, *, lease_seconds: float) -> SessionProcess:
         """Return the instance for this store's storage."""
         host = store.host.host
         process = _processes.get(host)
@@ -186,15 +186,15 @@ class Process:
 
     # ------------------------------------------------------------------------------------------------------------- runs
 
-    async def begin(self, ground: Ground, member: Member, task: TaskState, strategy: str) -> Run | None:
+    async def begin(self, ground: SessionStorage, member: Member, task: TaskState, strategy: str) -> SessionRun | None:
         """Claim this task. Raise LeaseLost if another process holds it.
 
         Return None if a resilient store is unavailable. Then the task runs without a lease.
         """
-        run = Run(ground.tenant, task.session_id, task.task_id, task.task_type.value, strategy)
+        run = SessionRun(ground.tenant, task.session_id, task.task_id, task.task_type.value, strategy)
         loop = asyncio.get_running_loop()
 
-        async def write(scope: Scope) -> Run:
+        async def write(scope: Scope) -> SessionRun:
             lease = await self._start()
             worker = lease.name
             claim = Enqueue(RUNS, run.key, max_attempts=MAX_ATTEMPTS, worker=worker)
@@ -211,7 +211,7 @@ class Process:
 
         return await ground.attempt(write, None, "begin_run")
 
-    async def resume(self, ground: Ground, member: Member, run: Run) -> None:
+    async def resume(self, ground: SessionStorage, member: Member, run: SessionRun) -> None:
         """Run a task again that was taken over."""
         held = _Held(run, asyncio.get_running_loop(), weakref.ref(member))
 
@@ -220,7 +220,7 @@ class Process:
 
         await ground.call(listen)
 
-    def end(self, ground: Ground, run: Run) -> None:
+    def end(self, ground: SessionStorage, run: SessionRun) -> None:
         """Complete the task's work item, after all earlier saves."""
         if run.claim is None:
             return
@@ -229,19 +229,19 @@ class Process:
             self._forget(held)
         ground.save("end_run", run.claim.complete(), Delete(RUNS, run.key), Drop(INBOXES, run.key))
 
-    def give_back(self, run: Run) -> None:
+    def give_back(self, run: SessionRun) -> None:
         """Release the task for another process."""
         if run.claim is not None and (held := self._held.get((run.claim.partition, run.key))) is not None:
             self._forget(held)
             self._unwanted.append(run.claim)
 
-    async def settle(self, ground: Ground, session_id: str, runs: Sequence[Run] | None = None) -> None:
+    async def settle(self, ground: SessionStorage, session_id: str, runs: Sequence[SessionRun] | None = None) -> None:
         """Take over the tasks of this session from dead processes, and wait until they are recovered.
 
         ``runs`` is the result of `list_runs`, if the caller has read it.
         """
         if runs is None:
-            none: Sequence[Run] = ()
+            none: Sequence[SessionRun] = ()
             runs = await ground.attempt(lambda scope: list_runs(scope, session_id), none, "list_runs")
         held = {(each.run.tenant, each.run.key) for each in self._held.values() if not each.loop.is_closed()}
         if all((ground.tenant, run.key) in held for run in runs):
@@ -256,7 +256,7 @@ class Process:
         taking = [future for future, run in self._taking.items() if (run.tenant, run.session_id) == mine]
         await asyncio.gather(*map(asyncio.wrap_future, taking), return_exceptions=True)
 
-    def _hold(self, ground: Ground, held: _Held) -> None:
+    def _hold(self, ground: SessionStorage, held: _Held) -> None:
         """Register the task and follow its inbox; runs on the kernel's loop."""
         assert held.run.claim is not None
         self._held[held.run.claim.partition, held.run.key] = held
@@ -269,7 +269,7 @@ class Process:
 
     # --------------------------------------------------------------------------------------------------------- controls
 
-    async def pass_on(self, ground: Ground, event: Any) -> bool:
+    async def pass_on(self, ground: SessionStorage, event: Any) -> bool:
         """Send a control to the process that runs the task; return False if there is none."""
         key = joined(event.session_id, event.task_id)
         demand = Append(INBOXES, key, (Draft("steering", encode(event.model_dump()), name(event.event_id)),))
@@ -283,7 +283,7 @@ class Process:
 
         return await ground.attempt(write, otherwise=False, method="pass_on")
 
-    async def _follow(self, ground: Ground, held: _Held) -> None:
+    async def _follow(self, ground: SessionStorage, held: _Held) -> None:
         after = 0  # a task that runs again gets all controls again
         await asyncio.sleep(LISTEN_AFTER_SECONDS)
         while True:
@@ -381,7 +381,7 @@ class Process:
         if error is not None or future.cancelled():
             self.give_back(run)
 
-    def _member_for(self, run: Run) -> tuple[Loop, Member] | None:
+    def _member_for(self, run: SessionRun) -> tuple[Loop, Member] | None:
         """Return the member that has the session open, otherwise the member opened last."""
         members = self._present()
         for loop, member in members:
@@ -438,4 +438,4 @@ def _failed_start(future: Future[Lease]) -> None:
         logger.warning("This process takes over no session tasks until it runs one itself: %s", error)
 
 
-_processes: weakref.WeakKeyDictionary[Host, Process] = weakref.WeakKeyDictionary()
+_processes: weakref.WeakKeyDictionary[KernelHost, SessionProcess] = weakref.WeakKeyDictionary()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from keelbolt.state.sessions.notifications import NotificationPayload
 from keelbolt.state.sessions.patches import MergeStrategy
-from keelbolt.state.sessions.process import Run
+from keelbolt.state.sessions.process import SessionRun
 from keelbolt.state.sessions.registry import is_over
 from keelbolt.state.sessions.results import TaskPipeline
 from keelbolt.state.sessions.telemetry import TaskTelemetryEvent
@@ -32,7 +32,7 @@ def fail_orphans(_task: TaskState) -> None:
     """The default: fail the task, because its progress is unknown."""
 
 
-class Recovery:
+class SessionRecovery:
     """Recovers the tasks of one session."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Recovery:
         self._choose = choose
         self._restart = restart
 
-    async def recover(self, run: Run) -> None:
+    async def recover(self, run: SessionRun) -> None:
         """Fail this task or run it again; this process already holds it."""
         core = self._core
         if (before := core.handles.get(run.task_id)) is not None:  # this process lost its lease and reclaimed the task
@@ -59,7 +59,7 @@ class Recovery:
             await core.process.resume(core.ground, core.member, run)
             self._restart(task, pipeline, MergeStrategy(run.strategy))
 
-    def _pipeline(self, task: TaskState, run: Run) -> TaskPipeline | None:
+    def _pipeline(self, task: TaskState, run: SessionRun) -> TaskPipeline | None:
         assert run.claim is not None
         if run.claim.exhausted:
             return None
@@ -73,7 +73,7 @@ class Recovery:
             logger.info("Task %s of a process that died runs again, attempt %d.", task.task_id, attempt)
         return pipeline
 
-    async def _fail(self, task: TaskState, run: Run) -> None:
+    async def _fail(self, task: TaskState, run: SessionRun) -> None:
         core = self._core
         logger.warning("Task %s was left behind by a process that died.", task.task_id)
         await core.change(task.task_id, status=TaskStatus.FAILED, error=PROCESS_DIED)
@@ -95,7 +95,7 @@ class OtherSessions:
         self._make = make
         self._open: dict[StreamingSession, asyncio.Task[None]] = {}
 
-    async def take(self, run: Run) -> None:
+    async def take(self, run: SessionRun) -> None:
         """Fail the task or run it again."""
         store = self._store if run.tenant == self._store.tenant else self._store.for_tenant(run.tenant)
         session = self._make(run.session_id, store)

@@ -17,16 +17,16 @@ from keelbolt.state.sessions.ground import underlying
 from keelbolt.state.sessions.inbox import SteeringInbox
 from keelbolt.state.sessions.launching import Launcher, TaskOptions
 from keelbolt.state.sessions.limits import SessionLimits
-from keelbolt.state.sessions.merging import PatchDesk
+from keelbolt.state.sessions.merging import PatchManager
 from keelbolt.state.sessions.opening import restore
 from keelbolt.state.sessions.patches import ContextPatch, MergeStrategy, PendingContextPatch
 from keelbolt.state.sessions.policy import ControlPolicy
-from keelbolt.state.sessions.process import Run
-from keelbolt.state.sessions.recovery import OtherSessions, Recover, Recovery, fail_orphans
+from keelbolt.state.sessions.process import SessionRun
+from keelbolt.state.sessions.recovery import OtherSessions, Recover, SessionRecovery, fail_orphans
 from keelbolt.state.sessions.registry import TaskRegistry, is_over
 from keelbolt.state.sessions.results import TaskPipeline, TaskResult, TaskRuntime
 from keelbolt.state.sessions.telemetry import TaskTelemetrySink, Telemetry
-from keelbolt.state.sessions.transport import SessionConnection, Transport
+from keelbolt.state.sessions.transport import SessionConnection, SessionTransport
 from keelbolt.state.store import StateStore
 from keelbolt.state.types.planner import BackgroundTaskResult
 from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
@@ -59,10 +59,10 @@ class StreamingSession:
         self.session_id = session_id
         self.tenant = store.tenant
         self._core = SessionCore(self, session_id, store, limits or SessionLimits(), Telemetry(telemetry_sink))
-        self._patches = PatchDesk(self._core)
+        self._patches = PatchManager(self._core)
         self._controls = Controls(self._core, self._patches, control_policy or ControlPolicy(), self.get_task)
         self._launcher = Launcher(self._core, self._patches, self._runtime)
-        self._recovery = Recovery(self._core, recover, self._launcher.start)
+        self._recovery = SessionRecovery(self._core, recover, self._launcher.start)
 
         def alike(other_id: str, other_store: StateStore) -> StreamingSession:
             return StreamingSession(
@@ -109,7 +109,7 @@ class StreamingSession:
         await self._core.process.settle(self._core.ground, self.session_id)
         await self.list_tasks()
 
-    async def take(self, run: Run) -> None:
+    async def take(self, run: SessionRun) -> None:
         """Recover a task of a dead process, of this session or another one."""
         if (run.tenant, run.session_id) != (self.tenant, self.session_id):
             await self._others.take(run)
@@ -117,7 +117,7 @@ class StreamingSession:
         await self.list_tasks()
         await self._recovery.recover(run)
 
-    def lost(self, run: Run) -> None:
+    def lost(self, run: SessionRun) -> None:
         """Stop a task whose lease could not be renewed: another process may take it over."""
         handle = self._core.handles.get(run.task_id)
         if self._core.runs.get(run.task_id) is run and handle is not None:
@@ -321,7 +321,7 @@ class StreamingSession:
         """
         return await self._core.feed.subscribe(task_ids, update_types, since_id)
 
-    async def connect(self, transport: Transport, *, since_id: str | None = None) -> SessionConnection:
+    async def connect(self, transport: SessionTransport, *, since_id: str | None = None) -> SessionConnection:
         """Connect a client: it receives updates and can send controls."""
         return SessionConnection(self, transport, since_id=since_id)
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from keelbolt.errors import CommitRefused
 from keelbolt.state.codec import decode, encode
 from keelbolt.state.families import CONTEXTS
-from keelbolt.state.lives import Life, refused_for_good
+from keelbolt.state.lives import ErasureGuard, refused_for_good
 from keelbolt.state.names import name
 from keelbolt.state.sessions.context import SessionContext
 from keelbolt.state.types.planner import BackgroundTaskResult
@@ -41,7 +41,7 @@ Change = Callable[[SessionContext, int], Step[T]]
 class StoredContext:
     """The context of one session, as this process last read it from the store."""
 
-    def __init__(self, session_id: str, life: Life) -> None:
+    def __init__(self, session_id: str, life: ErasureGuard) -> None:
         self._key = name(session_id)
         self._life = life
         self._turn = asyncio.Lock()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from keelbolt.state.sessions.session import StreamingSession
 
 
-class Transport(Protocol):
+class SessionTransport(Protocol):
     """Any bidirectional connection, such as a WebSocket or two queues."""
 
     async def send(self, update: StateUpdate) -> None:
@@ -34,7 +34,7 @@ class SessionConnection:
         await connection.wait()  # until the client is gone
     """
 
-    def __init__(self, session: StreamingSession, transport: Transport, *, since_id: str | None = None) -> None:
+    def __init__(self, session: StreamingSession, transport: SessionTransport, *, since_id: str | None = None) -> None:
         self._session = session
         self._transport = transport
         self._since_id = since_id

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from keelbolt.storage.blobs import Blob
-from keelbolt.storage.declared import Declared, Shape, load_fields
+from keelbolt.storage.declared import CheckedCollection, Declarations, load_fields
 from keelbolt.storage.ledger import Ledger, RecordState, StreamState, WorkRow
 from keelbolt.storage.logs import Entry
-from keelbolt.storage.marks import Mark
+from keelbolt.storage.marks import WriteBlock
 from keelbolt.storage.memory.indexes import Indexes
 from keelbolt.storage.transfer.rows import (
     BlobRow,
@@ -37,7 +37,7 @@ class Upload:
 
 @dataclass(slots=True)
 class Content:
-    declared: Declared
+    declared: Declarations
     now: Callable[[], int]
     save: Callable[[int], None]  # saves the changes of the ledger
     ledger: Ledger = field(default_factory=Ledger)
@@ -48,7 +48,7 @@ class Content:
     holders: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     note: str | None = None
-    mark: Mark | None = None
+    mark: WriteBlock | None = None
     upload_numbers: count[int] = field(default_factory=lambda: count(1))
 
     # ------------------------------------------------------------------------------------------------------- mark
@@ -63,7 +63,7 @@ class Content:
     def holds_data(self) -> bool:
         return bool(self.names or self.ledger.records or self.ledger.streams or self.ledger.work or self.blobs)
 
-    def declare(self, shape: Shape) -> None:
+    def declare(self, shape: CheckedCollection) -> None:
         self.indexes.forget(shape.name)
         for key, state in self.ledger.records.items():
             if key[1] == shape.name and state is not None:
@@ -81,7 +81,7 @@ class Content:
         ledger = self.ledger
         match row:
             case CollectionRow(name, declaration):
-                shape = Shape.load(name, declaration)
+                shape = CheckedCollection.load(name, declaration)
                 self.declare(shape)
                 self.declared.shapes[name] = shape
             case PartitionRow():

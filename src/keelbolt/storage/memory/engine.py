@@ -15,21 +15,21 @@ from keelbolt.storage.blobs import STAGED_SECONDS, Blob
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import LEASE_SECONDS, Durability, Problem, Stats, Swept, WorkCounts
-from keelbolt.storage.declared import Shape
-from keelbolt.storage.front import Front
+from keelbolt.storage.declared import CheckedCollection
+from keelbolt.storage.front import BaseKernel
 from keelbolt.storage.hints import QueueTopic
 from keelbolt.storage.judge import MICROSECONDS, judge
 from keelbolt.storage.ledger import Key, RecordState, claimed, oldest_ready, work_counts, work_item
 from keelbolt.storage.logs import Entry, LogPage, LogState
 from keelbolt.storage.memory.content import Content, Upload
-from keelbolt.storage.memory.queues import Queues
+from keelbolt.storage.memory.queues import MemoryQueues
 from keelbolt.storage.memory.transfer import MemoryTransfer
 from keelbolt.storage.records import Collection, Record
 from keelbolt.storage.transfer.ports import Transfer
 from keelbolt.storage.work import Claim, WorkItem, WorkState
 
 
-class MemoryKernel(Front):
+class MemoryKernel(BaseKernel):
     """A kernel in this process's memory. Every commit is applied when it is called."""
 
     engine = "memory"
@@ -42,7 +42,7 @@ class MemoryKernel(Front):
         self._ledger, self._indexes, self._entries = content.ledger, content.indexes, content.entries
         self._uploads, self._blobs, self._holders = content.uploads, content.blobs, content.holders
         self._names = content.names
-        self._queues = Queues()
+        self._queues = MemoryQueues()
         self._expiring: dict[Key, int] = {}
 
     # -------------------------------------------------------------------------------------------------- lifecycle
@@ -63,7 +63,7 @@ class MemoryKernel(Front):
             return True, False, str(refusal)
         return True, True, "in memory: nothing survives this process"
 
-    async def _declare(self, shape: Shape) -> None:
+    async def _declare(self, shape: CheckedCollection) -> None:
         self._content.declare(shape)
 
     async def _partitions(self, after: str, limit: int) -> Sequence[str]:
@@ -193,17 +193,27 @@ class MemoryKernel(Front):
         return Record(key[1], key[2], state.version, state.body, dict(state.fields))
 
     async def _scan(
-        self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+        self,
+        partition: str,
+        shape: CheckedCollection,
+        index: int,
+        low: bytes,
+        high: bytes,
+        *,
+        newest_first: bool,
+        limit: int,
     ) -> list[tuple[bytes, Record]]:
         now = self.clock.steady()
         entries = self._indexes.scan(shape.name, index, low, high, newest_first=newest_first)
         found = ((entry, self._record(key, now)) for entry, key in entries)
         return list(islice(((entry, record) for entry, record in found if record is not None), limit))
 
-    async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
+    async def _count(
+        self, partition: str, shape: CheckedCollection, index: int, low: bytes, high: bytes, cap: int
+    ) -> int:
         return len(await self._scan(partition, shape, index, low, high, newest_first=False, limit=cap))
 
-    async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int:
+    async def _counter(self, partition: str, shape: CheckedCollection, counter: int, group: bytes) -> int:
         return self._indexes.total(shape.name, counter, group)
 
     # ------------------------------------------------------------------------------------------------------- logs

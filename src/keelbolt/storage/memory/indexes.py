@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from keelbolt.storage.declared import Shape
+from keelbolt.storage.declared import CheckedCollection
 from keelbolt.storage.ledger import Key, RecordState
 from keelbolt.storage.records import Fields
 
@@ -25,9 +25,9 @@ class Indexes:
         self._entries: dict[str, list[SortedEntries]] = {}  # by collection, then by index number
         self._places: dict[Key, tuple[Fields, list[bytes], list[bytes]]] = {}  # fields, entries and groups as indexed
         self._totals: Counter[tuple[str, int, bytes]] = Counter()
-        self._changed: dict[Key, tuple[Shape, RecordState | None]] = {}
+        self._changed: dict[Key, tuple[CheckedCollection, RecordState | None]] = {}
 
-    def change(self, shape: Shape, key: Key, new: RecordState | None) -> None:
+    def change(self, shape: CheckedCollection, key: Key, new: RecordState | None) -> None:
         """Index a record by its new fields; None: it was deleted."""
         if shape.indexes or shape.counters:
             self._changed[key] = shape, new
@@ -39,7 +39,7 @@ class Indexes:
         for key, (shape, new) in changed.items():
             self._move(shape, key, new)
 
-    def _move(self, shape: Shape, key: Key, new: RecordState | None) -> None:
+    def _move(self, shape: CheckedCollection, key: Key, new: RecordState | None) -> None:
         partition, collection, name = key
         fields, before, groups_before = self._places.pop(key, _NOWHERE)
         after: Sequence[bytes] = ()

@@ -18,7 +18,7 @@ Heap = list[tuple[int, int, int, Key]]
 T = TypeVar("T", bound=Sized)
 
 
-class Queues:
+class MemoryQueues:
     def __init__(self) -> None:
         self.leases: dict[str, int] = {}  # worker: end of its lease
         self.held: defaultdict[str, set[Key]] = defaultdict(set)  # worker: items

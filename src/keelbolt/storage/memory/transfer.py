@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 from keelbolt.storage.declared import dump_fields
-from keelbolt.storage.marks import Mark, MarkState, changed_mark
+from keelbolt.storage.marks import MarkState, WriteBlock, changed_mark
 from keelbolt.storage.memory.content import Content
-from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, Page, Source, Transfer
+from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, RowPage, Source, Transfer
 from keelbolt.storage.transfer.rows import (
     TABLES,
     BlobRow,
@@ -92,12 +92,12 @@ class MemorySource(Source):
     async def last_fence(self) -> int:
         return self._fence
 
-    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[Page]:
+    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[RowPage]:
         rows = self._rows[table]
         start = int(after[0]) if after else 0
         for page in _pages(rows[start:]):
             start += len(page)
-            yield Page(page, [start])
+            yield RowPage(page, [start])
 
 
 def _pages(rows: Sequence[Row]) -> Iterator[list[Row]]:
@@ -143,7 +143,7 @@ class MemoryTransfer(Transfer):
     async def set_note(self, note: str) -> None:
         self._content.note = note
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> WriteBlock | None:
         mark = self._content.mark
         return mark if mark is not None and not mark.over(self._content.now()) else None
 

@@ -14,10 +14,10 @@ from keelbolt.storage.contract import LEASE_SECONDS
 from keelbolt.storage.declared import dump_fields, load_fields
 from keelbolt.storage.judge import MICROSECONDS
 from keelbolt.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow, stored_state, work_state
-from keelbolt.storage.marks import Mark
+from keelbolt.storage.marks import WriteBlock
 from keelbolt.storage.postgres.connection import Connection, long, short
 from keelbolt.storage.postgres.entries import NO_ENTRIES, Totals, entries_of
-from keelbolt.storage.wanted import Wanted, wanted_by
+from keelbolt.storage.wanted import NeededKeys, wanted_by
 
 LEASE_MICROSECONDS = int(LEASE_SECONDS * MICROSECONDS)
 
@@ -25,14 +25,14 @@ _PARAMETER = re.compile(r"\$(\d+)")
 _NO_KEYS: Sequence[Sequence[str]] = ((), (), ())
 
 
-class Book:
+class PostgresRows:
     """One batch: a new ledger on a connection whose transaction holds the batch's locks."""
 
     def __init__(self, connection: Connection, sql: dict[str, str], *, shard: int) -> None:
         self.connection = connection
         self.ledger = Ledger()
         self.catalog = Catalog()
-        self.mark: Mark | None = None
+        self.mark: WriteBlock | None = None
         self._sql = sql
         self._shard = shard
 
@@ -58,7 +58,7 @@ class Book:
                 ledger.blobs[partition, digest] = True
         return begun
 
-    async def _begin(self, batch: UUID, wanted: Wanted) -> tuple[int, int] | None:
+    async def _begin(self, batch: UUID, wanted: NeededKeys) -> tuple[int, int] | None:
         ledger = self.ledger
         ledger.records.update(wanted.records)
         ledger.streams.update(wanted.streams)
@@ -71,7 +71,7 @@ class Book:
         ):
             if kind == 0:
                 begun = (a, int(t))
-                self.mark = Mark.load(u)
+                self.mark = WriteBlock.load(u)
                 ledger.last_stream = ledger.last_fence = b
             elif kind == 1:
                 ledger.records[records[place - 1]] = RecordState(a, load_fields(t), b, None)

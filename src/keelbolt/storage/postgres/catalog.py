@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keelbolt.storage.catalog import REBUILD_ROWS, SLOTS, Catalog
-from keelbolt.storage.declared import Shape, load_fields
+from keelbolt.storage.declared import CheckedCollection, load_fields
 from keelbolt.storage.postgres.connection import ISOLATION, SLOW_SECONDS, Connection
 from keelbolt.storage.postgres.entries import Place, Totals, entries_of
 
@@ -14,10 +14,10 @@ async def load_catalog(connection: Connection, sql: dict[str, str], known: Catal
     if version == known.version:
         return known
     rows = await connection.fetch(sql["list_collections"])
-    return Catalog(version, {name: (Shape.load(name, text), number * SLOTS) for number, name, text in rows})
+    return Catalog(version, {name: (CheckedCollection.load(name, text), number * SLOTS) for number, name, text in rows})
 
 
-async def declare(connection: Connection, sql: dict[str, str], shape: Shape, *, lock: int) -> Catalog:
+async def declare(connection: Connection, sql: dict[str, str], shape: CheckedCollection, *, lock: int) -> Catalog:
     """Store a declaration. A changed one rebuilds its indexes and counters while no batch is being written."""
     async with connection.transaction(isolation=ISOLATION):
         await connection.execute("SELECT pg_advisory_xact_lock($1)", lock)

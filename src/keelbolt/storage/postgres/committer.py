@@ -26,7 +26,7 @@ from keelbolt.storage.hints import Topic
 from keelbolt.storage.ids import new_id
 from keelbolt.storage.judge import judge
 from keelbolt.storage.meter import Meter
-from keelbolt.storage.postgres.book import Book
+from keelbolt.storage.postgres.book import PostgresRows
 from keelbolt.storage.postgres.catalog import load_catalog
 from keelbolt.storage.postgres.connection import (
     ERRORS,
@@ -51,7 +51,7 @@ Answer = tuple["asyncio.Future[Receipt]", Receipt | None, KeelboltError | None]
 
 
 @dataclass(slots=True)
-class Commit:
+class PostgresCommit:
     """A queued commit of a caller."""
 
     partition: str
@@ -69,7 +69,7 @@ class Batch:
     """
 
     id: UUID
-    commits: list[Commit]
+    commits: list[PostgresCommit]
     answers: list[Answer] | None = None
     topics: tuple[Topic, ...] = ()
     doubtful: float | None = None
@@ -99,7 +99,7 @@ class Committer:
         self._shard = random.randrange(SHARDS)  # noqa: S311 - sharding needs no cryptographic randomness
         self._connection: Connection | None = connection
         self._partitions: set[str] = set()
-        self._queue: deque[Commit] = deque()
+        self._queue: deque[PostgresCommit] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -110,7 +110,7 @@ class Committer:
 
     def commit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._queue.append(Commit(partition, operations, future, time.monotonic()))
+        self._queue.append(PostgresCommit(partition, operations, future, time.monotonic()))
         self._idle.clear()
         self._wake.set()
         return future
@@ -136,8 +136,8 @@ class Committer:
             if self._closing:
                 return
 
-    def _take(self) -> list[Commit]:
-        commits: list[Commit] = []
+    def _take(self) -> list[PostgresCommit]:
+        commits: list[PostgresCommit] = []
         operations = 0
         while self._queue and len(commits) < self._batch and operations < BATCH_OPERATIONS:
             commits.append(self._queue.popleft())
@@ -225,7 +225,7 @@ class Committer:
             f"{self._begin}SELECT pg_advisory_xact_lock_shared({catalog_lock(self._schema)}) "
             f"UNION ALL SELECT pg_advisory_xact_lock(n) FROM unnest('{{{locks}}}'::bigint[]) AS n"
         )
-        book = Book(connection, self._sql, shard=self._shard)
+        book = PostgresRows(connection, self._sql, shard=self._shard)
         begun = await book.load(batch.id, commits)
         if begun is None:  # an earlier attempt was committed
             await connection.execute("ROLLBACK")
@@ -254,7 +254,7 @@ class Committer:
             raise
         self._partitions |= new
 
-    def _judge(self, batch: Batch, book: Book, now: int) -> tuple[list[Answer], set[str]]:
+    def _judge(self, batch: Batch, book: PostgresRows, now: int) -> tuple[list[Answer], set[str]]:
         at = self._clock.wall()
         answers: list[Answer] = []
         partitions: set[str] = set()
@@ -296,7 +296,7 @@ class Committer:
         if batch.topics:
             self._hint(batch.topics)
 
-    def _fail(self, commits: Sequence[Commit], error: KeelboltError) -> None:
+    def _fail(self, commits: Sequence[PostgresCommit], error: KeelboltError) -> None:
         self._meter.failed(error, len(commits))
         for commit in commits:
             if not commit.future.done():

@@ -12,8 +12,8 @@ from keelbolt.storage.catalog import SLOTS, Catalog
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import Durability, Problem, Stats, Swept, WorkCounts
-from keelbolt.storage.declared import Shape, load_fields
-from keelbolt.storage.front import Front
+from keelbolt.storage.declared import CheckedCollection, load_fields
+from keelbolt.storage.front import BaseKernel
 from keelbolt.storage.hints import QueueTopic
 from keelbolt.storage.judge import MICROSECONDS
 from keelbolt.storage.ledger import oldest_ready, work_counts, work_item, work_state
@@ -39,15 +39,15 @@ from keelbolt.storage.postgres.connection import (
     writer_settings,
 )
 from keelbolt.storage.postgres.entries import fit, prefix_of
-from keelbolt.storage.postgres.hints import Hints
+from keelbolt.storage.postgres.hints import PostgresHints
 from keelbolt.storage.postgres.locks import catalog_lock
 from keelbolt.storage.postgres.pages import Pages
 from keelbolt.storage.postgres.proof import prove
-from keelbolt.storage.postgres.readers import Readers
+from keelbolt.storage.postgres.readers import PostgresReaders
 from keelbolt.storage.postgres.schema import prepare_schema
 from keelbolt.storage.postgres.transfer import SchemaTransfer
 from keelbolt.storage.records import Collection, Expire, Record
-from keelbolt.storage.served import Served
+from keelbolt.storage.served import PartitionTurns
 from keelbolt.storage.transfer.ports import Transfer
 from keelbolt.storage.work import Claim, WorkItem, WorkState
 
@@ -55,7 +55,7 @@ ENDLESS = 1 << 62
 _STATES = {"waiting": ["ready", "later"], "held": ["held"], "dead": ["dead"]}
 
 
-class PostgresKernel(Front):
+class PostgresKernel(BaseKernel):
     """A kernel in a schema of a PostgreSQL database. Any number of processes may open it."""
 
     engine = "postgresql"
@@ -84,7 +84,7 @@ class PostgresKernel(Front):
         self._pooled = False
         self._catalog = Catalog()
         self._unsure: dict[tuple[str, str], list[Claim]] = {}
-        self._served = Served()
+        self._served = PartitionTurns()
 
     # -------------------------------------------------------------------------------------------------- lifecycle
 
@@ -98,7 +98,7 @@ class PostgresKernel(Front):
             writer = await self._connect_writer()
             await prove(connection, writer, self._sql)
             self._catalog = await load_catalog(connection, self._sql, self._catalog)
-            self._readers = await Readers.open(
+            self._readers = await PostgresReaders.open(
                 self._url,
                 self._sql,
                 size=self._connections,
@@ -116,7 +116,7 @@ class PostgresKernel(Front):
         for name, (shape, _) in self._catalog.shapes.items():
             self.declared.shapes.setdefault(name, shape)
         self._pages = Pages(self._readers.rows)
-        self._hints = Hints(
+        self._hints = PostgresHints(
             connect=self._connect,
             readers=self._readers,
             schema=self._schema,
@@ -159,7 +159,7 @@ class PostgresKernel(Front):
     async def _flush(self) -> None:
         await self._committer.flush()
 
-    async def _declare(self, shape: Shape) -> None:
+    async def _declare(self, shape: CheckedCollection) -> None:
         async def store() -> Catalog:
             async with self._readers.reading() as connection:
                 return await declare(connection, self._sql, shape, lock=catalog_lock(self._schema))
@@ -221,7 +221,7 @@ class PostgresKernel(Front):
         async with self._readers.looking() as look:
             return await look(query, *values)
 
-    async def _check_collection(self, shape: Shape, base: int) -> list[Problem]:
+    async def _check_collection(self, shape: CheckedCollection, base: int) -> list[Problem]:
         problems = []
         async with self._readers.looking() as look:
             ((count,),) = await look("count_records", shape.name)
@@ -264,11 +264,19 @@ class PostgresKernel(Front):
             found[place - 1] = Record(collection, keys[place - 1], version, body, load_fields(fields))
         return found
 
-    def _bound(self, shape: Shape, index: int, bound: bytes) -> bytes:
+    def _bound(self, shape: CheckedCollection, index: int, bound: bytes) -> bytes:
         return _fit(shape, index, bound)
 
     async def _scan(
-        self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+        self,
+        partition: str,
+        shape: CheckedCollection,
+        index: int,
+        low: bytes,
+        high: bytes,
+        *,
+        newest_first: bool,
+        limit: int,
     ) -> list[tuple[bytes, Record]]:
         query = "scan_down" if newest_first else "scan_up"
         low, high = _fit(shape, index, low), _fit(shape, index, high)
@@ -282,7 +290,9 @@ class PostgresKernel(Front):
                     if entry is not None
                 ]
 
-    async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
+    async def _count(
+        self, partition: str, shape: CheckedCollection, index: int, low: bytes, high: bytes, cap: int
+    ) -> int:
         low, high = _fit(shape, index, low), _fit(shape, index, high)
         while True:
             column, prefix = self._index(shape, index)
@@ -290,12 +300,12 @@ class PostgresKernel(Front):
             if await self._same_catalog(rows):
                 return int(rows[0][1])
 
-    def _index(self, shape: Shape, index: int) -> tuple[int, bytes]:
+    def _index(self, shape: CheckedCollection, index: int) -> tuple[int, bytes]:
         """Return the column of an index and the prefix of its entries."""
         number = self._catalog.index(shape, index)
         return number % SLOTS, prefix_of(number)
 
-    async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int:
+    async def _counter(self, partition: str, shape: CheckedCollection, counter: int, group: bytes) -> int:
         group = fit(group, 1 + len(shape.counters[counter]))
         while True:
             rows = await self._readers.rows("get_counter", self._catalog.counter(shape, counter), group)
@@ -461,5 +471,5 @@ class PostgresKernel(Front):
         self.declared.shapes |= {name: shape for name, (shape, _) in self._catalog.shapes.items()}
 
 
-def _fit(shape: Shape, index: int, bound: bytes) -> bytes:
+def _fit(shape: CheckedCollection, index: int, bound: bytes) -> bytes:
     return fit(bound, 1 + len(shape.indexes[index].equal))

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from keelbolt.storage.catalog import SLOTS
-from keelbolt.storage.declared import Shape
+from keelbolt.storage.declared import CheckedCollection
 from keelbolt.storage.records import MAX_INDEXES, Fields
 
-Place = tuple[Shape, int]  # a collection in the catalog: its shape and the number of its first index and counter
+Place = tuple[
+    CheckedCollection, int
+]  # a collection in the catalog: its shape and the number of its first index and counter
 
 NO_ENTRIES = (None,) * MAX_INDEXES
 
@@ -43,7 +45,7 @@ def entries_of(place: Place, partition: str, key: str, fields: Fields) -> Sequen
     return (*[prefix + entry for entry in entries], *NO_ENTRIES[len(entries) :])
 
 
-def groups_of(shape: Shape, partition: str, fields: Fields) -> list[bytes]:
+def groups_of(shape: CheckedCollection, partition: str, fields: Fields) -> list[bytes]:
     """Return the group of a record in each counter."""
     groups = shape.groups(partition, fields)
     if max(map(len, groups), default=0) <= BEGINNING_BYTES:

@@ -10,7 +10,7 @@ from typing import Any
 from keelbolt.errors import StorageCorrupt
 from keelbolt.storage.migrations import queries_of
 from keelbolt.storage.postgres.connection import ERRORS, Connection, translate
-from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, Page, Source
+from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, RowPage, Source
 from keelbolt.storage.transfer.rows import (
     TABLES,
     BlobRow,
@@ -78,14 +78,14 @@ class SchemaSource(Source):
     async def last_fence(self) -> int:
         return int((await self._fetch("last_fence"))[0][0])
 
-    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[Page]:
+    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[RowPage]:
         place = after if after is not None else _START[table]
         limits = (PAGE_ROWS, PAGE_BYTES) if table in _WITH_BYTES else (PAGE_ROWS,)
         read = _READ[table]
         while rows := await self._fetch(f"pages_{table}", *place, *limits):
             found = [read(row, self._now) for row in rows]
             place = found[-1][1]
-            yield Page([row for row, _ in found], place)
+            yield RowPage([row for row, _ in found], place)
 
 
 def _left(until: int | None, now: int) -> int | None:

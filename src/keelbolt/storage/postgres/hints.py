@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from keelbolt.errors import StorageError
 from keelbolt.storage.hints import Board, LogTopic, Topic, topic_digest
 from keelbolt.storage.postgres.connection import CONNECT_SECONDS, ERRORS, Connection, close_quietly, short
-from keelbolt.storage.postgres.readers import Readers
+from keelbolt.storage.postgres.readers import PostgresReaders
 
 logger = logging.getLogger("keelbolt.storage")
 
@@ -24,12 +24,12 @@ UNKNOWN = -1  # head of a newly watched log: it may have changed before the firs
 PAYLOAD_TOPICS = 400  # 16 characters each; a payload has 8,000 bytes at most
 
 
-class Hints:
+class PostgresHints:
     def __init__(
         self,
         *,
         connect: Callable[[], Awaitable[Connection]],
-        readers: Readers,
+        readers: PostgresReaders,
         schema: str,
         board: Board,
         pooled: bool,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from keelbolt.storage.catalog import Catalog
-from keelbolt.storage.declared import Shape, load_fields
+from keelbolt.storage.declared import CheckedCollection, load_fields
 from keelbolt.storage.ledger import Key, stored_state
 from keelbolt.storage.postgres.catalog import declare, load_catalog
 from keelbolt.storage.postgres.connection import Connection, long, short
@@ -32,7 +32,7 @@ _ENTRIES = tuple(f"e{number}" for number in range(MAX_INDEXES))
 _RECORD = ("partition", "collection", "name", "key", "version", "fields", "expires_at", "body", *_ENTRIES)
 
 
-class Loader:
+class PostgresLoader:
     """Writes rows into one schema. Each call runs in its caller's transaction."""
 
     def __init__(self, sql: dict[str, str], schema: str, lock: int) -> None:
@@ -77,7 +77,7 @@ class Loader:
 
     async def _put_collections(self, connection: Connection, rows: Sequence[CollectionRow]) -> None:
         for row in rows:
-            await declare(connection, self._sql, Shape.load(row.name, row.declaration), lock=self._lock)
+            await declare(connection, self._sql, CheckedCollection.load(row.name, row.declaration), lock=self._lock)
 
     async def _put_partitions(self, connection: Connection, rows: Sequence[PartitionRow]) -> None:
         await connection.execute(self._sql["insert_partitions"], [row.name for row in rows])

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keelbolt.storage.judge import MICROSECONDS, RENEWED
-from keelbolt.storage.marks import Mark
+from keelbolt.storage.marks import WriteBlock
 from keelbolt.storage.postgres.connection import Connection, short
 from keelbolt.storage.scope import Scope
-from keelbolt.storage.served import Served
+from keelbolt.storage.served import PartitionTurns
 from keelbolt.storage.work import Claim
 
 PROMOTED = 1000  # delayed items that one claim makes ready, at most
@@ -22,7 +22,7 @@ async def obey(connection: Connection, sql: dict[str, str]) -> None:
 
 
 def _obey(now: int, text: str | None) -> None:
-    mark = Mark.load(text)
+    mark = WriteBlock.load(text)
     if mark is not None and (refusal := mark.refusal(now)) is not None:
         raise refusal
 
@@ -30,7 +30,7 @@ def _obey(now: int, text: str | None) -> None:
 async def claim(
     connection: Connection,
     sql: dict[str, str],
-    served: Served,
+    served: PartitionTurns,
     queue: str,
     worker: str,
     *,
@@ -52,7 +52,7 @@ async def claim(
 
 
 async def _ready(
-    connection: Connection, sql: dict[str, str], partitions: Served, queue: str, worker: str, limit: int
+    connection: Connection, sql: dict[str, str], partitions: PartitionTurns, queue: str, worker: str, limit: int
 ) -> list[Any]:
     """Claim one item per fairness key in turn, starting after the one served last; likewise for its partitions."""
     rows: list[Any] = []

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _WHOLE_TABLES = set_local({name: "on" for name in BY_KEYS if name.startswith("enable_")} | {"statement_timeout": "0"})
 
 
-class Readers:
+class PostgresReaders:
     def __init__(self, pool: Any, sql: dict[str, str], *, settings: dict[str, str], meter: Meter) -> None:
         self.pool = pool
         self._meter = meter
@@ -38,7 +38,7 @@ class Readers:
     @classmethod
     async def open(
         cls, url: str, sql: dict[str, str], *, size: int, pooled: bool, settings: dict[str, str], meter: Meter
-    ) -> Readers:
+    ) -> PostgresReaders:
         pool = await create_pool(url, size=size, pooled=pooled, settings=settings)
         return cls(pool, sql, settings=settings if pooled else {}, meter=meter)
 

@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from keelbolt.errors import CopyOutdated
-from keelbolt.storage.marks import MARK, Mark, MarkState, changed_mark
+from keelbolt.storage.marks import MARK, MarkState, WriteBlock, changed_mark
 from keelbolt.storage.postgres.connection import ERRORS, Connection, UniqueViolationError, close_quietly, translate
 from keelbolt.storage.postgres.export import SETTINGS, SchemaSource, transfer_statements
-from keelbolt.storage.postgres.load import Loader
+from keelbolt.storage.postgres.load import PostgresLoader
 from keelbolt.storage.postgres.locks import catalog_lock
 from keelbolt.storage.transfer.ports import Source, Transfer
 from keelbolt.storage.transfer.rows import Row, Table
@@ -41,7 +41,7 @@ class SchemaTransfer(Transfer):
         self._url = url
         self._learn = learn
         self._lock = catalog_lock(schema)
-        self._loader = Loader(self._sql, schema, self._lock)
+        self._loader = PostgresLoader(self._sql, schema, self._lock)
 
     def place(self) -> str:
         parts = urlsplit(self._url)
@@ -105,9 +105,9 @@ class SchemaTransfer(Transfer):
     async def set_note(self, note: str) -> None:
         await self._rows("set_meta", NOTE, note)
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> WriteBlock | None:
         now, text = (await self._rows("get_meta", MARK))[0]
-        mark = Mark.load(text)
+        mark = WriteBlock.load(text)
         return mark if mark is not None and not mark.over(now) else None
 
     async def set_mark(
@@ -117,7 +117,7 @@ class SchemaTransfer(Transfer):
             await connection.execute("SELECT pg_advisory_xact_lock($1)", self._lock)
             await connection.execute(self._sql["settle_marks"])
             now, text = await connection.fetchrow(self._sql["get_meta"], MARK)
-            mark = changed_mark(Mark.load(text), state, copy, now=now, seconds=seconds, if_held=if_held)
+            mark = changed_mark(WriteBlock.load(text), state, copy, now=now, seconds=seconds, if_held=if_held)
             if mark is None:
                 await connection.execute(self._sql["delete_meta"], [MARK])
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keelbolt.storage.redis.address import Address, address_of
+from keelbolt.storage.redis.address import RedisAddress, address_of
 from keelbolt.storage.redis.engine import RedisKernel
 
-__all__ = ["Address", "RedisKernel", "address_of"]
+__all__ = ["RedisAddress", "RedisKernel", "address_of"]

@@ -12,7 +12,7 @@ PORT = 6379
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RedisAddress:
     """``path`` is the path of a unix socket; if it is set, host and port are unused."""
 
     host: str = "127.0.0.1"
@@ -24,7 +24,7 @@ class Address:
     tls: bool = False
     ca_file: str | None = None
 
-    def at(self, host: str, port: int) -> Address:
+    def at(self, host: str, port: int) -> RedisAddress:
         """Return the same login for another server."""
         return replace(self, host=host, port=port, path="")
 
@@ -32,7 +32,7 @@ class Address:
         return self.path or f"{self.host}:{self.port}"
 
 
-def address_of(parts: SplitResult, options: dict[str, str]) -> Address:
+def address_of(parts: SplitResult, options: dict[str, str]) -> RedisAddress:
     """Parse the address in a URL. Removes ``db`` and ``ca_file`` from ``options``."""
     scheme = parts.scheme.split("+")[0].lower()
     username = unquote(parts.username) if parts.username else None
@@ -41,7 +41,7 @@ def address_of(parts: SplitResult, options: dict[str, str]) -> Address:
     if scheme == "unix":
         if not parts.path.startswith("/") or parts.path == "/":
             raise UnknownScheme("write the URL of a unix socket as unix:///path/of/the/socket?db=0")
-        return Address(
+        return RedisAddress(
             path=unquote(parts.path), database=_number(database or "0"), username=username, password=password
         )
     try:
@@ -51,7 +51,7 @@ def address_of(parts: SplitResult, options: dict[str, str]) -> Address:
     path = unquote(parts.path).strip("/")
     if parts.fragment:
         raise UnknownScheme("a Redis URL has no fragment; write # as %23: redis://:password@host:6379/0")
-    return Address(
+    return RedisAddress(
         host=parts.hostname or "127.0.0.1",
         port=port,
         database=_number(database or path or "0"),

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.errors import SchemaMismatch, SchemaTooNew
-from keelbolt.storage.declared import Shape
-from keelbolt.storage.redis.store import Store
+from keelbolt.storage.declared import CheckedCollection
+from keelbolt.storage.redis.store import RedisServers
 
 FORMAT = 2  # of keys and values, as defined in the Lua files; in format 1, logs were streams of the server
 RELIST_LOGS = 200
@@ -22,16 +22,16 @@ REINDEX_KEYS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RedisCatalogEntry:
     version: int
-    shape: Shape
+    shape: CheckedCollection
     text: bytes
 
 
-class Catalog:
-    def __init__(self, store: Store) -> None:
+class RedisCatalog:
+    def __init__(self, store: RedisServers) -> None:
         self._store = store
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, RedisCatalogEntry] = {}
         self._wiped: set[str] = set()
 
     def wiped(self) -> None:
@@ -76,16 +76,16 @@ class Catalog:
 
     def _keep(self, name: str, stored: bytes) -> None:
         version, _, declared = stored.partition(b"|")
-        shape = Shape.load(name, declared.decode())
-        self.entries[name] = Entry(int(version), shape, _text(int(version), shape))
+        shape = CheckedCollection.load(name, declared.decode())
+        self.entries[name] = RedisCatalogEntry(int(version), shape, _text(int(version), shape))
 
-    async def declare(self, shape: Shape) -> None:
+    async def declare(self, shape: CheckedCollection) -> None:
         """Store a declaration. A changed one is adopted by every partition before this returns."""
         known = self.entries.get(shape.name)
         if known is not None and known.shape.dump() == shape.dump() and self.has(shape.name):
             return
         version, before = await self._store.write_registry("declare", shape.name.encode(), shape.dump().encode())
-        entry = self.entries[shape.name] = Entry(version, shape, _text(version, shape))
+        entry = self.entries[shape.name] = RedisCatalogEntry(version, shape, _text(version, shape))
         self._wiped.discard(shape.name)
         if before:
             await self._take_over(shape.name, entry, None)
@@ -95,7 +95,7 @@ class Catalog:
         await self.reload(name)
         await self._take_over(name, self.entries[name], partition)
 
-    async def _take_over(self, name: str, entry: Entry, partition: str | None) -> None:
+    async def _take_over(self, name: str, entry: RedisCatalogEntry, partition: str | None) -> None:
         store = self._store
         names = [partition] if partition is not None else [found async for found in store.every_partition()]
         reshaped = [found for found in names if await store.write("reshape", found, name.encode(), entry.text)]
@@ -113,7 +113,7 @@ class Catalog:
         for found in reshaped:
             await store.write("reshaped", found, name.encode(), b"%d" % entry.version)
 
-    def index(self, shape: Shape, number: int) -> tuple[Entry, int]:
+    def index(self, shape: CheckedCollection, number: int) -> tuple[RedisCatalogEntry, int]:
         """Return the current declaration, and in it the number (from 1) of an index that this process declared."""
         entry = self.entries[shape.name]
         wanted = shape.indexes[number]
@@ -123,7 +123,7 @@ class Catalog:
             lambda: f"collection {shape.name!r} without the index {wanted.name!r}",
         )
 
-    def counter(self, shape: Shape, number: int) -> tuple[Entry, int]:
+    def counter(self, shape: CheckedCollection, number: int) -> tuple[RedisCatalogEntry, int]:
         entry = self.entries[shape.name]
         names = shape.counters[number]
         return entry, _place(entry.shape.counters, names, lambda: f"{shape.name!r} without the counter {names!r}")
@@ -136,7 +136,7 @@ def _place(known: Sequence[Any], wanted: Any, what: Callable[[], str]) -> int:
     raise SchemaMismatch(f"another process declared {what()}; restart this one with the same program")
 
 
-def _text(version: int, shape: Shape) -> bytes:
+def _text(version: int, shape: CheckedCollection) -> bytes:
     """Encode a declaration for the Lua files."""
     indexes = "".join(f"{','.join(index.equal)}{f'>{index.order}' if index.order else ''};" for index in shape.indexes)
     counters = "".join(f"{','.join(names)};" for names in shape.counters)

@@ -13,7 +13,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
 
 from keelbolt.errors import CannotOpen
 from keelbolt.outbound.reasons import connection_reason
-from keelbolt.storage.redis.address import Address
+from keelbolt.storage.redis.address import RedisAddress
 from keelbolt.storage.redis.failures import Disconnected
 from keelbolt.storage.redis.replies import ReplyParser
 
@@ -26,7 +26,7 @@ _BROKEN = (RedisError, OSError, RuntimeError)
 class Wire:
     """An open connection. It is unusable after any failure."""
 
-    def __init__(self, address: Address, *, seconds: float) -> None:
+    def __init__(self, address: RedisAddress, *, seconds: float) -> None:
         self.address = address
         self._seconds = seconds
         self._connection: AbstractConnection | None = None

@@ -14,17 +14,17 @@ from keelbolt.storage.blobs import Blob
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt, relieves
 from keelbolt.storage.contract import Durability, Problem, Stats, Swept, WorkCounts
-from keelbolt.storage.declared import Shape
-from keelbolt.storage.front import Front
+from keelbolt.storage.declared import CheckedCollection
+from keelbolt.storage.front import BaseKernel
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.ledger import WorkRow, work_item, work_state
 from keelbolt.storage.logs import Entry, LogPage, LogState
 from keelbolt.storage.records import Collection, Record
 from keelbolt.storage.redis import inspect
-from keelbolt.storage.redis.address import Address
-from keelbolt.storage.redis.catalog import Catalog
-from keelbolt.storage.redis.hints import Hints
-from keelbolt.storage.redis.journal import Journal
+from keelbolt.storage.redis.address import RedisAddress
+from keelbolt.storage.redis.catalog import RedisCatalog
+from keelbolt.storage.redis.hints import RedisHints
+from keelbolt.storage.redis.journal import RedisJournal
 from keelbolt.storage.redis.layout import Layout, partition_entry
 from keelbolt.storage.redis.operations import (
     RECORD_WRITES,
@@ -36,8 +36,8 @@ from keelbolt.storage.redis.operations import (
     unpacked,
     words_of,
 )
-from keelbolt.storage.redis.queues import Queues
-from keelbolt.storage.redis.store import Store
+from keelbolt.storage.redis.queues import RedisQueues
+from keelbolt.storage.redis.store import RedisServers
 from keelbolt.storage.redis.transfer import StoreTransfer
 from keelbolt.storage.redis.uploads import Uploads
 from keelbolt.storage.transfer.ports import Transfer
@@ -53,7 +53,7 @@ ATTEMPTS = 8  # to read by an index while other processes change its declaration
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class RedisKernel(Front):
+class RedisKernel(BaseKernel):
     """A kernel on a Redis or Valkey server or cluster. Any number of processes may open it.
 
     ``namespace`` is the prefix of its keys; ``replicas`` is the number of replicas that must confirm each write;
@@ -64,7 +64,7 @@ class RedisKernel(Front):
 
     def __init__(
         self,
-        address: Address,
+        address: RedisAddress,
         *,
         durability: Durability = "durable",
         declare: Iterable[Collection] = (),
@@ -80,7 +80,7 @@ class RedisKernel(Front):
             raise InvalidValue(f"replicas is a number from 0 to 100, not {replicas}")
         if not 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS:
             raise InvalidValue(f"the timeout is a number of seconds up to {MAX_TIMEOUT_SECONDS}, not {timeout_seconds}")
-        self._store = Store(
+        self._store = RedisServers(
             address,
             Layout(namespace),
             durability=durability,
@@ -94,9 +94,9 @@ class RedisKernel(Front):
     async def _open(self) -> None:
         store = self._store
         await store.open()
-        self._queues = Queues(store, self._tell, self.scoped)
+        self._queues = RedisQueues(store, self._tell, self.scoped)
         self._uploads = Uploads(store)
-        self._catalog = Catalog(store)
+        self._catalog = RedisCatalog(store)
         try:
             await self._catalog.load()
         except BaseException:
@@ -104,7 +104,7 @@ class RedisKernel(Front):
             raise
         for name, entry in self._catalog.entries.items():
             self.declared.shapes.setdefault(name, entry.shape)
-        self._hints = Hints(
+        self._hints = RedisHints(
             self.board,
             store.layout.channel,
             store.announcer.sender,
@@ -126,7 +126,7 @@ class RedisKernel(Front):
     async def _flush(self) -> None:
         await self._store.drained()
 
-    async def _declare(self, shape: Shape) -> None:
+    async def _declare(self, shape: CheckedCollection) -> None:
         await self._catalog.declare(shape)
 
     async def _health(self) -> tuple[bool, bool, str]:
@@ -136,7 +136,7 @@ class RedisKernel(Front):
             return False, False, str(error)
         try:
             await self._store.write_registry("told", b"0")
-            mark, now = await Journal(self._store).look()
+            mark, now = await RedisJournal(self._store).look()
         except StorageError as error:
             return True, False, str(error)
         if mark is not None and (refusal := mark.refusal(now)) is not None:
@@ -203,7 +203,15 @@ class RedisKernel(Front):
         return [record_of(collection, key, row) if row else None for key, row in zip(keys, rows, strict=True)]
 
     async def _scan(
-        self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+        self,
+        partition: str,
+        shape: CheckedCollection,
+        index: int,
+        low: bytes,
+        high: bytes,
+        *,
+        newest_first: bool,
+        limit: int,
     ) -> list[tuple[bytes, Record]]:
         prefix = partition_entry(partition)
         skip = len(prefix)
@@ -212,7 +220,9 @@ class RedisKernel(Front):
         rows = await self._indexed("scan", partition, shape.name, find, words)
         return [(prefix + row[0], record_of(shape.name, row[1].decode(), row[2:])) for row in rows]
 
-    async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
+    async def _count(
+        self, partition: str, shape: CheckedCollection, index: int, low: bytes, high: bytes, cap: int
+    ) -> int:
         skip = len(partition_entry(partition))
         find = partial(self._catalog.index, shape, index)
         if shape.collection.expiring:
@@ -222,7 +232,7 @@ class RedisKernel(Front):
             found = await self._indexed("length", partition, shape.name, find, (low[skip:], high[skip:], b"%d" % cap))
         return int(found[0]) if found else 0
 
-    async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int:
+    async def _counter(self, partition: str, shape: CheckedCollection, counter: int, group: bytes) -> int:
         skip = len(partition_entry(partition))
         find = partial(self._catalog.counter, shape, counter)
         found = await self._indexed("counter", partition, shape.name, find, (group[skip:],))

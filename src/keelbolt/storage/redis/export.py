@@ -12,11 +12,11 @@ from keelbolt.errors import StorageCorrupt
 from keelbolt.storage.blobs import CHUNK_BYTES
 from keelbolt.storage.declared import dump_fields
 from keelbolt.storage.redis import tokens
-from keelbolt.storage.redis.journal import Journal
+from keelbolt.storage.redis.journal import RedisJournal
 from keelbolt.storage.redis.names import Kind, Name, Names
 from keelbolt.storage.redis.operations import checksum, entry_checksum, unpacked
-from keelbolt.storage.redis.store import PARTITIONS, Store
-from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, Page, Source
+from keelbolt.storage.redis.store import PARTITIONS, RedisServers
+from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, RowPage, Source
 from keelbolt.storage.transfer.rows import (
     BlobRow,
     ChunkRow,
@@ -44,7 +44,7 @@ Found = tuple[Row, Cursor]
 class StoreSource(Source):
     """The store's current data. A row that changes meanwhile is read before or after its change, never in between."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RedisServers) -> None:
         self._store = store
         self._names: Names | None = None
         self._rows: dict[Table, Callable[[Cursor | None], AsyncIterator[list[Found]]]] = {
@@ -112,9 +112,9 @@ class StoreSource(Source):
         }
 
     async def last_fence(self) -> int:
-        return await Journal(self._store).last_fence()
+        return await RedisJournal(self._store).last_fence()
 
-    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[Page]:
+    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[RowPage]:
         rows: list[Row] = []
         size = 0
         cursor: Cursor = []
@@ -123,10 +123,10 @@ class StoreSource(Source):
                 rows.append(row)
                 size += _size(row)
                 if len(rows) >= PAGE_ROWS or size >= PAGE_BYTES:
-                    yield Page(rows, cursor)
+                    yield RowPage(rows, cursor)
                     rows, size = [], 0
         if rows:
-            yield Page(rows, cursor)
+            yield RowPage(rows, cursor)
 
     # ------------------------------------------------------------------------------------ collections and partitions
 

@@ -24,7 +24,7 @@ POLL_SECONDS = 1.0
 HEADS_AT_ONCE = 500  # logs per call, because a call blocks the server
 
 
-class Announcer:
+class RedisPublisher:
     """Publishes topics to other processes: at once after a quiet period, otherwise batched; less often under load.
 
     A notification is sent with the batch that it is about. Topics that come too soon after the last message are sent
@@ -66,7 +66,7 @@ class Announcer:
             self._flush()
 
 
-class Hints:
+class RedisHints:
     """Receives notifications, and polls.
 
     ``sender`` is the id of this process, ``connect`` opens a connection to listen on, ``changes`` returns a different

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from keelbolt.storage.contract import Problem, Stats, WorkCounts
 from keelbolt.storage.ledger import work_counts
 from keelbolt.storage.redis import tokens
-from keelbolt.storage.redis.catalog import Catalog, Entry
+from keelbolt.storage.redis.catalog import RedisCatalog, RedisCatalogEntry
 from keelbolt.storage.redis.layout import partition_entry
 from keelbolt.storage.redis.operations import checksum, entry_checksum, unpacked
-from keelbolt.storage.redis.store import Store
+from keelbolt.storage.redis.store import RedisServers
 
 PAGE_ENTRIES = 500
 PAGE_BYTES = 4 * 1024 * 1024
@@ -33,7 +33,7 @@ class _Counted:
     blob_bytes: int = 0
 
 
-async def stats(store: Store, catalog: Catalog) -> Stats:
+async def stats(store: RedisServers, catalog: RedisCatalog) -> Stats:
     counted = _Counted()
     async for keys in _pages(store):
         await asyncio.gather(*(_count(store, catalog, counted, *place) for place in keys))
@@ -51,7 +51,7 @@ async def stats(store: Store, catalog: Catalog) -> Stats:
     )
 
 
-async def count_work(store: Store, queues: Sequence[str]) -> WorkCounts:
+async def count_work(store: RedisServers, queues: Sequence[str]) -> WorkCounts:
     """Count work items from the totals of each partition and the holdings of each worker."""
     states = ("waiting", "held", "dead")
     places = [(queue, state) for queue in queues for state in states]
@@ -94,7 +94,7 @@ async def count_work(store: Store, queues: Sequence[str]) -> WorkCounts:
     )
 
 
-async def _workers(store: Store) -> dict[str, float]:
+async def _workers(store: RedisServers) -> dict[str, float]:
     """Return the known workers with the seconds until their leases end."""
     found = await store.read_registry(b"ZRANGE", b"workers", b"0", b"-1", b"WITHSCORES")
     now = await store.time_at(store.layout.registry)
@@ -113,7 +113,7 @@ async def _batches(names: AsyncIterator[str]) -> AsyncIterator[list[str]]:
         yield batch
 
 
-async def _count(store: Store, catalog: Catalog, counted: _Counted, partition: str, rest: bytes) -> None:
+async def _count(store: RedisServers, catalog: RedisCatalog, counted: _Counted, partition: str, rest: bytes) -> None:
     kind, _, name = rest.partition(b"/")
     match kind:
         case b"r":
@@ -138,7 +138,7 @@ async def _count(store: Store, catalog: Catalog, counted: _Counted, partition: s
             pass
 
 
-async def _is_live(store: Store, catalog: Catalog, partition: str, collection: str, rest: bytes) -> bool:
+async def _is_live(store: RedisServers, catalog: RedisCatalog, partition: str, collection: str, rest: bytes) -> bool:
     known = catalog.entries.get(collection)
     if known is not None and not known.shape.collection.expiring:
         return True
@@ -146,7 +146,7 @@ async def _is_live(store: Store, catalog: Catalog, partition: str, collection: s
     return expires_at is None or int(expires_at) > now
 
 
-async def problems(store: Store, catalog: Catalog) -> AsyncIterator[Problem]:
+async def problems(store: RedisServers, catalog: RedisCatalog) -> AsyncIterator[Problem]:
     """Check all data. Concurrent writes may make the totals, which are read last, look wrong."""
     counted: Counter[tuple[str, str]] = Counter()
     async for keys in _pages(store):
@@ -159,7 +159,7 @@ async def problems(store: Store, catalog: Catalog) -> AsyncIterator[Problem]:
 
 
 async def _look(
-    store: Store, catalog: Catalog, counted: Counter[tuple[str, str]], partition: str, rest: bytes
+    store: RedisServers, catalog: RedisCatalog, counted: Counter[tuple[str, str]], partition: str, rest: bytes
 ) -> list[Problem]:
     kind, _, name = rest.partition(b"/")
     match kind:
@@ -175,7 +175,9 @@ async def _look(
             return []
 
 
-async def _record(store: Store, catalog: Catalog, partition: str, collection: str, key: str) -> list[Problem]:
+async def _record(
+    store: RedisServers, catalog: RedisCatalog, partition: str, collection: str, key: str
+) -> list[Problem]:
     """Check a record; check it again if it was written during the check."""
     found: list[Problem] = []
     for _ in range(LOOKS):
@@ -187,7 +189,7 @@ async def _record(store: Store, catalog: Catalog, partition: str, collection: st
 
 
 async def _record_once(
-    store: Store, catalog: Catalog, partition: str, collection: str, key: str
+    store: RedisServers, catalog: RedisCatalog, partition: str, collection: str, key: str
 ) -> tuple[bytes | None, list[Problem]]:
     where = f"record {collection}/{key[:80]}"
     place = f"r/{collection}/{key}".encode()
@@ -218,7 +220,7 @@ def _index(collection: str, version: int, number: int) -> bytes:
     return f"i/{collection}/{version}/{number}".encode()
 
 
-async def _stream(store: Store, partition: str, name: bytes) -> list[Problem]:
+async def _stream(store: RedisServers, partition: str, name: bytes) -> list[Problem]:
     where = f"log {name.decode()[:80]}"
     head, floor = await store.command(partition, b"HMGET", b"s/" + name, b"h", b"f")
     if head is None:
@@ -243,13 +245,13 @@ async def _stream(store: Store, partition: str, name: bytes) -> list[Problem]:
     return found
 
 
-async def _trimmed(store: Store, partition: str, name: bytes, seq: int) -> bool:
+async def _trimmed(store: RedisServers, partition: str, name: bytes, seq: int) -> bool:
     """Return whether the log was trimmed past this entry, or dropped, while it was being read."""
     floor = await store.command(partition, b"HGET", b"s/" + name, b"f")
     return floor is None or int(floor) > seq
 
 
-async def _blob(store: Store, partition: str, digest: bytes) -> list[Problem]:
+async def _blob(store: RedisServers, partition: str, digest: bytes) -> list[Problem]:
     upload, chunks = await store.command(partition, b"HMGET", b"b/" + digest, b"u", b"n")
     found = []
     for number in range(int(chunks or 0)):
@@ -261,7 +263,9 @@ async def _blob(store: Store, partition: str, digest: bytes) -> list[Problem]:
     return found
 
 
-async def _totals(store: Store, catalog: Catalog, partition: str, collection: str, count: int) -> list[Problem]:
+async def _totals(
+    store: RedisServers, catalog: RedisCatalog, partition: str, collection: str, count: int
+) -> list[Problem]:
     """Check that each index holds every record of a collection, and that the counters match.
 
     Concurrent writes can cause mismatches: a mismatch is counted again, and reported only if the totals did not change.
@@ -285,7 +289,9 @@ async def _totals(store: Store, catalog: Catalog, partition: str, collection: st
     return [Problem(what, f"it has {total} entries for {count} records") for what, total in before if total != count]
 
 
-async def _sums(store: Store, known: Entry, partition: str, collection: str) -> list[tuple[str, int]]:
+async def _sums(
+    store: RedisServers, known: RedisCatalogEntry, partition: str, collection: str
+) -> list[tuple[str, int]]:
     """Return the number of records in each index and each counter."""
     version, shape = known.version, known.shape
     cards = [
@@ -302,7 +308,7 @@ async def _sums(store: Store, known: Entry, partition: str, collection: str) -> 
     return list(zip(indexes + counters, sums, strict=True))
 
 
-async def _pages(store: Store) -> AsyncIterator[list[tuple[str, bytes]]]:
+async def _pages(store: RedisServers) -> AsyncIterator[list[tuple[str, bytes]]]:
     """Return partition and name of every key in pages, without the duplicates that SCAN can return during a rehash."""
     seen: set[int] = set()  # hashes: the keys themselves would take too much memory
     page: list[tuple[str, bytes]] = []

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from keelbolt.storage.judge import MICROSECONDS
-from keelbolt.storage.marks import Mark, MarkState, lapsed
-from keelbolt.storage.redis.store import Store
+from keelbolt.storage.marks import MarkState, WriteBlock, lapsed
+from keelbolt.storage.redis.store import RedisServers
 
 TOGETHER = 2048  # concurrent calls
 
 
-class Journal:
-    def __init__(self, store: Store) -> None:
+class RedisJournal:
+    def __init__(self, store: RedisServers) -> None:
         self._store = store
 
     async def _all(self, call: Callable[[bytes], Awaitable[Any]]) -> list[Any]:
@@ -28,17 +28,17 @@ class Journal:
 
     # ------------------------------------------------------------------------------------------------------- mark
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> WriteBlock | None:
         """Return the mark, or None if it has expired."""
         mark, now = await self.look()
         return mark if mark is not None and not mark.over(now) else None
 
-    async def look(self) -> tuple[Mark | None, int]:
+    async def look(self) -> tuple[WriteBlock | None, int]:
         """Return the mark and the server's time."""
         store = self._store
         base = store.layout.registry
         text, now = await asyncio.gather(store.look(b"GET", store.journal(base) + b"mark"), store.time_at(base))
-        return Mark.load(text.decode() if text else None), now
+        return WriteBlock.load(text.decode() if text else None), now
 
     async def set_mark(
         self, state: MarkState | None, copy: str, *, seconds: float | None = None, if_held: bool = False

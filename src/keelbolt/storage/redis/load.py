@@ -11,9 +11,9 @@ from typing import Any
 from keelbolt.storage.blobs import CHUNK_BYTES
 from keelbolt.storage.declared import load_fields
 from keelbolt.storage.redis import tokens
-from keelbolt.storage.redis.catalog import Catalog
+from keelbolt.storage.redis.catalog import RedisCatalog
 from keelbolt.storage.redis.operations import checksum, entry_checksum, key_hash
-from keelbolt.storage.redis.store import Store
+from keelbolt.storage.redis.store import RedisServers
 from keelbolt.storage.transfer.rows import (
     BlobRow,
     ChunkRow,
@@ -32,8 +32,8 @@ CALL_ROWS = 200
 Words = list[bytes]
 
 
-class Loader:
-    def __init__(self, store: Store, catalog: Catalog) -> None:
+class RedisLoader:
+    def __init__(self, store: RedisServers, catalog: RedisCatalog) -> None:
         self._store = store
         self._catalog = catalog
 

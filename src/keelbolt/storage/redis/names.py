@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from typing import Literal
 
-from keelbolt.storage.redis.store import Store
+from keelbolt.storage.redis.store import RedisServers
 
 Kind = Literal["record", "stream", "work", "blob"]
 Name = tuple[str, str, str]  # partition, family, name
@@ -38,7 +38,7 @@ class Names:
     def close(self) -> None:
         self._file.close()
 
-    async def gather(self, store: Store) -> None:
+    async def gather(self, store: RedisServers) -> None:
         page: list[tuple[str, str, str, str]] = []
         async for key in store.keys(store.layout.pattern):
             place = store.layout.parse(key)

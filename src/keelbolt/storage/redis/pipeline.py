@@ -28,7 +28,7 @@ from keelbolt.storage.redis.failures import (
     passes,
     text_of,
 )
-from keelbolt.storage.redis.hints import Announcer
+from keelbolt.storage.redis.hints import RedisPublisher
 
 logger = logging.getLogger("keelbolt.storage")
 
@@ -42,7 +42,7 @@ _FIRST, _AGAIN, _PLAIN = b"f", b"a", b""
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class PendingCall:
     """A queued call.
 
     ``read`` converts the reply into the result, or raises. ``topics`` are notified afterwards. ``kept``: the result is
@@ -66,7 +66,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Assurance:
+class DurabilityRequest:
     """The durability request after each batch of writes, and the test of its reply.
 
     ``again``: if the test fails, the request is repeated, because it may succeed soon.
@@ -77,7 +77,7 @@ class Assurance:
     again: bool = True
 
     @classmethod
-    def counting(cls, *words: bytes, enough: tuple[int, ...]) -> Assurance:
+    def counting(cls, *words: bytes, enough: tuple[int, ...]) -> DurabilityRequest:
         """Build an assurance from WAITAOF or WAIT, which return the number of confirmations."""
 
         def holds(reply: Reply) -> bool:
@@ -87,7 +87,7 @@ class Assurance:
         return cls(words, holds)
 
 
-class Pipeline:
+class RedisPipeline:
     """Calls to one server, in order.
 
     ``connect`` opens and prepares a connection; ``moved`` gets calls whose slot is on another server; ``announcer``
@@ -99,9 +99,9 @@ class Pipeline:
         connect: Callable[[], Awaitable[Wire]],
         *,
         patience_seconds: float,
-        assurance: Assurance | None = None,
-        moved: Callable[[Call], None] | None = None,
-        announcer: Announcer | None = None,
+        assurance: DurabilityRequest | None = None,
+        moved: Callable[[PendingCall], None] | None = None,
+        announcer: RedisPublisher | None = None,
         meter: Meter | None = None,
     ) -> None:
         self._connect = connect
@@ -110,7 +110,7 @@ class Pipeline:
         self._assurance = assurance
         self._moved = moved
         self._meter = meter or Meter()
-        self._queue: list[Call] = []
+        self._queue: list[PendingCall] = []
         self._busy = False
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -151,10 +151,10 @@ class Pipeline:
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         size = sum(map(len, words)) + 16 * len(words)
-        self.take(Call(words, read, future, time.monotonic() + self._patience, writes, size, topics, kept))
+        self.take(PendingCall(words, read, future, time.monotonic() + self._patience, writes, size, topics, kept))
         return future
 
-    def take(self, call: Call) -> None:
+    def take(self, call: PendingCall) -> None:
         if self._closing:
             call.future.set_exception(StorageClosed())
             return
@@ -192,7 +192,7 @@ class Pipeline:
                     await self._wire.close()
                 return
 
-    def _next_batch(self) -> list[Call]:
+    def _next_batch(self) -> list[PendingCall]:
         count = size = 0
         for call in self._queue:
             size += call.size
@@ -202,7 +202,7 @@ class Pipeline:
         batch, self._queue = self._queue[:count], self._queue[count:]
         return batch
 
-    async def _serve(self, batch: list[Call]) -> None:
+    async def _serve(self, batch: list[PendingCall]) -> None:
         bases = set()
         for call in batch:
             if call.writes:
@@ -235,7 +235,7 @@ class Pipeline:
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
                 self._queue = self._still_patient(self._queue, Disconnected())
 
-    async def _once(self, batch: list[Call]) -> list[Call]:
+    async def _once(self, batch: list[PendingCall]) -> list[PendingCall]:
         """Send a batch and resolve its calls. Return the calls that must be sent again."""
         if self._wire is None:
             self._wire = await self._connect()
@@ -279,7 +279,7 @@ class Pipeline:
             left = self._still_patient(left, Disconnected("the server is not ready"))
         return left
 
-    async def _assured(self, wire: Wire, assurance: Assurance, reply: Reply) -> bool:
+    async def _assured(self, wire: Wire, assurance: DurabilityRequest, reply: Reply) -> bool:
         """Return whether the durability is assured. Each repetition also asks the replicas again."""
         until = time.monotonic() + self._patience
         while not assurance.holds(reply):
@@ -288,7 +288,7 @@ class Pipeline:
             (reply,) = await wire.run([assurance.words])
         return True
 
-    def _doubt(self, batch: Sequence[Call], replies: Sequence[Reply]) -> None:
+    def _doubt(self, batch: Sequence[PendingCall], replies: Sequence[Reply]) -> None:
         """Resolve a batch that was written, but whose durability the server did not confirm."""
         for call, reply in zip(batch, replies, strict=True):
             if isinstance(reply, Exception):
@@ -304,7 +304,7 @@ class Pipeline:
             else:
                 _answer(call, reply)
 
-    def _still_patient(self, calls: list[Call], error: Disconnected) -> list[Call]:
+    def _still_patient(self, calls: list[PendingCall], error: Disconnected) -> list[PendingCall]:
         """Return the calls that may wait for a new connection; fail the others."""
         now = time.monotonic()
         self._give_up(
@@ -313,18 +313,18 @@ class Pipeline:
         )
         return [call for call in calls if call.until > now]
 
-    def _give_up(self, calls: Sequence[Call], error: KeelboltError) -> None:
+    def _give_up(self, calls: Sequence[PendingCall], error: KeelboltError) -> None:
         self._meter.failed(error, len(calls))
         give_up(calls, error)
 
-    def _refuse(self, call: Call, text: str) -> None:
+    def _refuse(self, call: PendingCall, text: str) -> None:
         """Fail a call with the error that the server replied."""
         error = failure_of(text)
         self._meter.failed(error)
         _fail([call], error)
 
 
-def give_up(calls: Sequence[Call], error: KeelboltError) -> None:
+def give_up(calls: Sequence[PendingCall], error: KeelboltError) -> None:
     """Fail these calls; those that may have been written with CommitInDoubt."""
     for call in calls:
         if call.writes and call.doubt:
@@ -339,7 +339,7 @@ def give_up(calls: Sequence[Call], error: KeelboltError) -> None:
             _fail([call], error)
 
 
-def _answer(call: Call, reply: Reply) -> None:
+def _answer(call: PendingCall, reply: Reply) -> None:
     """Resolve a call. Reads the reply even if the caller was cancelled, because reading may notify others."""
     result = error = None
     try:
@@ -354,7 +354,7 @@ def _answer(call: Call, reply: Reply) -> None:
         call.future.set_result(result)
 
 
-def _fail(calls: Sequence[Call], error: KeelboltError) -> None:
+def _fail(calls: Sequence[PendingCall], error: KeelboltError) -> None:
     for call in calls:
         if not call.future.done():
             call.future.set_exception(error)

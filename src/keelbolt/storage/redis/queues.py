@@ -16,7 +16,7 @@ from keelbolt.storage.contract import LEASE_SECONDS, Swept
 from keelbolt.storage.hints import QueueTopic, Topic
 from keelbolt.storage.judge import MICROSECONDS, RENEWED
 from keelbolt.storage.redis.operations import micros
-from keelbolt.storage.redis.store import Store
+from keelbolt.storage.redis.store import RedisServers
 from keelbolt.storage.scope import Scope
 from keelbolt.storage.work import Claim
 
@@ -24,10 +24,12 @@ ROUNDS = 1000  # of picking fairness keys per claim; each serves hundreds of ite
 SWEEPS = 100
 
 
-class Queues:
+class RedisQueues:
     """``tell`` notifies the waiters of these topics; ``scoped`` returns the scope of a partition for its claims."""
 
-    def __init__(self, store: Store, tell: Callable[[Sequence[Topic]], None], scoped: Callable[[str], Scope]) -> None:
+    def __init__(
+        self, store: RedisServers, tell: Callable[[Sequence[Topic]], None], scoped: Callable[[str], Scope]
+    ) -> None:
         self._store = store
         self._scoped = scoped
         self._tell = tell

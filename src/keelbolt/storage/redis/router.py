@@ -13,18 +13,18 @@ from redis.crc import key_slot
 
 from keelbolt.errors import KeelboltError, StorageUnavailable
 from keelbolt.storage.meter import Meter
-from keelbolt.storage.redis.address import Address
+from keelbolt.storage.redis.address import RedisAddress
 from keelbolt.storage.redis.connection import Wire
 from keelbolt.storage.redis.failures import Disconnected
-from keelbolt.storage.redis.hints import Announcer
-from keelbolt.storage.redis.pipeline import Assurance, Call, Pipeline, give_up
+from keelbolt.storage.redis.hints import RedisPublisher
+from keelbolt.storage.redis.pipeline import DurabilityRequest, PendingCall, RedisPipeline, give_up
 from keelbolt.storage.redis.slots import SLOTS
 
 logger = logging.getLogger("keelbolt.storage")
 
 READERS = 2
 
-Connect = Callable[[Address], Awaitable[Wire]]
+Connect = Callable[[RedisAddress], Awaitable[Wire]]
 
 
 class Node:
@@ -32,34 +32,34 @@ class Node:
 
     def __init__(
         self,
-        address: Address,
+        address: RedisAddress,
         connect: Connect,
         *,
         patience_seconds: float,
-        assurance: Assurance | None,
-        announcer: Announcer,
+        assurance: DurabilityRequest | None,
+        announcer: RedisPublisher,
         meter: Meter,
-        moved: Callable[[Call], None] | None = None,
+        moved: Callable[[PendingCall], None] | None = None,
     ) -> None:
         self.address = address
 
         async def made() -> Wire:
             return await connect(address)
 
-        self.writer = Pipeline(
+        self.writer = RedisPipeline(
             made, patience_seconds=patience_seconds, assurance=assurance, moved=moved, announcer=announcer, meter=meter
         )
         self._readers = [
-            Pipeline(made, patience_seconds=patience_seconds, moved=moved, meter=meter) for _ in range(READERS)
+            RedisPipeline(made, patience_seconds=patience_seconds, moved=moved, meter=meter) for _ in range(READERS)
         ]
         self._turn = 0
 
     @property
-    def reader(self) -> Pipeline:
+    def reader(self) -> RedisPipeline:
         self._turn = (self._turn + 1) % len(self._readers)
         return self._readers[self._turn]
 
-    def pipelines(self) -> Sequence[Pipeline]:
+    def pipelines(self) -> Sequence[RedisPipeline]:
         return (self.writer, *self._readers)
 
 
@@ -108,7 +108,7 @@ class ClusterRouter(Router):
 
     single = False
 
-    def __init__(self, seed: Address, connect: Connect, make: Callable[..., Node]) -> None:
+    def __init__(self, seed: RedisAddress, connect: Connect, make: Callable[..., Node]) -> None:
         self._seed = seed
         self._connect = connect
         self._make = make
@@ -116,7 +116,7 @@ class ClusterRouter(Router):
         self._slots: list[tuple[str, int] | None] = [None] * SLOTS
         self._known: dict[bytes, int] = {}
         self._learning: asyncio.Task[None] | None = None
-        self._waiting: list[Call] = []
+        self._waiting: list[PendingCall] = []
 
     async def learn(self) -> None:
         """Load the slot map from the first server that responds."""
@@ -135,7 +135,7 @@ class ClusterRouter(Router):
                     await wire.close()
         raise error or Disconnected()
 
-    def _adopt(self, ranges: Sequence[Sequence[object]], asked: Address) -> None:
+    def _adopt(self, ranges: Sequence[Sequence[object]], asked: RedisAddress) -> None:
         for first, last, primary, *_ in _ranges(ranges):
             place = (primary[0] or asked.host, primary[1])
             if place not in self._nodes:
@@ -159,7 +159,7 @@ class ClusterRouter(Router):
     def nodes(self) -> Sequence[Node]:
         return tuple(self._nodes.values())
 
-    def moved(self, call: Call) -> None:
+    def moved(self, call: PendingCall) -> None:
         self._waiting.append(call)
         if self._learning is None or self._learning.done():
             self._learning = asyncio.get_running_loop().create_task(self._relearn(), name="keelbolt-redis-slots")
@@ -175,7 +175,7 @@ class ClusterRouter(Router):
             except StorageUnavailable as error:
                 give_up([call], error)
 
-    def _send(self, call: Call) -> None:
+    def _send(self, call: PendingCall) -> None:
         if call.until <= time.monotonic():
             raise StorageUnavailable("the slots of the cluster are still moving; nothing was written. Try again")
         node = self.node(call.key)

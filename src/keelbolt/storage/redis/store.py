@@ -16,13 +16,13 @@ from keelbolt.errors import StorageUnavailable
 from keelbolt.storage.contract import Durability
 from keelbolt.storage.hints import LogTopic, Topic
 from keelbolt.storage.meter import Meter
-from keelbolt.storage.redis.address import Address
+from keelbolt.storage.redis.address import RedisAddress
 from keelbolt.storage.redis.connection import Reply, Wire
 from keelbolt.storage.redis.failures import Disconnected, failure_of, text_of
-from keelbolt.storage.redis.hints import Announcer
+from keelbolt.storage.redis.hints import RedisPublisher
 from keelbolt.storage.redis.layout import Layout
 from keelbolt.storage.redis.library import function
-from keelbolt.storage.redis.pipeline import Assurance
+from keelbolt.storage.redis.pipeline import DurabilityRequest
 from keelbolt.storage.redis.router import ClusterRouter, Node, Router, SingleRouter
 from keelbolt.storage.redis.server import check, load_library, look_at
 from keelbolt.storage.redis.slots import SLOTS
@@ -36,7 +36,7 @@ ASK_AGAIN_MS = 20
 SCAN_COUNT = b"1000"
 
 
-class Store:
+class RedisServers:
     """Calls by partition.
 
     On a single server, a call also updates the registry. In a cluster, the registry may be on another server: it is
@@ -45,7 +45,7 @@ class Store:
 
     def __init__(
         self,
-        address: Address,
+        address: RedisAddress,
         layout: Layout,
         *,
         durability: Durability,
@@ -69,7 +69,7 @@ class Store:
     # -------------------------------------------------------------------------------------------------- connecting
 
     async def open(self) -> None:
-        self.announcer = Announcer(self.layout.channel, self._publish)
+        self.announcer = RedisPublisher(self.layout.channel, self._publish)
         try:
             wire = await self._connect(self._address, first=True)
             await wire.close()
@@ -95,7 +95,7 @@ class Store:
         """Open a separate connection to one of the servers."""
         return await self._connect(self._address)
 
-    async def _connect(self, address: Address, *, first: bool = False) -> Wire:
+    async def _connect(self, address: RedisAddress, *, first: bool = False) -> Wire:
         wire = Wire(address, seconds=self._timeout)
         await wire.open()
         try:
@@ -122,17 +122,17 @@ class Store:
             self._known.clear()
         self._runs[place] = server.run_id
 
-    def _assurance(self) -> Assurance | None:
+    def _assurance(self) -> DurabilityRequest | None:
         """Return the durability request to send after each batch of writes."""
         replicas = self._replicas
         # A replica confirms on request, and otherwise each second; a new request is faster than waiting.
         patience = b"%d" % (ASK_AGAIN_MS if replicas else int(self._timeout * 500))
         if self._durability == "durable" and self.server.can_wait:
-            return Assurance.counting(b"WAITAOF", b"1", b"%d" % replicas, patience, enough=(1, replicas))
+            return DurabilityRequest.counting(b"WAITAOF", b"1", b"%d" % replicas, patience, enough=(1, replicas))
         if replicas:
-            return Assurance.counting(b"WAIT", b"%d" % replicas, patience, enough=(replicas,))
+            return DurabilityRequest.counting(b"WAIT", b"%d" % replicas, patience, enough=(replicas,))
         if self._durability == "durable":  # without WAITAOF: check that it still syncs always
-            return Assurance((b"CONFIG", b"GET", b"appendonly", b"appendfsync"), _syncs_always, again=False)
+            return DurabilityRequest((b"CONFIG", b"GET", b"appendonly", b"appendfsync"), _syncs_always, again=False)
         return None
 
     @property

@@ -15,13 +15,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-from keelbolt.storage.declared import Declared, Shape
-from keelbolt.storage.marks import Mark, MarkState
-from keelbolt.storage.redis.catalog import Catalog
+from keelbolt.storage.declared import CheckedCollection, Declarations
+from keelbolt.storage.marks import MarkState, WriteBlock
+from keelbolt.storage.redis.catalog import RedisCatalog
 from keelbolt.storage.redis.export import StoreSource
-from keelbolt.storage.redis.journal import Journal
-from keelbolt.storage.redis.load import Loader
-from keelbolt.storage.redis.store import Store
+from keelbolt.storage.redis.journal import RedisJournal
+from keelbolt.storage.redis.load import RedisLoader
+from keelbolt.storage.redis.store import RedisServers
 from keelbolt.storage.transfer.ports import Source, Transfer
 from keelbolt.storage.transfer.rows import CollectionRow, Row, Table
 
@@ -33,12 +33,12 @@ _KEPT = (b"format", b"generation", b"mark", b"fence")  # kept in the registry an
 class StoreTransfer(Transfer):
     snapshots = False
 
-    def __init__(self, store: Store, catalog: Catalog, declared: Declared) -> None:
+    def __init__(self, store: RedisServers, catalog: RedisCatalog, declared: Declarations) -> None:
         self._store = store
         self._catalog = catalog
         self._declared = declared
-        self._journal = Journal(store)
-        self._loader = Loader(store, catalog)
+        self._journal = RedisJournal(store)
+        self._loader = RedisLoader(store, catalog)
 
     def place(self) -> str:
         return f"{self._store.place}?namespace={self._store.layout.namespace}"
@@ -66,12 +66,12 @@ class StoreTransfer(Transfer):
         if table == "collection":
             for row in rows:
                 assert isinstance(row, CollectionRow)
-                await self._declare(Shape.load(row.name, row.declaration))
+                await self._declare(CheckedCollection.load(row.name, row.declaration))
         else:
             await self._loader.put(table, rows)
         await self.set_note(note)
 
-    async def _declare(self, shape: Shape) -> None:
+    async def _declare(self, shape: CheckedCollection) -> None:
         self._declared.shapes[shape.name] = shape
         await self._catalog.declare(shape)
 
@@ -107,7 +107,7 @@ class StoreTransfer(Transfer):
     async def set_note(self, note: str) -> None:
         await self._store.keep(b"SET", self._store.layout.registry + NOTE, note.encode())
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> WriteBlock | None:
         return await self._journal.mark()
 
     async def set_mark(

@@ -7,7 +7,7 @@ import secrets
 from keelbolt.errors import BlobNotFound
 from keelbolt.storage.blobs import CHUNK_BYTES, Blob
 from keelbolt.storage.redis.operations import micros
-from keelbolt.storage.redis.store import Store
+from keelbolt.storage.redis.store import RedisServers
 
 _DIGEST_BYTES = 32
 
@@ -17,7 +17,7 @@ def _name(upload: int) -> bytes:
 
 
 class Uploads:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RedisServers) -> None:
         self._store = store
 
     async def begin(self, partition: str, keep_seconds: float) -> int:

@@ -18,10 +18,10 @@ from keelbolt.storage.contract import LEASE_SECONDS
 from keelbolt.storage.declared import dump_fields, load_fields
 from keelbolt.storage.judge import MICROSECONDS
 from keelbolt.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow, stored_state, work_state
-from keelbolt.storage.marks import Mark
+from keelbolt.storage.marks import WriteBlock
 from keelbolt.storage.sqlite.catalog import load_catalog
 from keelbolt.storage.sqlite.checksums import body_is_sound, entry_crc, head_crc, work_crc, work_is_sound
-from keelbolt.storage.sqlite.connection import SQL, Connection, rows_of_marks
+from keelbolt.storage.sqlite.connection import SQL, SqliteConnection, rows_of_marks
 from keelbolt.storage.sqlite.worker_locks import WorkerLocks
 from keelbolt.storage.wanted import wanted_by
 
@@ -29,13 +29,13 @@ KNOWN_KEYS = 20_000  # records and streams kept between batches
 LOAD_ROWS = 128  # keys per statement
 
 
-class Book:
-    def __init__(self, connection: Connection, locks: WorkerLocks | None = None) -> None:
+class SqliteRows:
+    def __init__(self, connection: SqliteConnection, locks: WorkerLocks | None = None) -> None:
         self.connection = connection
         self.locks = locks
         self.ledger = Ledger()
         self.catalog = Catalog()
-        self.mark: Mark | None = None
+        self.mark: WriteBlock | None = None
         self.rows = 0  # rows written since the last checkpoint
         self._partitions: set[str] = set()
         self._data_version = -1
@@ -56,7 +56,7 @@ class Book:
             self._saved_fence = ledger.last_fence
             self.catalog = load_catalog(self.connection, self.catalog)
             mark = self.connection.execute(SQL["get_mark"]).fetchone()
-            self.mark = Mark.load(mark[0]) if mark else None
+            self.mark = WriteBlock.load(mark[0]) if mark else None
 
     def forget(self) -> None:
         """Discard all loaded state after a rollback, including the catalog.

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from keelbolt.storage.catalog import REBUILD_ROWS, SLOTS, Catalog, IndexChanges
-from keelbolt.storage.declared import Shape, load_fields
-from keelbolt.storage.sqlite.connection import SQL, Connection
+from keelbolt.storage.declared import CheckedCollection, load_fields
+from keelbolt.storage.sqlite.connection import SQL, SqliteConnection
 
 
-def load_catalog(connection: Connection, known: Catalog) -> Catalog:
+def load_catalog(connection: SqliteConnection, known: Catalog) -> Catalog:
     """Return the catalog of the file, or ``known`` if it has not changed."""
     row = connection.execute(SQL["catalog_version"]).fetchone()
     version = row[0] if row else 0
     if version == known.version:
         return known
     rows = connection.execute(SQL["list_collections"]).fetchall()
-    return Catalog(version, {name: (Shape.load(name, text), number * SLOTS) for number, name, text in rows})
+    return Catalog(version, {name: (CheckedCollection.load(name, text), number * SLOTS) for number, name, text in rows})
 
 
-def declare(connection: Connection, catalog: Catalog, shape: Shape) -> Catalog:
+def declare(connection: SqliteConnection, catalog: Catalog, shape: CheckedCollection) -> Catalog:
     """Store a declaration; a changed one rebuilds its indexes and counters in this transaction."""
     known = catalog.shapes.get(shape.name)
     if known is not None and known[0].dump() == shape.dump():
@@ -32,7 +32,7 @@ def declare(connection: Connection, catalog: Catalog, shape: Shape) -> Catalog:
     return load_catalog(connection, catalog)
 
 
-def _rebuild(connection: Connection, shape: Shape, base: int) -> None:
+def _rebuild(connection: SqliteConnection, shape: CheckedCollection, base: int) -> None:
     last = 0
     while rows := connection.execute(SQL["all_of_collection"], (shape.name, last, REBUILD_ROWS)).fetchall():
         changes = IndexChanges[int]()

@@ -26,25 +26,25 @@ WAL_PAGES = 1000  # pages of 4 KiB after which the writer runs a checkpoint, out
 WAL_BYTES = 8 * 1024 * 1024  # size to which the log is truncated after a checkpoint
 
 
-class Cursor(Protocol):
+class SqliteCursor(Protocol):
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[Any]: ...
     def __iter__(self) -> Iterator[Any]: ...
 
 
-class Connection(Protocol):
+class SqliteConnection(Protocol):
     """The part of a connection that the engine uses. Tests substitute ones whose file system fails on command."""
 
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Cursor: ...
-    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Cursor: ...
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> SqliteCursor: ...
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> SqliteCursor: ...
     def close(self) -> None: ...
 
 
 class Connect(Protocol):
-    def __call__(self, path: str) -> Connection: ...
+    def __call__(self, path: str) -> SqliteConnection: ...
 
 
-def connect(path: str) -> Connection:
+def connect(path: str) -> SqliteConnection:
     """Return a connection to this file. A new file is private; SQLite applies its mode to -wal and -shm."""
     ensure_private(path)
     return sqlite3.connect(
@@ -52,7 +52,7 @@ def connect(path: str) -> Connection:
     )
 
 
-def prepare(connection: Connection, durability: Durability) -> None:
+def prepare(connection: SqliteConnection, durability: Durability) -> None:
     """Apply the settings that belong to a connection, not to the file."""
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'durable' else 'NORMAL'}")
     # While a reader uses an old page, a checkpoint can't reach the end of the log; a later commit then runs one.
@@ -76,7 +76,7 @@ def empty_log(connect: Connect, path: str) -> None:
         connection.close()
 
 
-def prepare_reader(connection: Connection) -> None:
+def prepare_reader(connection: SqliteConnection) -> None:
     """Apply the settings of a read-only connection."""
     prepare(connection, "relaxed")
     connection.execute("PRAGMA query_only = ON")

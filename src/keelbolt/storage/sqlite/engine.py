@@ -19,27 +19,35 @@ from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import Durability, Problem, Stats, Swept, Wiped, WorkCounts
-from keelbolt.storage.declared import Shape
-from keelbolt.storage.front import Front
+from keelbolt.storage.declared import CheckedCollection
+from keelbolt.storage.front import BaseKernel
 from keelbolt.storage.judge import MICROSECONDS
 from keelbolt.storage.ledger import Key, WorkRow, claimed, work_item
 from keelbolt.storage.logs import LogPage, LogState
 from keelbolt.storage.records import Collection, Record
-from keelbolt.storage.served import Served
+from keelbolt.storage.served import PartitionTurns
 from keelbolt.storage.sqlite import inspect, queues
 from keelbolt.storage.sqlite.backup import restore_file
-from keelbolt.storage.sqlite.book import Book, work_row
+from keelbolt.storage.sqlite.book import SqliteRows, work_row
 from keelbolt.storage.sqlite.catalog import declare, load_catalog
 from keelbolt.storage.sqlite.checksums import UNREADABLE
-from keelbolt.storage.sqlite.connection import SQL, Connect, Connection, connect, empty_log, prepare
+from keelbolt.storage.sqlite.connection import SQL, Connect, SqliteConnection, connect, empty_log, prepare
 from keelbolt.storage.sqlite.datagrams import Datagrams
 from keelbolt.storage.sqlite.place import Reserve, WriteLock, check_place
 from keelbolt.storage.sqlite.poll import POLL_SECONDS, Poll
-from keelbolt.storage.sqlite.readers import ReadByWriter, Readers, ReaderThreads, only, read_log, read_records, scan
+from keelbolt.storage.sqlite.readers import (
+    ReadByWriter,
+    ReaderThreads,
+    SqliteReaders,
+    only,
+    read_log,
+    read_records,
+    scan,
+)
 from keelbolt.storage.sqlite.schema import cannot_open, check_file, engine_offset, known_boot, prepare_file
 from keelbolt.storage.sqlite.transfer import FileTransfer
 from keelbolt.storage.sqlite.worker_locks import Dead, WorkerLocks
-from keelbolt.storage.sqlite.writer import BATCH_COMMITS, Probe, Turn, Writer
+from keelbolt.storage.sqlite.writer import BATCH_COMMITS, Probe, SqliteWriter, WriteJob
 from keelbolt.storage.transfer.ports import Transfer
 from keelbolt.storage.work import Claim, WorkItem, WorkState
 
@@ -47,7 +55,7 @@ logger = logging.getLogger("keelbolt.storage")
 
 EXIT_SECONDS = 60.0  # as long as a supervisor usually waits; commits not written by then are lost
 
-_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+_writers: weakref.WeakSet[SqliteWriter] = weakref.WeakSet()
 
 
 def _finish_at_exit() -> None:
@@ -60,17 +68,17 @@ def _finish_at_exit() -> None:
 atexit.register(_finish_at_exit)
 
 
-class Page(Protocol):
+class RowCheck(Protocol):
     """Checks some rows after a number. Returns the problems and the next start number (None: no more rows)."""
 
-    def __call__(self, connection: Connection, *, after: int) -> tuple[list[Problem], int | None]: ...
+    def __call__(self, connection: SqliteConnection, *, after: int) -> tuple[list[Problem], int | None]: ...
 
 
 def _no_probe(_point: str) -> None:
     """Do nothing. Tests stop the process at these points."""
 
 
-class SQLiteKernel(Front):
+class SQLiteKernel(BaseKernel):
     """A kernel in one file. Several processes may open it, on one machine.
 
     ``connect``, ``shared``, ``probe`` and ``batch`` are for tests and benchmarks: another kind of connection, a file
@@ -103,7 +111,7 @@ class SQLiteKernel(Front):
         self._wants_reserve = reserve
         self._batch = batch
         self._locks = WorkerLocks(f"{path}-workers") if shared else None
-        self._served = Served()
+        self._served = PartitionTurns()
         self._offset = 0
         self._lost_frames = 0
 
@@ -115,7 +123,7 @@ class SQLiteKernel(Front):
         self._datagrams = Datagrams(f"{self._path}-hints", self._hear)
         if self._shared and not self._datagrams.open(loop):
             logger.warning("no hints between processes here: readers poll every %s s", POLL_SECONDS)
-        self._writer = Writer(
+        self._writer = SqliteWriter(
             book=self._book,
             lock=self._lock,
             reserve=self._reserve,
@@ -130,7 +138,7 @@ class SQLiteKernel(Front):
         )
         self._writer.start()
         _writers.add(self._writer)
-        self._readers: Readers = (
+        self._readers: SqliteReaders = (
             ReaderThreads(self._connect, self._path, self._reader_threads, self.meter)
             if self._shared
             else ReadByWriter(self._writer)
@@ -156,7 +164,7 @@ class SQLiteKernel(Front):
 
     def _open_connection(self) -> None:
         self._lock: WriteLock | None = None
-        connection: Connection | None = None
+        connection: SqliteConnection | None = None
         try:
             connection = self._connect(self._path)
             prepare(connection, self.durability)
@@ -170,7 +178,7 @@ class SQLiteKernel(Front):
             with self._lock.held() if self._lock is not None else contextlib.nullcontext():
                 connection.execute("BEGIN IMMEDIATE")
                 self._offset = engine_offset(connection, self.clock)
-                self._book = Book(connection, self._locks)
+                self._book = SqliteRows(connection, self._locks)
                 self._book.begin()
                 connection.execute("COMMIT")
             self._catalog = self._book.catalog
@@ -211,8 +219,8 @@ class SQLiteKernel(Front):
     async def _flush(self) -> None:
         await self._writer.run(_nothing, relief=True)
 
-    async def _declare(self, shape: Shape) -> None:
-        def store(turn: Turn) -> None:
+    async def _declare(self, shape: CheckedCollection) -> None:
+        def store(turn: WriteJob) -> None:
             turn.book.catalog = declare(turn.connection, turn.book.catalog, shape)
 
         await self._writer.run(store, relief=True)
@@ -256,7 +264,7 @@ class SQLiteKernel(Front):
             async for problem in self._pages(partial(inspect.misplaced, shape=shape, base=base)):
                 yield problem
 
-    async def _pages(self, page: Page) -> AsyncIterator[Problem]:
+    async def _pages(self, page: RowCheck) -> AsyncIterator[Problem]:
         after: int | None = 0
         while after is not None:
             problems, after = await self._readers.run(partial(page, after=after))
@@ -304,20 +312,30 @@ class SQLiteKernel(Front):
         )
 
     async def _scan(
-        self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+        self,
+        partition: str,
+        shape: CheckedCollection,
+        index: int,
+        low: bytes,
+        high: bytes,
+        *,
+        newest_first: bool,
+        limit: int,
     ) -> list[tuple[bytes, Record]]:
         now = self._now()
 
-        def read(connection: Connection) -> list[tuple[bytes, Record]]:
+        def read(connection: SqliteConnection) -> list[tuple[bytes, Record]]:
             name = self._known(connection).index(shape, index)
             return scan(connection, shape.name, name, low, high, now=now, newest_first=newest_first, limit=limit)
 
         return await self._readers.run(read)
 
-    async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
+    async def _count(
+        self, partition: str, shape: CheckedCollection, index: int, low: bytes, high: bytes, cap: int
+    ) -> int:
         now = self._now()
 
-        def read(connection: Connection) -> int:
+        def read(connection: SqliteConnection) -> int:
             name = self._known(connection).index(shape, index)
             if shape.collection.expiring:
                 return only(connection.execute(SQL["count_live"], (name, low, high, now, cap)).fetchone())
@@ -325,14 +343,14 @@ class SQLiteKernel(Front):
 
         return await self._readers.run(read)
 
-    async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int:
-        def read(connection: Connection) -> int:
+    async def _counter(self, partition: str, shape: CheckedCollection, counter: int, group: bytes) -> int:
+        def read(connection: SqliteConnection) -> int:
             name = self._known(connection).counter(shape, counter)
             return only(connection.execute(SQL["get_counter"], (name, group)).fetchone())
 
         return await self._readers.get(read)
 
-    def _known(self, connection: Connection) -> Catalog:
+    def _known(self, connection: SqliteConnection) -> Catalog:
         """Return the catalog at the moment of this read; another process may have changed it."""
         self._catalog = load_catalog(connection, self._catalog)
         return self._catalog
@@ -409,7 +427,7 @@ class SQLiteKernel(Front):
     # ------------------------------------------------------------------------------------------------------ blobs
 
     async def _stage(self, partition: str, keep_seconds: float) -> int:
-        def begin(turn: Turn) -> int:
+        def begin(turn: WriteJob) -> int:
             expires_at = turn.now + int(max(keep_seconds, STAGED_SECONDS) * MICROSECONDS)
             return only(turn.connection.execute(SQL["begin_blob"], (partition, expires_at)).fetchone())
 
@@ -417,14 +435,14 @@ class SQLiteKernel(Front):
         return number
 
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
-        def write(turn: Turn) -> None:
+        def write(turn: WriteJob) -> None:
             turn.connection.execute(SQL["insert_chunk"], (upload, number, digest, data))
             turn.book.rows += len(data) // 4096 + 2
 
         await self._writer.run(write)
 
     async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
-        def done(turn: Turn) -> None:
+        def done(turn: WriteJob) -> None:
             expires_at = turn.now + int(keep_seconds * MICROSECONDS)
             if turn.connection.execute(SQL["find_blob"], (partition, blob.digest)).fetchone():
                 turn.connection.execute(SQL["prolong_blob"], (expires_at, partition, blob.digest))
@@ -440,7 +458,7 @@ class SQLiteKernel(Front):
         await self._writer.run(lambda turn: _forget_blob(turn, upload), relief=True)
 
     async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
-        def read(connection: Connection) -> tuple[int, int] | None:
+        def read(connection: SqliteConnection) -> tuple[int, int] | None:
             row: tuple[int, int] | None = connection.execute(SQL["find_blob"], (partition, digest)).fetchone()
             if row is not None and not isinstance(row[1], int):
                 raise StorageCorrupt.of("a blob")
@@ -479,15 +497,15 @@ class SQLiteKernel(Front):
         self.board.wake_digests(digests)
 
 
-def _nothing(_turn: Turn) -> None:
+def _nothing(_turn: WriteJob) -> None:
     """Do nothing, in order with the other jobs."""
 
 
-def _refusal(turn: Turn) -> StorageError | None:
+def _refusal(turn: WriteJob) -> StorageError | None:
     """Return the mark's refusal. It is not raised, since that would fail the whole batch."""
     return turn.book.mark.refusal(turn.now) if turn.book.mark is not None else None
 
 
-def _forget_blob(turn: Turn, number: int) -> None:
+def _forget_blob(turn: WriteJob, number: int) -> None:
     turn.connection.execute(SQL["delete_chunks"], (number,))
     turn.connection.execute(SQL["delete_blob"], (number,))

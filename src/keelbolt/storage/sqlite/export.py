@@ -18,8 +18,8 @@ from keelbolt.storage.sqlite.checksums import (
     head_crc,
     work_is_sound,
 )
-from keelbolt.storage.sqlite.connection import Connection, translate
-from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, Page, Source
+from keelbolt.storage.sqlite.connection import SqliteConnection, translate
+from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, RowPage, Source
 from keelbolt.storage.transfer.rows import (
     TABLES,
     BlobRow,
@@ -58,12 +58,12 @@ _START: dict[Table, Cursor] = {
 class FileSource(Source):
     """Reads with its own connection in its own thread. ``now`` is the engine's time of the snapshot."""
 
-    def __init__(self, connection: Connection, now: int, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, connection: SqliteConnection, now: int, pool: ThreadPoolExecutor) -> None:
         self._connection = connection
         self._now = now
         self._pool = pool
 
-    async def run(self, read: Callable[[Connection], T]) -> T:
+    async def run(self, read: Callable[[SqliteConnection], T]) -> T:
         def call() -> T:
             try:
                 return read(self._connection)
@@ -82,7 +82,7 @@ class FileSource(Source):
         row = await self.run(lambda connection: connection.execute(TRANSFER["last_fence"]).fetchone())
         return int(row[0])
 
-    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[Page]:
+    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[RowPage]:
         place = after if after is not None else _START[table]
         read = _READ[table]
         while True:
@@ -94,8 +94,8 @@ class FileSource(Source):
             place = page.cursor
 
     def _page(
-        self, connection: Connection, query: str, after: Cursor, read: Callable[[Sequence[Any], int], Read]
-    ) -> Page:
+        self, connection: SqliteConnection, query: str, after: Cursor, read: Callable[[Sequence[Any], int], Read]
+    ) -> RowPage:
         rows: list[Row] = []
         size = 0
         cursor: Cursor = after
@@ -106,7 +106,7 @@ class FileSource(Source):
             size += length
             if size >= PAGE_BYTES:
                 break
-        return Page(rows, cursor)
+        return RowPage(rows, cursor)
 
 
 def _left(until: int | None, now: int) -> int | None:

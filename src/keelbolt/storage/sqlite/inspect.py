@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keelbolt.storage.contract import Problem, Stats, WorkCounts
-from keelbolt.storage.declared import Shape, load_fields
+from keelbolt.storage.declared import CheckedCollection, load_fields
 from keelbolt.storage.ledger import oldest_ready, work_counts, work_state
 from keelbolt.storage.sqlite.checksums import body_is_sound, entry_is_sound, head_crc, work_is_sound
-from keelbolt.storage.sqlite.connection import SQL, Connection
+from keelbolt.storage.sqlite.connection import SQL, SqliteConnection
 from keelbolt.storage.sqlite.place import WriteLock
 from keelbolt.storage.sqlite.readers import only
 
@@ -27,7 +27,7 @@ WAL_HEADER_BYTES = 32
 WAL_FRAME_BYTES = 24  # before each page
 
 
-def stats(connection: Connection, path: str, *, now: int) -> Stats:
+def stats(connection: SqliteConnection, path: str, *, now: int) -> Stats:
     work = work_counts(row[:3] for row in connection.execute(SQL["count_items"]))
     blobs, blob_bytes = connection.execute(
         "SELECT count(*), ifnull(sum(size), 0) FROM blob WHERE digest IS NOT NULL"
@@ -54,7 +54,7 @@ def stats(connection: Connection, path: str, *, now: int) -> Stats:
     )
 
 
-def count_work(connection: Connection, queues: Sequence[str], *, now: int) -> WorkCounts:
+def count_work(connection: SqliteConnection, queues: Sequence[str], *, now: int) -> WorkCounts:
     items = [row for row in connection.execute(SQL["count_items"]) if row[0] in queues]
     holders: Counter[str] = Counter()
     for queue, holder, count in connection.execute(SQL["count_held"]):
@@ -75,13 +75,13 @@ def _size(path: str) -> int:
     return place.stat().st_size if place.exists() else 0
 
 
-def pages_and_tables(connection: Connection) -> Iterator[Problem]:
+def pages_and_tables(connection: SqliteConnection) -> Iterator[Problem]:
     for (message,) in connection.execute("PRAGMA integrity_check(20)").fetchall():
         if message != "ok":
             yield Problem("the file", message.splitlines()[0])
 
 
-def records(connection: Connection, *, after: int) -> tuple[list[Problem], int | None]:
+def records(connection: SqliteConnection, *, after: int) -> tuple[list[Problem], int | None]:
     """Return the problems of some records, and where to continue (None: these were the last)."""
     rows = connection.execute(
         f"SELECT id, {_HEAD}, body_crc, body FROM record WHERE id > ? ORDER BY id LIMIT ?", (after, PAGE_ROWS)
@@ -121,7 +121,7 @@ def _text(raw: bytes | None) -> str:
     return (raw or b"").decode("utf-8", "replace")
 
 
-def streams(connection: Connection, *, after: int) -> tuple[list[Problem], int | None]:
+def streams(connection: SqliteConnection, *, after: int) -> tuple[list[Problem], int | None]:
     rows = connection.execute(
         "SELECT id, CAST(log AS BLOB), CAST(name AS BLOB), head, floor FROM stream WHERE id > ? ORDER BY id LIMIT 1",
         (after,),
@@ -144,7 +144,7 @@ def streams(connection: Connection, *, after: int) -> tuple[list[Problem], int |
     return problems, rows[-1][0] if rows else None
 
 
-def blob_chunks(connection: Connection, *, after: int) -> tuple[list[Problem], int | None]:
+def blob_chunks(connection: SqliteConnection, *, after: int) -> tuple[list[Problem], int | None]:
     rows = connection.execute(
         "SELECT rowid, blob, number, sha256, data FROM blob_chunk WHERE rowid > ? ORDER BY rowid LIMIT 16", (after,)
     ).fetchall()
@@ -156,7 +156,7 @@ def blob_chunks(connection: Connection, *, after: int) -> tuple[list[Problem], i
     return problems, rows[-1][0] if rows else None
 
 
-def references(connection: Connection) -> list[Problem]:
+def references(connection: SqliteConnection) -> list[Problem]:
     """Return a problem for each broken reference between tables."""
     queries = (
         SQL["check_partitions"],
@@ -169,12 +169,12 @@ def references(connection: Connection) -> list[Problem]:
     return [Problem(where, what) for query in queries for where, what in connection.execute(query)]
 
 
-def work(connection: Connection) -> list[Problem]:
+def work(connection: SqliteConnection) -> list[Problem]:
     rows = connection.execute(SQL["all_work"])
     return [Problem(f"work {row[1]}/{row[2][:80]}", "its checksum is wrong") for row in rows if not work_is_sound(row)]
 
 
-def index_totals(connection: Connection, *, shape: Shape, base: int) -> list[Problem]:
+def index_totals(connection: SqliteConnection, *, shape: CheckedCollection, base: int) -> list[Problem]:
     """Return a problem for each index whose number of entries is not the number of records."""
     (count,) = connection.execute("SELECT count(*) FROM record WHERE collection = ?", (shape.name,)).fetchone()
     problems = []
@@ -188,7 +188,7 @@ def index_totals(connection: Connection, *, shape: Shape, base: int) -> list[Pro
     return problems
 
 
-def counter_totals(connection: Connection, *, shape: Shape, base: int) -> list[Problem]:
+def counter_totals(connection: SqliteConnection, *, shape: CheckedCollection, base: int) -> list[Problem]:
     """Return a problem for each counter whose totals differ from the records."""
     if not shape.counters:
         return []
@@ -209,7 +209,9 @@ def counter_totals(connection: Connection, *, shape: Shape, base: int) -> list[P
     return problems
 
 
-def misplaced(connection: Connection, *, shape: Shape, base: int, after: int) -> tuple[list[Problem], int | None]:
+def misplaced(
+    connection: SqliteConnection, *, shape: CheckedCollection, base: int, after: int
+) -> tuple[list[Problem], int | None]:
     """Return a problem for each record of a page with a wrong index entry, and where to continue."""
     rows = connection.execute(
         f"SELECT id, {_HEAD} FROM record WHERE collection = ? AND id > ? ORDER BY id LIMIT ?",
@@ -230,7 +232,7 @@ def misplaced(connection: Connection, *, shape: Shape, base: int, after: int) ->
     return problems, rows[-1][0] if rows else None
 
 
-def lost_frames(connection: Connection, lock: WriteLock, *, rebooted: bool) -> int:
+def lost_frames(connection: SqliteConnection, lock: WriteLock, *, rebooted: bool) -> int:
     """Return the number of committed frames of the write-ahead log that SQLite could not read: 0 unless it is damaged.
 
     SQLite silently treats a frame with a wrong checksum as the end of the log. But later frames that carry the log's
@@ -250,7 +252,7 @@ def lost_frames(connection: Connection, lock: WriteLock, *, rebooted: bool) -> i
         return max(last - known, 0) if known is not None else 0
 
 
-def _known_frames(connection: Connection) -> int | None:
+def _known_frames(connection: SqliteConnection) -> int | None:
     """Return the number of frames that SQLite reads from the log; None if another checkpoint does not end in time.
 
     While another connection runs a checkpoint, SQLite returns (1, -1, -1) without waiting.

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from keelbolt.storage.hints import Board, LogTopic, Topic
-from keelbolt.storage.sqlite.connection import SQL, Connect, Connection
+from keelbolt.storage.sqlite.connection import SQL, Connect, SqliteConnection
 from keelbolt.storage.sqlite.readers import only
 from keelbolt.storage.sqlite.worker_locks import WorkerLocks
 
@@ -35,7 +35,7 @@ class Poll:
         self._board = board
         self._also = also
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="keelbolt-poll")
-        self._connection: Connection | None = None
+        self._connection: SqliteConnection | None = None
         self._version = -1
         self._queues: dict[Topic, None] = {}
         self._compared = 0  # number of compared topics; 0: none yet, or after an error

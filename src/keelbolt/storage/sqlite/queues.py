@@ -16,17 +16,17 @@ from keelbolt.storage.judge import MICROSECONDS, RENEWED, judge
 from keelbolt.storage.ledger import Key, WorkRow
 from keelbolt.storage.logs import Drop
 from keelbolt.storage.records import Record
-from keelbolt.storage.served import Served
+from keelbolt.storage.served import PartitionTurns
 from keelbolt.storage.sqlite.book import work_row, work_values
 from keelbolt.storage.sqlite.connection import SQL
 from keelbolt.storage.sqlite.worker_locks import Dead
-from keelbolt.storage.sqlite.writer import Turn
+from keelbolt.storage.sqlite.writer import WriteJob
 from keelbolt.storage.work import Remove
 
 PROMOTED = 1000  # delayed items made ready in one claim
 
 
-def renew(turn: Turn, worker: str, lease_seconds: float) -> None:
+def renew(turn: WriteJob, worker: str, lease_seconds: float) -> None:
     if turn.book.locks is not None:
         turn.book.locks.hold(worker)
     until = turn.now + int(lease_seconds * MICROSECONDS)
@@ -34,7 +34,7 @@ def renew(turn: Turn, worker: str, lease_seconds: float) -> None:
 
 
 def claim(
-    turn: Turn, served: Served, queue: str, worker: str, limit: int, lease_seconds: float
+    turn: WriteJob, served: PartitionTurns, queue: str, worker: str, limit: int, lease_seconds: float
 ) -> tuple[list[tuple[Key, WorkRow]], Dead]:
     """Claim orphans first, so that a backlog never starves them; then fairness keys in turn, and their partitions.
 
@@ -52,7 +52,7 @@ def claim(
     return claims, dead
 
 
-def _end_leases_of_the_dead(turn: Turn) -> Dead:
+def _end_leases_of_the_dead(turn: WriteJob) -> Dead:
     """End the leases of workers whose lock is free: they will not renew them.
 
     The locks are checked within the transaction: a worker that starts again under the same name locks first and renews
@@ -66,7 +66,7 @@ def _end_leases_of_the_dead(turn: Turn) -> Dead:
     return dead
 
 
-def _expired(turn: Turn, queue: str, limit: int) -> list[Any]:
+def _expired(turn: WriteJob, queue: str, limit: int) -> list[Any]:
     rows: list[Any] = []
     for (worker,) in turn.connection.execute(SQL["expired_workers"], (turn.now,)).fetchall():
         rows += turn.connection.execute(SQL["held_by"], (worker, queue, limit - len(rows))).fetchall()
@@ -75,7 +75,7 @@ def _expired(turn: Turn, queue: str, limit: int) -> list[Any]:
     return rows
 
 
-def _ready(turn: Turn, partitions: Served, queue: str, limit: int) -> Iterator[Any]:
+def _ready(turn: WriteJob, partitions: PartitionTurns, queue: str, limit: int) -> Iterator[Any]:
     """Yield one item of each fairness key in turn, after the last one served; its partitions take turns too."""
     connection = turn.connection
     connection.execute(SQL["promote_later"], (queue, turn.now, PROMOTED))
@@ -97,7 +97,7 @@ def _ready(turn: Turn, partitions: Served, queue: str, limit: int) -> Iterator[A
         connection.execute(SQL["set_meta"], (f"lane/{queue}", lane))
 
 
-def _hold(turn: Turn, row: Sequence[Any], worker: str) -> tuple[Key, WorkRow]:
+def _hold(turn: WriteJob, row: Sequence[Any], worker: str) -> tuple[Key, WorkRow]:
     key = (row[0], row[1], row[2])
     waiting = work_row(row)
     fence = turn.book.ledger.next_fence()
@@ -107,7 +107,7 @@ def _hold(turn: Turn, row: Sequence[Any], worker: str) -> tuple[Key, WorkRow]:
     return key, held
 
 
-def retire(turn: Turn, worker: str) -> int:
+def retire(turn: WriteJob, worker: str) -> int:
     rows = turn.connection.execute(SQL["held_anywhere_by"], (worker,)).fetchall()
     ledger = turn.book.ledger
     for row in rows:
@@ -122,7 +122,7 @@ def retire(turn: Turn, worker: str) -> int:
     return len(rows)
 
 
-def wipe(turn: Turn, partition: str, family: Wiped, limit: int) -> int:
+def wipe(turn: WriteJob, partition: str, family: Wiped, limit: int) -> int:
     """Remove the first ``limit`` records of a collection in this partition, with everything that `Wiped` names."""
     book, connection = turn.book, turn.connection
     bodies = family.blobs is not None
@@ -148,7 +148,7 @@ def wipe(turn: Turn, partition: str, family: Wiped, limit: int) -> int:
     return len(rows)
 
 
-def sweep(turn: Turn, limit: int) -> Swept:
+def sweep(turn: WriteJob, limit: int) -> Swept:
     connection, ledger = turn.connection, turn.book.ledger
     records = connection.execute(SQL["expired_records"], (turn.now, limit)).fetchall()
     turn.book.load_keys(records)

@@ -21,19 +21,19 @@ from keelbolt.storage.logs import Entry, LogPage
 from keelbolt.storage.meter import Meter
 from keelbolt.storage.records import Record
 from keelbolt.storage.sqlite.checksums import UNREADABLE, body_is_sound, entry_is_sound, head_crc
-from keelbolt.storage.sqlite.connection import SQL, Connect, Connection, prepare_reader, translate
-from keelbolt.storage.sqlite.writer import Answer, Writer, settle
+from keelbolt.storage.sqlite.connection import SQL, Connect, SqliteConnection, prepare_reader, translate
+from keelbolt.storage.sqlite.writer import Answer, SqliteWriter, settle
 
 T = TypeVar("T")
 
 ENDLESS = 1 << 62
 
 
-class Readers(Protocol):
-    def get(self, read: Callable[[Connection], T]) -> Awaitable[T]:
+class SqliteReaders(Protocol):
+    def get(self, read: Callable[[SqliteConnection], T]) -> Awaitable[T]:
         """Run a short read: of a known key, or of one page of a log."""
 
-    def run(self, read: Callable[[Connection], T]) -> Awaitable[T]:
+    def run(self, read: Callable[[SqliteConnection], T]) -> Awaitable[T]:
         """Run a read of any length."""
 
     def close(self) -> None: ...
@@ -48,21 +48,21 @@ class ReaderThreads:
         self._loop = asyncio.get_running_loop()
         self._meter = meter
         self._local = threading.local()
-        self._connections: list[Connection] = []
+        self._connections: list[SqliteConnection] = []
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="keelbolt-reader")
         self._short: SimpleQueue[_Read | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, daemon=True, name="keelbolt-short-reads")
         self._thread.start()
 
-    def get(self, read: Callable[[Connection], T]) -> Awaitable[T]:
+    def get(self, read: Callable[[SqliteConnection], T]) -> Awaitable[T]:
         future: asyncio.Future[T] = self._loop.create_future()
         self._short.put((future, read))
         return future
 
-    def run(self, read: Callable[[Connection], T]) -> Awaitable[T]:
+    def run(self, read: Callable[[SqliteConnection], T]) -> Awaitable[T]:
         return self._loop.run_in_executor(self._pool, self._read, read)
 
-    def _read(self, read: Callable[[Connection], T]) -> T:
+    def _read(self, read: Callable[[SqliteConnection], T]) -> T:
         try:
             connection = self._connection()
             connection.execute("BEGIN")
@@ -77,8 +77,8 @@ class ReaderThreads:
         except UNREADABLE as error:
             raise StorageCorrupt.of("something stored") from error
 
-    def _connection(self) -> Connection:
-        connection: Connection | None = getattr(self._local, "connection", None)
+    def _connection(self) -> SqliteConnection:
+        connection: SqliteConnection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._connect(self._path)
             prepare_reader(connection)
@@ -99,7 +99,7 @@ class ReaderThreads:
             if None in batch:
                 return
 
-    def _answer(self, future: asyncio.Future[Any], read: Callable[[Connection], Any]) -> Answer:
+    def _answer(self, future: asyncio.Future[Any], read: Callable[[SqliteConnection], Any]) -> Answer:
         try:
             return future, self._read(read), None
         except BaseException as error:  # noqa: BLE001 - the caller raises it
@@ -113,19 +113,19 @@ class ReaderThreads:
             connection.close()
 
 
-_Read = tuple["asyncio.Future[Any]", Callable[[Connection], Any]]
+_Read = tuple["asyncio.Future[Any]", Callable[[SqliteConnection], Any]]
 
 
 class ReadByWriter:
     """Reads on the writer's connection, for files that only one connection can open."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: SqliteWriter) -> None:
         self._writer = writer
 
-    def get(self, read: Callable[[Connection], T]) -> Awaitable[T]:
+    def get(self, read: Callable[[SqliteConnection], T]) -> Awaitable[T]:
         return self.run(read)
 
-    def run(self, read: Callable[[Connection], T]) -> Awaitable[T]:
+    def run(self, read: Callable[[SqliteConnection], T]) -> Awaitable[T]:
         return self._writer.run(lambda turn: read(turn.connection), relief=True)
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class ReadByWriter:
 
 
 def read_records(
-    connection: Connection, partition: str, collection: str, keys: Sequence[str], *, now: int
+    connection: SqliteConnection, partition: str, collection: str, keys: Sequence[str], *, now: int
 ) -> list[Record | None]:
     found: list[Record | None] = []
     for key in keys:
@@ -159,7 +159,7 @@ def checked_record(
 
 
 def scan(
-    connection: Connection,
+    connection: SqliteConnection,
     collection: str,
     name: int,
     low: bytes,
@@ -177,7 +177,7 @@ def scan(
 
 
 def read_log(
-    connection: Connection,
+    connection: SqliteConnection,
     stream: tuple[str, str, str],
     after: int,
     before: int | None,

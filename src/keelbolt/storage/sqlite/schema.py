@@ -12,7 +12,7 @@ from zlib import crc32
 from keelbolt.errors import CannotOpen, NotKeelbolt, StorageCorrupt, StorageError
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.migrations import Migration, migrations_of, unapplied
-from keelbolt.storage.sqlite.connection import SQL, Connection, connect, translate
+from keelbolt.storage.sqlite.connection import SQL, SqliteConnection, connect, translate
 from keelbolt.storage.sqlite.place import WriteLock, check_place
 
 APPLICATION_ID = 0x4B454C31  # "KEL1"
@@ -70,13 +70,13 @@ def run_script(path: str, sql: str) -> None:
         connection.close()
 
 
-def check_file(connection: Connection) -> list[Migration]:
+def check_file(connection: SqliteConnection) -> list[Migration]:
     """Refuse a file of another program, or of a newer Keelbolt, before any file is created next to it."""
     _check_owner(connection)
     return unapplied(migrations_of("keelbolt.storage.sqlite"), _applied(connection))
 
 
-def prepare_file(connection: Connection, lock: WriteLock | None) -> list[Migration]:
+def prepare_file(connection: SqliteConnection, lock: WriteLock | None) -> list[Migration]:
     """Apply the missing migrations under the lock, in one transaction."""
     known = migrations_of("keelbolt.storage.sqlite")
     if not check_file(connection):
@@ -93,7 +93,7 @@ def prepare_file(connection: Connection, lock: WriteLock | None) -> list[Migrati
 
 
 @contextlib.contextmanager
-def _transaction(connection: Connection) -> Iterator[None]:
+def _transaction(connection: SqliteConnection) -> Iterator[None]:
     """Run the block in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -104,7 +104,7 @@ def _transaction(connection: Connection) -> Iterator[None]:
         raise
 
 
-def _apply(connection: Connection, migration: Migration) -> None:
+def _apply(connection: SqliteConnection, migration: Migration) -> None:
     connection.execute(_APPLIED)
     for statement in _statements(migration.sql):
         connection.execute(statement)
@@ -125,31 +125,31 @@ def _statements(sql: str) -> list[str]:
     return statements
 
 
-def _check_owner(connection: Connection) -> None:
+def _check_owner(connection: SqliteConnection) -> None:
     tables = _tables(connection)  # first: another process may be creating the tables and the application id together
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     if owner != APPLICATION_ID and (owner or tables):
         raise NotKeelbolt
 
 
-def _tables(connection: Connection) -> int:
+def _tables(connection: SqliteConnection) -> int:
     (count,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     return int(count)
 
 
-def _applied(connection: Connection) -> list[tuple[int, str]]:
+def _applied(connection: SqliteConnection) -> list[tuple[int, str]]:
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migration'").fetchone():
         return []
     return [(number, checksum) for number, checksum in connection.execute("SELECT number, checksum FROM migration")]
 
 
-def known_boot(connection: Connection) -> str | None:
+def known_boot(connection: SqliteConnection) -> str | None:
     """Return the id of the boot in which this file was last opened."""
     row = connection.execute("SELECT value FROM meta WHERE name = 'boot'").fetchone()
     return row[0] if row else None
 
 
-def engine_offset(connection: Connection, clock: Clock) -> int:
+def engine_offset(connection: SqliteConnection, clock: Clock) -> int:
     """Return the microseconds to add to the steady clock to get the engine's time.
 
     The first process of a boot fixes it, so that later jumps of the wall clock move no lease. A new boot means that all

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from keelbolt.errors import CopyOutdated
-from keelbolt.storage.declared import Declared, Shape, load_fields
+from keelbolt.storage.declared import CheckedCollection, Declarations, load_fields
 from keelbolt.storage.ledger import NewEntry, RecordState, StreamState, WorkRow
-from keelbolt.storage.marks import MARK, Mark, MarkState, changed_mark
+from keelbolt.storage.marks import MARK, MarkState, WriteBlock, changed_mark
 from keelbolt.storage.sqlite.backup import backup_file
 from keelbolt.storage.sqlite.catalog import declare
-from keelbolt.storage.sqlite.connection import Connect, Connection, prepare_reader, translate
+from keelbolt.storage.sqlite.connection import Connect, SqliteConnection, prepare_reader, translate
 from keelbolt.storage.sqlite.export import TRANSFER, FileSource
-from keelbolt.storage.sqlite.readers import Readers
-from keelbolt.storage.sqlite.writer import Turn, Writer
+from keelbolt.storage.sqlite.readers import SqliteReaders
+from keelbolt.storage.sqlite.writer import SqliteWriter, WriteJob
 from keelbolt.storage.transfer.ports import Source, Transfer
 from keelbolt.storage.transfer.rows import (
     BlobRow,
@@ -65,10 +65,10 @@ class FileTransfer(Transfer):
         *,
         path: str,
         connect: Connect,
-        writer: Writer,
-        readers: Readers,
+        writer: SqliteWriter,
+        readers: SqliteReaders,
         now: Callable[[], int],
-        declared: Declared,
+        declared: Declarations,
     ) -> None:
         self._path = path
         self._connect = connect
@@ -91,7 +91,7 @@ class FileTransfer(Transfer):
             await loop.run_in_executor(pool, connection.close)
             pool.shutdown()
 
-    def _begin(self) -> Connection:
+    def _begin(self) -> SqliteConnection:
         try:
             connection = self._connect(self._path)
             prepare_reader(connection)
@@ -104,7 +104,7 @@ class FileTransfer(Transfer):
     async def native_backup(self, file: Path, tell: Callable[[int, int], None]) -> None:
         await asyncio.to_thread(backup_file, self._path, file, tell)
 
-    async def _run(self, job: Callable[[Turn], T]) -> T:
+    async def _run(self, job: Callable[[WriteJob], T]) -> T:
         return cast("T", await self._writer.run(job, relief=True))
 
     async def _fetch(self, query: str, *values: Any) -> list[Any]:
@@ -116,11 +116,11 @@ class FileTransfer(Transfer):
         return bool((await self._fetch("holds_data"))[0][0])
 
     async def put(self, table: Table, rows: Sequence[Row], note: str) -> None:
-        def write(turn: Turn) -> None:
+        def write(turn: WriteJob) -> None:
             if table == "collection":
                 for row in rows:
                     assert isinstance(row, CollectionRow)
-                    shape = Shape.load(row.name, row.declaration)
+                    shape = CheckedCollection.load(row.name, row.declaration)
                     turn.book.catalog = declare(turn.connection, turn.book.catalog, shape)
             else:
                 try:
@@ -132,10 +132,10 @@ class FileTransfer(Transfer):
         await self._run(write)
         for row in rows:
             if isinstance(row, CollectionRow):
-                self._declared.shapes[row.name] = Shape.load(row.name, row.declaration)
+                self._declared.shapes[row.name] = CheckedCollection.load(row.name, row.declaration)
 
     async def raise_fence(self, fence: int) -> None:
-        def write(turn: Turn) -> None:
+        def write(turn: WriteJob) -> None:
             ledger = turn.book.ledger
             ledger.last_fence = max(ledger.last_fence, fence)
             turn.book.save_fence()
@@ -143,7 +143,7 @@ class FileTransfer(Transfer):
         await self._run(write)
 
     async def wipe(self) -> None:
-        def write(turn: Turn) -> None:
+        def write(turn: WriteJob) -> None:
             for name in _EMPTIED:
                 turn.connection.execute(f"DELETE FROM {name}")
             turn.connection.execute(TRANSFER["wipe_meta"])
@@ -160,27 +160,27 @@ class FileTransfer(Transfer):
         return rows[0][0] if rows else None
 
     async def set_note(self, note: str) -> None:
-        def write(turn: Turn) -> None:
+        def write(turn: WriteJob) -> None:
             turn.connection.execute(TRANSFER["set_meta"], (NOTE, note))
 
         await self._run(write)
 
     async def release(self) -> None:
-        def write(turn: Turn) -> None:
+        def write(turn: WriteJob) -> None:
             turn.connection.executemany(TRANSFER["delete_meta"], [(NOTE,), (MARK,)])
             turn.book.mark = None
 
         await self._run(write)
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> WriteBlock | None:
         rows = await self._fetch("get_meta", MARK)
-        mark = Mark.load(rows[0][0]) if rows else None
+        mark = WriteBlock.load(rows[0][0]) if rows else None
         return mark if mark is not None and not mark.over(self._now()) else None
 
     async def set_mark(
         self, state: MarkState | None, copy: str, *, seconds: float | None = None, if_held: bool = False
     ) -> None:
-        def write(turn: Turn) -> None:
+        def write(turn: WriteJob) -> None:
             book = turn.book
             book.mark = changed_mark(book.mark, state, copy, now=turn.now, seconds=seconds, if_held=if_held)
             turn.connection.execute(TRANSFER["delete_meta"], (MARK,))
@@ -193,11 +193,11 @@ class FileTransfer(Transfer):
 # ------------------------------------------------------------------------------------------------------- write rows
 
 
-def _put_partitions(turn: Turn, rows: Sequence[PartitionRow]) -> None:
+def _put_partitions(turn: WriteJob, rows: Sequence[PartitionRow]) -> None:
     turn.book.save([row.name for row in rows], now=turn.now)
 
 
-def _put_records(turn: Turn, rows: Sequence[RecordRow]) -> None:
+def _put_records(turn: WriteJob, rows: Sequence[RecordRow]) -> None:
     ledger = turn.book.ledger
     for partition, collection, key, version, fields, expires_in, body in rows:
         if collection in turn.book.catalog.shapes:
@@ -207,14 +207,14 @@ def _put_records(turn: Turn, rows: Sequence[RecordRow]) -> None:
     turn.book.save({row.partition for row in rows}, now=turn.now)
 
 
-def _put_streams(turn: Turn, rows: Sequence[StreamRow]) -> None:
+def _put_streams(turn: WriteJob, rows: Sequence[StreamRow]) -> None:
     ledger = turn.book.ledger
     for partition, log, stream, head, floor in rows:
         ledger.put_stream((partition, log, stream), StreamState(ledger.next_stream(), head, floor))
     turn.book.save({row.partition for row in rows}, now=turn.now)
 
 
-def _put_entries(turn: Turn, rows: Sequence[EntryRow]) -> None:
+def _put_entries(turn: WriteJob, rows: Sequence[EntryRow]) -> None:
     ledger = turn.book.ledger
     turn.book.load_streams({row[:3]: None for row in rows})
     for partition, log, stream, seq, at, kind, data, dedupe in rows:
@@ -224,31 +224,31 @@ def _put_entries(turn: Turn, rows: Sequence[EntryRow]) -> None:
     turn.book.save((), now=turn.now)
 
 
-def _put_work(turn: Turn, rows: Sequence[ItemRow]) -> None:
+def _put_work(turn: WriteJob, rows: Sequence[ItemRow]) -> None:
     for partition, queue, key, state, lane, priority, ready_in, attempt, most, fence, reason in rows:
         row = WorkRow(state, lane, priority, turn.now + ready_in, attempt, most, fence, None, None, reason)
         turn.book.ledger.put_work((partition, queue, key), row)
     turn.book.save({row.partition for row in rows}, now=turn.now)
 
 
-def _put_blobs(turn: Turn, rows: Sequence[BlobRow]) -> None:
+def _put_blobs(turn: WriteJob, rows: Sequence[BlobRow]) -> None:
     values = [(*row[:3], None if row.grace is None else turn.now + row.grace) for row in rows]
     turn.connection.executemany(TRANSFER["put_blob"], values)
     turn.book.save({row.partition for row in rows}, now=turn.now)
 
 
-def _put_chunks(turn: Turn, rows: Sequence[ChunkRow]) -> None:
+def _put_chunks(turn: WriteJob, rows: Sequence[ChunkRow]) -> None:
     values = [(row.number, hashlib.sha256(row.data).digest(), row.data, row.partition, row.digest) for row in rows]
     turn.connection.executemany(TRANSFER["put_chunk"], values)
     turn.book.rows += sum(len(row.data) // 4096 + 2 for row in rows)
 
 
-def _put_holdings(turn: Turn, rows: Sequence[HoldingRow]) -> None:
+def _put_holdings(turn: WriteJob, rows: Sequence[HoldingRow]) -> None:
     values = [(row.holder, row.partition, row.digest) for row in rows]
     turn.connection.executemany(TRANSFER["put_holding"], values)
 
 
-_PUT: dict[Table, Callable[[Turn, Any], None]] = {
+_PUT: dict[Table, Callable[[WriteJob, Any], None]] = {
     "partition": _put_partitions,
     "record": _put_records,
     "stream": _put_streams,

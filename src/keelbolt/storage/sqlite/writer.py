@@ -30,8 +30,8 @@ from keelbolt.storage.commits import Operation, Receipt, relieves
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.judge import judge
 from keelbolt.storage.meter import Meter
-from keelbolt.storage.sqlite.book import Book
-from keelbolt.storage.sqlite.connection import WAL_PAGES, Connection, translate
+from keelbolt.storage.sqlite.book import SqliteRows
+from keelbolt.storage.sqlite.connection import WAL_PAGES, SqliteConnection, translate
 from keelbolt.storage.sqlite.place import Reserve, WriteLock
 
 logger = logging.getLogger("keelbolt.storage")
@@ -47,7 +47,7 @@ Probe = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Commit:
+class SqliteCommit:
     """A queued commit of a caller."""
 
     partition: str
@@ -62,7 +62,7 @@ class Commit:
 class Job:
     """Another operation in the writer's transaction: a claim, a sweep, a chunk of a blob."""
 
-    run: Callable[[Turn], Any]
+    run: Callable[[WriteJob], Any]
     future: asyncio.Future[Any]
     relief: bool = False
 
@@ -71,11 +71,11 @@ class Job:
 
 
 @dataclass(slots=True)
-class Turn:
+class WriteJob:
     """The arguments of a job."""
 
-    connection: Connection
-    book: Book
+    connection: SqliteConnection
+    book: SqliteRows
     now: int  # the engine's time
     topics: set[Topic]
 
@@ -94,11 +94,11 @@ def settle(answers: Sequence[Answer]) -> None:
             future.set_exception(error)
 
 
-class Writer:
+class SqliteWriter:
     def __init__(
         self,
         *,
-        book: Book,
+        book: SqliteRows,
         lock: WriteLock | None,
         reserve: Reserve | None,
         loop: asyncio.AbstractEventLoop,
@@ -121,7 +121,7 @@ class Writer:
         self._probe = probe
         self._batch = batch
         self._meter = meter
-        self._queue: SimpleQueue[Commit | Job | None] = SimpleQueue()
+        self._queue: SimpleQueue[SqliteCommit | Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True, name="keelbolt-writer")
         self._looked_at = 0.0
         self._rows_due = WAL_PAGES
@@ -129,7 +129,7 @@ class Writer:
         self._untidy = True  # the file may have free pages
         self._cut = False  # free pages were removed since the last checkpoint
         self._mutex = threading.Lock()
-        self._waiting: tuple[float, list[Commit | Job]] | None = None  # start of the wait for the lock, and batch
+        self._waiting: tuple[float, list[SqliteCommit | Job]] | None = None  # start of the wait for the lock, and batch
         self.full = False
         self.broken: StorageBroken | None = None
 
@@ -138,10 +138,10 @@ class Writer:
 
     def commit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        self._queue.put(Commit(partition, operations, future))
+        self._queue.put(SqliteCommit(partition, operations, future))
         return future
 
-    def run(self, job: Callable[[Turn], Any], *, relief: bool = False) -> asyncio.Future[Any]:
+    def run(self, job: Callable[[WriteJob], Any], *, relief: bool = False) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._queue.put(Job(job, future, relief))
         return future
@@ -173,12 +173,12 @@ class Writer:
             if last:
                 return
 
-    def _take(self) -> tuple[list[Commit | Job], bool]:
+    def _take(self) -> tuple[list[SqliteCommit | Job], bool]:
         get = self._queue.get
         first = self._next()
         if first is None:
             return [], True
-        batch: list[Commit | Job] = [first]
+        batch: list[SqliteCommit | Job] = [first]
         for _ in range(min(self._queue.qsize(), self._batch - 1)):
             item = get()
             if item is None:
@@ -186,7 +186,7 @@ class Writer:
             batch.append(item)
         return batch, False
 
-    def _next(self) -> Commit | Job | None:
+    def _next(self) -> SqliteCommit | Job | None:
         """Return the next item. While there is none, return free pages to the disk."""
         while self._untidy and self.broken is None:
             try:
@@ -195,7 +195,7 @@ class Writer:
                 self._tidy()
         return self._queue.get()
 
-    def _serve(self, batch: list[Commit | Job]) -> None:
+    def _serve(self, batch: list[SqliteCommit | Job]) -> None:
         if self.broken is not None:
             self._fail(batch, StorageBroken())
             return
@@ -297,7 +297,7 @@ class Writer:
         self._cut = True
         self._book.rows += pages
 
-    def _transact(self, batch: list[Commit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
+    def _transact(self, batch: list[SqliteCommit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
         """Commit the batch. The lock stays held after a success that makes a checkpoint due."""
         if self._lock is not None:
             self._acquire(self._lock, batch)
@@ -335,7 +335,7 @@ class Writer:
         self._locked = False
         self._lock.release(sound=sound)
 
-    def _acquire(self, lock: WriteLock, batch: list[Commit | Job]) -> None:
+    def _acquire(self, lock: WriteLock, batch: list[SqliteCommit | Job]) -> None:
         with self._mutex:
             self._waiting = (time.monotonic(), batch)
         lock.acquire()
@@ -364,18 +364,20 @@ class Writer:
                 self._queue.put(None)
         self._deliver([(item.future, None, StorageBusy()) for item in abandoned], ())
 
-    def _drain(self) -> list[Commit | Job | None]:
+    def _drain(self) -> list[SqliteCommit | Job | None]:
         return [self._queue.get() for _ in range(self._queue.qsize())]
 
-    def _judge(self, batch: list[Commit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
+    def _judge(self, batch: list[SqliteCommit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
         book = self._book
         book.begin()
         now, at = self._now(), self._wall()
         answers: list[Answer] = []
         if book.mark is not None and (refusal := book.mark.refusal(now)) is not None:
-            answers = [(item.future, None, refusal) for item in batch if type(item) is Commit or not item.relieves()]
+            answers = [
+                (item.future, None, refusal) for item in batch if type(item) is SqliteCommit or not item.relieves()
+            ]
             batch = [item for item in batch if type(item) is Job and item.relieves()]
-        commits = [(item.partition, item.operations) for item in batch if type(item) is Commit]
+        commits = [(item.partition, item.operations) for item in batch if type(item) is SqliteCommit]
         book.load(commits)
         partitions: set[str] = set()
         topics: set[Topic] = set()
@@ -390,7 +392,7 @@ class Writer:
                     book.load(commits)
                     ledger = book.ledger
                 continue
-            assert type(item) is Commit
+            assert type(item) is SqliteCommit
             try:
                 outcomes = judge(ledger, item.partition, item.operations, now=now, at=at)
             except KeelboltError as refusal:
@@ -409,7 +411,7 @@ class Writer:
         connection = self._book.connection
         connection.execute("SAVEPOINT job")
         try:
-            result = job.run(Turn(connection, self._book, now, topics))
+            result = job.run(WriteJob(connection, self._book, now, topics))
             self._book.save((), now=now)
         except (sqlite3.Error, StorageUnavailable):
             raise
@@ -423,7 +425,7 @@ class Writer:
 
     # ------------------------------------------------------------------------------------------------ a full disk
 
-    def _only_relief(self, batch: list[Commit | Job]) -> list[Commit | Job]:
+    def _only_relief(self, batch: list[SqliteCommit | Job]) -> list[SqliteCommit | Job]:
         """Return the items that free space and refuse the others, unless there is space again."""
         if time.monotonic() - self._looked_at >= ROOM_SECONDS:
             self._looked_at = time.monotonic()
@@ -434,7 +436,7 @@ class Writer:
         self._fail([item for item in batch if not item.relieves()], StorageFull())
         return [item for item in batch if item.relieves()]
 
-    def _filled(self, batch: list[Commit | Job]) -> None:
+    def _filled(self, batch: list[SqliteCommit | Job]) -> None:
         """Handle a full disk: free the reserve, and serve only the items that free space."""
         if self.full or self._reserve is None:
             self._fail(batch, StorageFull())
@@ -449,7 +451,7 @@ class Writer:
 
     # ---------------------------------------------------------------------------------------------------- results
 
-    def _fail(self, batch: Sequence[Commit | Job], error: BaseException) -> None:
+    def _fail(self, batch: Sequence[SqliteCommit | Job], error: BaseException) -> None:
         self._meter.failed(error, len(batch))
         self._answer([(item.future, None, error) for item in batch], ())
 

@@ -29,7 +29,7 @@ MAX_FRAME = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ArchiveFrame:
     """``next`` is the resume position: the offset after this frame, and the checksum up to there."""
 
     tag: bytes
@@ -55,7 +55,7 @@ class ArchiveWriter:
         self.write(b"ROWS", zlib.compress(pack(table, rows), LEVEL))
 
 
-def frames(file: BinaryIO, start: tuple[int, int] | None = None) -> Iterator[Frame]:
+def frames(file: BinaryIO, start: tuple[int, int] | None = None) -> Iterator[ArchiveFrame]:
     """Return the frames from this position; each checksum is verified."""
     offset, crc = start or (len(MAGIC), 0)
     file.seek(offset)
@@ -72,7 +72,7 @@ def frames(file: BinaryIO, start: tuple[int, int] | None = None) -> Iterator[Fra
         if crc != expected:
             raise BadBackup
         offset += _FRAME.size + length
-        yield Frame(tag, payload, (offset, crc))
+        yield ArchiveFrame(tag, payload, (offset, crc))
 
 
 def pack(table: Table, rows: list[Row]) -> bytes:

@@ -17,7 +17,7 @@ from keelbolt.storage.private_files import create_private
 from keelbolt.storage.transfer.archive import MAGIC, ArchiveWriter, frames, table_of, unpack
 from keelbolt.storage.transfer.copy import (
     Copied,
-    Progress,
+    CopyProgress,
     Tell,
     ahead,
     begin,
@@ -28,8 +28,8 @@ from keelbolt.storage.transfer.copy import (
     weight,
     writing_refused,
 )
-from keelbolt.storage.transfer.digests import Digests
-from keelbolt.storage.transfer.ports import Cursor, Page, Source, Transfer
+from keelbolt.storage.transfer.digests import RowDigests
+from keelbolt.storage.transfer.ports import Cursor, RowPage, Source, Transfer
 from keelbolt.storage.transfer.rows import TABLES, BlobRow, ItemRow, RecordRow, Row, Table
 
 
@@ -61,7 +61,7 @@ def new_file(place: Path) -> Iterator[Path]:
 
 async def write_backup(transfer: Transfer, engine: str, place: Path, *, tell: Tell = say_nothing) -> Copied:
     """Write a consistent copy of the store into a portable file."""
-    digests = Digests()
+    digests = RowDigests()
     head = {"id": new_id(), "engine": engine, "taken_at": time.time_ns() // 1000}
     with new_file(place) as partial:
         file = await asyncio.to_thread(partial.open, "wb")
@@ -89,7 +89,7 @@ async def _still(transfer: Transfer) -> AsyncIterator[None]:
         yield
 
 
-async def _write_tables(reading: Source, writer: ArchiveWriter, digests: Digests, tell: Tell) -> int:
+async def _write_tables(reading: Source, writer: ArchiveWriter, digests: RowDigests, tell: Tell) -> int:
     totals = await reading.totals()
     rows = passed = 0
     for table in TABLES:
@@ -99,7 +99,7 @@ async def _write_tables(reading: Source, writer: ArchiveWriter, digests: Digests
             digests.add(page.rows)
             done += len(page.rows)
             passed += weight(page.rows)
-            tell(Progress("copy", table, done, totals[table], passed))
+            tell(CopyProgress("copy", table, done, totals[table], passed))
         rows += done
     return rows
 
@@ -143,7 +143,7 @@ class BackupSource(Source):
     async def last_fence(self) -> int:
         return int(self._done["last_fence"])
 
-    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[Page]:
+    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[RowPage]:
         if after is not None:
             self._next = (int(after[0]), int(after[1]))
         for frame in frames(self._file, self._next):
@@ -152,7 +152,7 @@ class BackupSource(Source):
                     return
                 _, rows = await asyncio.to_thread(unpack, frame.payload)
                 self._next = frame.next
-                yield Page([self._later(row) for row in rows], list(frame.next))
+                yield RowPage([self._later(row) for row in rows], list(frame.next))
             elif frame.tag == b"HEAD":
                 self._next = frame.next
 
@@ -176,7 +176,7 @@ async def read_backup(place: Path, destination: Transfer, *, restart: bool, tell
         source = BackupSource(file, head, done)
         note, resumed = await begin(destination, f"backup:{head['id']}", restart=restart)
         await copy_tables(source, destination, note, tell=tell)
-        digests = Digests.of_json(done["digests"])
+        digests = RowDigests.of_json(done["digests"])
         await verify(digests, destination, tell=tell)
         await finish(source, destination)
     return Copied(note.copy, note.rows, digests.counts(), resumed)

@@ -26,8 +26,8 @@ from keelbolt.errors import (
 )
 from keelbolt.storage.ids import new_id
 from keelbolt.storage.marks import MarkState
-from keelbolt.storage.transfer.digests import Digests
-from keelbolt.storage.transfer.ports import Cursor, Page, Source, Transfer
+from keelbolt.storage.transfer.digests import RowDigests
+from keelbolt.storage.transfer.ports import Cursor, RowPage, Source, Transfer
 from keelbolt.storage.transfer.rows import TABLES, Row, Table
 
 MARK_SECONDS = 60.0  # how long writes are refused after a copier died
@@ -36,7 +36,7 @@ Phase = Literal["copy", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CopyProgress:
     """Progress of a copy: rows of a table, done and in total (0: unknown)."""
 
     phase: Phase
@@ -46,10 +46,10 @@ class Progress:
     bytes: int = 0
 
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[CopyProgress], None]
 
 
-def say_nothing(_: Progress) -> None:
+def say_nothing(_: CopyProgress) -> None:
     pass
 
 
@@ -113,7 +113,7 @@ async def begin(destination: Transfer, source: str, *, restart: bool) -> tuple[N
 
 
 async def copy_tables(
-    source: Source, destination: Transfer, note: Note, *, tell: Tell = say_nothing, digests: Digests | None = None
+    source: Source, destination: Transfer, note: Note, *, tell: Tell = say_nothing, digests: RowDigests | None = None
 ) -> None:
     """Copy the rows that the note does not cover yet. Reads the next page while one is being written."""
     totals = await source.totals()
@@ -123,7 +123,7 @@ async def copy_tables(
         if table != note.table:
             note.table, note.cursor = table, None
         done = note.done.get(table, 0)
-        tell(Progress("copy", table, done, totals[table], passed))
+        tell(CopyProgress("copy", table, done, totals[table], passed))
         async for page in ahead(source.pages(table, note.cursor)):
             done += len(page.rows)
             note.cursor, note.done[table] = page.cursor, done
@@ -132,12 +132,12 @@ async def copy_tables(
             if digests is not None:
                 digests.add(page.rows)
             passed += weight(page.rows)
-            tell(Progress("copy", table, done, totals[table], passed))
+            tell(CopyProgress("copy", table, done, totals[table], passed))
     note.table = None
     await destination.set_note(note.dump())
 
 
-async def ahead(pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
+async def ahead(pages: AsyncIterator[RowPage]) -> AsyncIterator[RowPage]:
     """Return the pages; each one is fetched while the previous one is processed."""
     coming = asyncio.ensure_future(anext(pages, None))
     try:
@@ -159,20 +159,22 @@ def weight(rows: Sequence[Row]) -> int:
     )
 
 
-async def digests_of(source: Source, *, tell: Tell = say_nothing) -> Digests:
+async def digests_of(source: Source, *, tell: Tell = say_nothing) -> RowDigests:
     """Read the whole store and compute its digests."""
     totals = await source.totals()
-    digests = Digests()
+    digests = RowDigests()
     for table in TABLES:
         done = 0
         async for page in ahead(source.pages(table)):
             digests.add(page.rows)
             done += len(page.rows)
-            tell(Progress("verify", table, done, totals[table]))
+            tell(CopyProgress("verify", table, done, totals[table]))
     return digests
 
 
-async def verify(source: Digests, destination: Transfer, *, tell: Tell = say_nothing, outdated: bool = False) -> None:
+async def verify(
+    source: RowDigests, destination: Transfer, *, tell: Tell = say_nothing, outdated: bool = False
+) -> None:
     """Compare the source's digests with the destination. ``outdated``: the source may have changed since the copy."""
     async with destination.reading() as written:
         differing = source.differing(await digests_of(written, tell=tell))
@@ -211,7 +213,7 @@ async def copy_store(
     if not stopped and not (keep_source and source.snapshots):
         guard = writing_refused(source, note.copy, then=None if keep_source else "moved")
     async with guard, source.reading() as reading:
-        digests = Digests()
+        digests = RowDigests()
         await copy_tables(reading, destination, note, tell=tell, digests=digests)
         if resumed:  # rows copied by an earlier run may have changed: read everything again
             digests = await digests_of(reading, tell=tell)

@@ -27,7 +27,7 @@ _MASK = (1 << 128) - 1
 
 
 @dataclass(slots=True)
-class Digests:
+class RowDigests:
     """The number of rows of each family, and the sum of their hashes."""
 
     families: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Digests:
             known, known_hash = self.families.get(family, (0, 0))
             self.families[family] = (known + count, (known_hash + total_hash) & _MASK)
 
-    def differing(self, other: Digests) -> list[str]:
+    def differing(self, other: RowDigests) -> list[str]:
         """Return the families that differ."""
         names = sorted(self.families.keys() | other.families.keys())
         return [name for name in names if self.families.get(name, (0, 0)) != other.families.get(name, (0, 0))]
@@ -56,7 +56,7 @@ class Digests:
         return {name: [count, f"{total:032x}"] for name, (count, total) in sorted(self.families.items())}
 
     @classmethod
-    def of_json(cls, stored: Mapping[str, list[Any]]) -> Digests:
+    def of_json(cls, stored: Mapping[str, list[Any]]) -> RowDigests:
         return cls({name: (int(count), int(total, 16)) for name, (count, total) in stored.items()})
 
 

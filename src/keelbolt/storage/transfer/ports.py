@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple
 
-from keelbolt.storage.marks import Mark, MarkState
+from keelbolt.storage.marks import MarkState, WriteBlock
 from keelbolt.storage.transfer.rows import Row, Table
 
 PAGE_ROWS = 2000
@@ -20,7 +20,7 @@ PAGE_BYTES = 4 * 1024 * 1024
 Cursor = list[str | int]
 
 
-class Page(NamedTuple):
+class RowPage(NamedTuple):
     """Rows of a table, and the cursor after them."""
 
     rows: Sequence[Row]
@@ -35,7 +35,7 @@ class Source(ABC):
         """Return the number of rows of each table, for a progress bar."""
 
     @abstractmethod
-    def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[Page]:
+    def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[RowPage]:
         """Return all rows of a table in pages of PAGE_ROWS or PAGE_BYTES, in a stable order."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Transfer(ABC):
     async def set_note(self, note: str) -> None: ...
 
     @abstractmethod
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> WriteBlock | None:
         """Return the mark, or None if it has expired."""
 
     @abstractmethod

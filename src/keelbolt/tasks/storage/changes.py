@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from keelbolt.errors import InvalidAgentResponseError, InvalidTaskRequest
-from keelbolt.protocol.types import Artifact, Message, Model, TaskState, encode
+from keelbolt.protocol.types import Artifact, Message, TaskState, WireModel, encode
 from keelbolt.tasks.json import json_bytes
 from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote
 from keelbolt.tasks.record import TaskRecord
@@ -84,7 +84,7 @@ def artifact_note(artifact: Artifact, *, append: bool) -> ArtifactNote:
 def json_of(value: Any, what: str) -> bytes:
     """Return the JSON of a model or another value; raise InvalidTaskRequest."""
     try:
-        text = encode(value) if isinstance(value, Model) else json_bytes(value, what)
+        text = encode(value) if isinstance(value, WireModel) else json_bytes(value, what)
         from_json(_NESTED % text)  # a value that is too deep to be decoded would break the task, and every list with it
     except (InvalidAgentResponseError, ValueError) as error:
         raise InvalidTaskRequest(f"{what} is not JSON: {str(error).splitlines()[0][:200]}") from None

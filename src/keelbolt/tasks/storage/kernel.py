@@ -44,10 +44,10 @@ from keelbolt.tasks.listing import list_tasks
 from keelbolt.tasks.notes import MessageNote, Note, StatusNote, append_notes
 from keelbolt.tasks.pushes import nudges
 from keelbolt.tasks.queries import ListTasksQuery, ListTasksResult
-from keelbolt.tasks.record import TaskRecord, Turn
+from keelbolt.tasks.record import CurrentTurn, TaskRecord
 from keelbolt.tasks.storage.changes import Change, json_of
 from keelbolt.tasks.storage.contract import ArtifactWrite, ContextT, Storage
-from keelbolt.tasks.store import StoredTask, TaskStore, snapshot_operations
+from keelbolt.tasks.store import StoredTask, StoredTasks, snapshot_operations
 from keelbolt.tasks.view import SNAPSHOT_ENTRIES, TaskView
 
 RETRIES = 50
@@ -62,7 +62,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         self.kernel = kernel
         self.principal = principal
         self.scope = kernel.scoped(principal.partition)
-        self._store = TaskStore(kernel, clock=clock)
+        self._store = StoredTasks(kernel, clock=clock)
         self._owns = owns
         self._entered = 0
 
@@ -145,7 +145,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         submitted = StatusNote.of(TaskState.submitted, timestamp(now))
         notes: list[Note] = [MessageNote(text), submitted]
         record = TaskRecord(
-            task_id, context_id, submitted.state, submitted.status, now, now, Turn(1, message.message_id)
+            task_id, context_id, submitted.state, submitted.status, now, now, CurrentTurn(1, message.message_id)
         )
         operations: list[Operation] = [record.insert(), append_notes(task_id, notes)]
         if key is not None:

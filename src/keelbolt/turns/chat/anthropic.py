@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from keelbolt.errors import ModelError
-from keelbolt.turns.chat.http import UNFIT, Endpoint, unfit
+from keelbolt.turns.chat.http import UNFIT, ProviderEndpoint, unfit
 from keelbolt.turns.chat.protocol import CallRequest, ChatMessage, Delta, ModelRequest, TextDelta, ThoughtDelta, Usage
 
 BASE_URL = "https://api.anthropic.com"
@@ -57,13 +57,13 @@ class AnthropicModel:
         if not ended:
             raise ModelError("the model's answer broke off")
 
-    def _endpoint(self) -> Endpoint:
+    def _endpoint(self) -> ProviderEndpoint:
         key = self._api_key or os.environ.get("ANTHROPIC_API_KEY")
         if not key:
             raise ModelError("no key for the model: set ANTHROPIC_API_KEY, or pass api_key=")
         base = self._base_url or os.environ.get("ANTHROPIC_BASE_URL") or BASE_URL
         headers = {"x-api-key": key, "anthropic-version": VERSION}
-        return Endpoint(f"{base.rstrip('/')}/v1/messages", headers, self._timeout, self._retries)
+        return ProviderEndpoint(f"{base.rstrip('/')}/v1/messages", headers, self._timeout, self._retries)
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         body = {

@@ -19,7 +19,7 @@ MAX_ERROR_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ProviderEndpoint:
     """A provider's URL and headers, with timeout and retries."""
 
     url: str

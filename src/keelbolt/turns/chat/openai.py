@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from keelbolt.errors import ModelError
-from keelbolt.turns.chat.http import UNFIT, Endpoint, unfit
+from keelbolt.turns.chat.http import UNFIT, ProviderEndpoint, unfit
 from keelbolt.turns.chat.protocol import CallRequest, ChatMessage, Delta, ModelRequest, TextDelta, ThoughtDelta, Usage
 
 BASE_URL = "https://api.openai.com/v1"
@@ -56,12 +56,12 @@ class OpenAIModel:
         for _, call in sorted(calls.items()):
             yield CallRequest(call["name"], call["arguments"] or "{}")
 
-    def _endpoint(self) -> Endpoint:
+    def _endpoint(self) -> ProviderEndpoint:
         key = self._api_key or os.environ.get("OPENAI_API_KEY")
         if not key:
             raise ModelError("no key for the model: set OPENAI_API_KEY, or pass api_key=")
         base = self._base_url or os.environ.get("OPENAI_BASE_URL") or BASE_URL
-        return Endpoint(
+        return ProviderEndpoint(
             f"{base.rstrip('/')}/chat/completions", {"authorization": f"Bearer {key}"}, self._timeout, self._retries
         )
 

@@ -1,19 +1,19 @@
-"""Converts primitives to JSON and back: `Codec`. JSON never contains bytes, only descriptors of their readers."""
+"""Converts primitives to JSON and back: `TurnCodec`. JSON never contains bytes, only descriptors of their readers."""
 
 from __future__ import annotations
 
-from keelbolt.turns.codec.codec import Codec, Primitive, readers_of
+from keelbolt.turns.codec.codec import Primitive, TurnCodec, readers_of
 from keelbolt.turns.codec.kinds import KINDS, Kind, kind_of
 from keelbolt.turns.codec.resolvers import ArtifactTypes, Resolver, Resolvers
 
 __all__ = [
     "KINDS",
     "ArtifactTypes",
-    "Codec",
     "Kind",
     "Primitive",
     "Resolver",
     "Resolvers",
+    "TurnCodec",
     "kind_of",
     "readers_of",
 ]

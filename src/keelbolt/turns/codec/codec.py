@@ -52,7 +52,7 @@ def describe(reader: MediaReader | SpoolReader) -> Descriptor:
     return found
 
 
-class Codec:
+class TurnCodec:
     """Encodes to plain JSON values, and decodes them through the constructors, which validate again."""
 
     def __init__(self, resolvers: Resolvers | None = None, artifacts: ArtifactTypes | None = None) -> None:

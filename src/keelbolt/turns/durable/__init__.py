@@ -7,11 +7,11 @@ from keelbolt.turns.durable.families import TurnRetention
 from keelbolt.turns.durable.gate_records import StoredGate
 from keelbolt.turns.durable.gates import DurableGates
 from keelbolt.turns.durable.leased import LeasedTurns, LeftTurn
-from keelbolt.turns.durable.policies import Policy
+from keelbolt.turns.durable.policies import WritePolicy
 from keelbolt.turns.durable.progress import DurableProgress
 from keelbolt.turns.durable.readers import StoredMediaReader, StoredSpoolReader
-from keelbolt.turns.durable.retention import Removed
-from keelbolt.turns.durable.scope import Scope, scope_in_stash
+from keelbolt.turns.durable.retention import SweptTurns
+from keelbolt.turns.durable.scope import TurnScope, scope_in_stash
 from keelbolt.turns.durable.shelves import TurnBlobs, TurnBytes
 
 __all__ = [
@@ -20,15 +20,15 @@ __all__ = [
     "DurableStorage",
     "LeasedTurns",
     "LeftTurn",
-    "Policy",
-    "Removed",
-    "Scope",
     "StoredGate",
     "StoredMediaReader",
     "StoredSpoolReader",
+    "SweptTurns",
     "TurnBlobs",
     "TurnBytes",
     "TurnRetention",
+    "TurnScope",
+    "WritePolicy",
     "durable_storage",
     "scope_in_stash",
 ]

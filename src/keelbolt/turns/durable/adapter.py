@@ -14,23 +14,32 @@ from keelbolt.outbound.download import DownloadRules
 from keelbolt.storage import Kernel, Scope, open_storage
 from keelbolt.storage.contract import LEASE_SECONDS
 from keelbolt.turns.callbacks import StorageCallbacks
-from keelbolt.turns.codec import KINDS, ArtifactTypes, Codec, Kind, Resolvers
+from keelbolt.turns.codec import KINDS, ArtifactTypes, Kind, Resolvers, TurnCodec
 from keelbolt.turns.codec.kinds import PLURALS
 from keelbolt.turns.dispatch import Executor
 from keelbolt.turns.durable import retention
-from keelbolt.turns.durable.blobs import Blobs, Conduit, Shelf
+from keelbolt.turns.durable.blobs import Blobs, BytesAddress, Conduit
 from keelbolt.turns.durable.families import FAMILIES
 from keelbolt.turns.durable.format import check_format, upgrade
 from keelbolt.turns.durable.gates import DurableGates
 from keelbolt.turns.durable.leased import Again, LeasedTurns
-from keelbolt.turns.durable.places import Place, Where
-from keelbolt.turns.durable.policies import Policy
+from keelbolt.turns.durable.places import TurnAddress, WriteAddress
+from keelbolt.turns.durable.policies import WritePolicy
 from keelbolt.turns.durable.progress import DurableProgress
 from keelbolt.turns.durable.readers import EAGER_BYTES
 from keelbolt.turns.durable.records import Duplicates
-from keelbolt.turns.durable.retention import Removed
-from keelbolt.turns.durable.scope import Reach, ScopeOf, Turn, as_scope, name, scope_in_stash, tenant_scope, under
-from keelbolt.turns.durable.scope import Scope as TurnScope
+from keelbolt.turns.durable.retention import SweptTurns
+from keelbolt.turns.durable.scope import (
+    Reach,
+    ScopeOf,
+    TurnLike,
+    TurnScope,
+    as_scope,
+    name,
+    scope_in_stash,
+    tenant_scope,
+    under,
+)
 from keelbolt.turns.durable.shelves import TurnBlobs
 from keelbolt.turns.durable.store import TurnStore
 from keelbolt.turns.durable.unit import current
@@ -68,7 +77,7 @@ def durable_storage(
     ``scope`` returns the tenant and thread of a turn; by default the stash has them under "scope". ``tools`` is the
     result of fetch_tools. ``resolvers`` open readers with custom descriptors, ``artifacts`` names custom subclasses of
     SpooledArtifact. ``remote_media`` limits which files at URLs may be read; by default those at public addresses, up
-    to 50 MiB. Texts of up to ``eager_bytes`` are read as a whole when a line is requested. `Policy` describes the
+    to 50 MiB. Texts of up to ``eager_bytes`` are read as a whole when a line is requested. `WritePolicy` describes the
     other arguments.
     """
     if isinstance(eager_bytes, bool) or not isinstance(eager_bytes, int) or eager_bytes < 0:
@@ -76,13 +85,13 @@ def durable_storage(
     opening = resolvers if resolvers is not None else Resolvers()
     if not opening.knows(Descriptor(tag=URL_TAG, locator=None), media=True):
         opening.media(URL_TAG, partial(RemoteMediaReader.at, remote_media or DownloadRules()))
-    policy = Policy(fetch or FetchPolicy(), duplicates, upsert, memories, standing_instructions)
+    policy = WritePolicy(fetch or FetchPolicy(), duplicates, upsert, memories, standing_instructions)
     return DurableStorage(
         storage,
         scope=scope,
         policy=policy,
         tools=tools,
-        codec=Codec(opening, artifacts),
+        codec=TurnCodec(opening, artifacts),
         eager_bytes=eager_bytes,
         clock=clock,
     )
@@ -96,9 +105,9 @@ class DurableStorage:
         storage: str | Kernel,
         *,
         scope: ScopeOf,
-        policy: Policy,
+        policy: WritePolicy,
         tools: Sequence[Any] | Callable[[Any], Any],
-        codec: Codec,
+        codec: TurnCodec,
         eager_bytes: int,
         clock: Callable[[], float],
     ) -> None:
@@ -195,14 +204,14 @@ class DurableStorage:
             raise InvalidValue("this runner does not keep its turns in this storage; make it with storage.runner(…)")
         return LeasedTurns(self, runner, again, lease_seconds=lease_seconds, concurrency=concurrency)
 
-    def unit_of_work(self, ctx: Turn) -> AbstractAsyncContextManager[object]:
+    def unit_of_work(self, ctx: TurnLike) -> AbstractAsyncContextManager[object]:
         """Commit the writes of this turn's callbacks together at the end of the block, or none if the block raises.
 
         Fetches see the writes afterwards. A callback that you replaced is not part of the unit.
         """
         return self._store.unit(self._where(ctx), ctx)
 
-    async def messages_of(self, ctx: Turn) -> list[Message]:
+    async def messages_of(self, ctx: TurnLike) -> list[Message]:
         """Return the messages that this turn has stored, among the last 500 of its thread."""
         return await self._store.fetch_of_turn(self._where(ctx), "message")
 
@@ -218,34 +227,34 @@ class DurableStorage:
         return self._open
 
     def _fetching(self, kind: Kind) -> Callback:
-        async def fetch(ctx: Turn) -> list[Any]:
+        async def fetch(ctx: TurnLike) -> list[Any]:
             return await self._store.fetch(self._where(ctx), kind)
 
         return _called(fetch, fetch_name(kind))
 
-    def _changing(self, change: Callable[[Where, Kind, Any], Awaitable[None]], kind: Kind) -> Callback:
-        async def write(ctx: Turn, value: Any) -> None:
+    def _changing(self, change: Callable[[WriteAddress, Kind, Any], Awaitable[None]], kind: Kind) -> Callback:
+        async def write(ctx: TurnLike, value: Any) -> None:
             await change(self._where(ctx), kind, value)
 
         return _called(write, f"{change.__name__}_{kind}_callback")
 
     def _conduit(self, conduit: Conduit) -> Callback:
-        async def write(ctx: Turn, id: str, data: Any) -> Any:  # noqa: A002 - the contract's name
+        async def write(ctx: TurnLike, id: str, data: Any) -> Any:  # noqa: A002 - the contract's name
             return await self._store.blobs.write(self._shelf(ctx, conduit), id, data)
 
         return _called(write, f"store_{conduit}_bytes_callback")
 
-    async def _fetch_tools(self, ctx: Turn) -> list[Any]:
+    async def _fetch_tools(self, ctx: TurnLike) -> list[Any]:
         if not callable(self._tools):
             return list(self._tools)
         return list(await answer(self._tools(ctx)))
 
-    async def _replace_tool_calls(self, ctx: Turn, ids: Sequence[str], replacements: Sequence[Any]) -> None:
+    async def _replace_tool_calls(self, ctx: TurnLike, ids: Sequence[str], replacements: Sequence[Any]) -> None:
         await self._store.replace_tool_calls(self._where(ctx), ids, replacements)
 
     # ---------------------------------------------------------------------------------------------------- retention
 
-    async def purge(self, *, older_than: float = 0.0, tenant: str | None = None) -> Removed:
+    async def purge(self, *, older_than: float = 0.0, tenant: str | None = None) -> SweptTurns:
         """Remove records deleted more than ``older_than`` seconds ago, with their bytes; of one tenant or of all.
 
         Progress records and gates of turns are removed a day later.
@@ -253,12 +262,12 @@ class DurableStorage:
         until = self._until(older_than)
         return await self._everywhere(tenant, lambda at: retention.purge(at, until=until))
 
-    async def reap(self, *, older_than: float = REAP_SECONDS, tenant: str | None = None) -> Removed:
+    async def reap(self, *, older_than: float = REAP_SECONDS, tenant: str | None = None) -> SweptTurns:
         """Release bytes written more than ``older_than`` seconds ago that no record refers to."""
         until = self._until(older_than)
         return await self._everywhere(tenant, lambda at: retention.reap(at, until=until))
 
-    async def erase(self, tenant: str, *, thread: str | None = None) -> Removed:
+    async def erase(self, tenant: str, *, thread: str | None = None) -> SweptTurns:
         """Remove all data of this tenant, or of one of its threads.
 
         Memories and standing instructions belong to the tenant, unless the policy assigns them to the thread. Bytes
@@ -272,15 +281,15 @@ class DurableStorage:
         """Yield every live record of this tenant (or of one of its threads) as JSON, with descriptors of its bytes."""
         return retention.export(tenant_scope(self.kernel, tenant), _owners(thread))
 
-    async def _everywhere(self, tenant: str | None, act: Callable[[Scope], Awaitable[Removed]]) -> Removed:
-        removed = Removed()
+    async def _everywhere(self, tenant: str | None, act: Callable[[Scope], Awaitable[SweptTurns]]) -> SweptTurns:
+        removed = SweptTurns()
         for each in await retention.scopes(self.kernel, tenant):
             removed += await act(each)
         return removed
 
     # ------------------------------------------------------------------------------------------------------ private
 
-    def _where(self, ctx: Turn) -> Where:
+    def _where(self, ctx: TurnLike) -> WriteAddress:
         if not self._open:
             raise StorageClosed("this storage is not open; use it inside of async with durable_storage(…)")
         unit = current.get()
@@ -288,19 +297,19 @@ class DurableStorage:
             return unit.where
         return self._store.where(as_scope(self._scope(ctx)), ctx.id, self.progress.run_of(ctx))
 
-    def scope_of(self, ctx: Turn) -> TurnScope:
+    def scope_of(self, ctx: TurnLike) -> TurnScope:
         """Return the tenant, thread and agent of this turn."""
         return as_scope(self._scope(ctx))
 
-    def place(self, ctx: Turn) -> Place:
+    def place(self, ctx: TurnLike) -> TurnAddress:
         """Return the address of this turn in the kernel."""
         where, scope = self._where(ctx), self.scope_of(ctx)
         owner = where.owners["message"]
-        return Place(where.scope, owner, under(owner, ctx.id), where.run, scope.tenant, scope.thread)
+        return TurnAddress(where.scope, owner, under(owner, ctx.id), where.run, scope.tenant, scope.thread)
 
-    def _shelf(self, ctx: Turn, conduit: Conduit) -> Shelf:
+    def _shelf(self, ctx: TurnLike, conduit: Conduit) -> BytesAddress:
         where = self._where(ctx)
-        return Shelf(where.scope, where.owners["message"], conduit, where.turn)
+        return BytesAddress(where.scope, where.owners["message"], conduit, where.turn)
 
     def _now(self) -> int:
         return int(self._clock() * 1_000_000)

@@ -19,7 +19,7 @@ from keelbolt.turns.codec.codec import readers_of
 from keelbolt.turns.codec.resolvers import Resolvers
 from keelbolt.turns.durable import readers
 from keelbolt.turns.durable.families import BYTES
-from keelbolt.turns.durable.readers import Bytes, Entry, StoredMediaReader, StoredSpoolReader
+from keelbolt.turns.durable.readers import Bytes, ConduitEntry, StoredMediaReader, StoredSpoolReader
 from keelbolt.turns.durable.records import dump
 from keelbolt.turns.durable.scope import under
 from keelbolt.turns.durable.unit import Unit, holdings
@@ -40,7 +40,7 @@ TRIES = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class BytesAddress:
     """Address of the bytes of one turn: their owner and the conduit that wrote them."""
 
     scope: Scope
@@ -60,7 +60,7 @@ class Shelf:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RecordBytes:
     """The bytes of a record: descriptors of its readers by ``id()``, the digests that it holds, and their entries."""
 
     descriptors: dict[int, Descriptor]
@@ -71,7 +71,7 @@ class Kept:
         return self.descriptors[id(reader)]
 
 
-_NOTHING = Kept({}, (), ())
+_NOTHING = RecordBytes({}, (), ())
 
 
 class Blobs:
@@ -83,7 +83,7 @@ class Blobs:
 
     # ------------------------------------------------------------------------------------------------------ writing
 
-    async def write(self, shelf: Shelf, blob_id: str, data: ByteSource) -> StoredMediaReader | StoredSpoolReader:
+    async def write(self, shelf: BytesAddress, blob_id: str, data: ByteSource) -> StoredMediaReader | StoredSpoolReader:
         """Store the bytes under this id, replacing earlier ones. A stream that fails leaves nothing."""
         media = shelf.conduit == "media"
         written = await self.stage(shelf.scope, data, lines=not media)
@@ -94,7 +94,7 @@ class Blobs:
                 version = await self._enter(shelf, blob_id, written, before)
             except CommitRefused:  # another process wrote the same id
                 continue
-            return self._reader(shelf.scope, written, media=media, entry=Entry(key, version))
+            return self._reader(shelf.scope, written, media=media, entry=ConduitEntry(key, version))
         raise StorageBusy("others write these bytes all the time; try again")
 
     async def stage(self, scope: Scope, data: ByteSource, *, lines: bool) -> Bytes:
@@ -106,7 +106,7 @@ class Blobs:
         index = await scope.stage_blob(counter.index().dump())
         return Bytes(blob.digest, blob.size, index.digest)
 
-    async def _enter(self, shelf: Shelf, blob_id: str, written: Bytes, before: Record | None) -> int:
+    async def _enter(self, shelf: BytesAddress, blob_id: str, written: Bytes, before: Record | None) -> int:
         key, old = shelf.key(blob_id), Bytes.at(_body(before)) if before is not None else None
         body = dump({"v": 1, "id": blob_id, "turn": shelf.turn, **written.locator()}, what=blob_id)
         fields: dict[str, Scalar] = {
@@ -125,16 +125,16 @@ class Blobs:
 
     # ------------------------------------------------------------------------------------------------------ reading
 
-    async def read(self, shelf: Shelf, blob_id: str) -> StoredMediaReader | StoredSpoolReader | None:
+    async def read(self, shelf: BytesAddress, blob_id: str) -> StoredMediaReader | StoredSpoolReader | None:
         """Return a reader of this turn's bytes with this id, or else of the last ones of any turn, or None."""
         found = await self._find(shelf, blob_id)
         if found is None:
             return None
         committed = found.fields.get("state") == "committed"
-        entry = Entry(found.key, 0 if committed else found.version)
+        entry = ConduitEntry(found.key, 0 if committed else found.version)
         return self._reader(shelf.scope, Bytes.at(_body(found)), media=shelf.conduit == "media", entry=entry)
 
-    async def delete(self, shelf: Shelf, blob_id: str) -> bool:
+    async def delete(self, shelf: BytesAddress, blob_id: str) -> bool:
         """Delete the id; records that refer to its bytes keep holding them."""
         for _ in range(TRIES):
             found = await self._find(shelf, blob_id)
@@ -147,7 +147,7 @@ class Blobs:
             return True
         raise StorageBusy("others write these bytes all the time; try again")
 
-    async def list(self, shelf: Shelf, prefix: str) -> AsyncIterator[BlobInfo]:
+    async def list(self, shelf: BytesAddress, prefix: str) -> AsyncIterator[BlobInfo]:
         """Yield the bytes of this thread by id; if several turns wrote an id, only the last one."""
         query = Query(BYTES, {"shelf": shelf.name}, order="id", since=prefix or None)
         last: Record | None = None
@@ -162,7 +162,7 @@ class Blobs:
         if last is not None:
             yield _info(last)
 
-    async def _find(self, shelf: Shelf, blob_id: str) -> Record | None:
+    async def _find(self, shelf: BytesAddress, blob_id: str) -> Record | None:
         found = await shelf.scope.get(BYTES, shelf.key(blob_id))
         if found is not None:
             return found
@@ -171,7 +171,7 @@ class Blobs:
         return page.records[0] if page.records else None
 
     def _reader(
-        self, scope: Scope, bytes_: Bytes, *, media: bool, entry: Entry | None = None
+        self, scope: Scope, bytes_: Bytes, *, media: bool, entry: ConduitEntry | None = None
     ) -> StoredMediaReader | StoredSpoolReader:
         if media:
             return StoredMediaReader(scope, bytes_, entry)
@@ -186,7 +186,7 @@ class Blobs:
 
     # ----------------------------------------------------------------------------------------------------- records
 
-    async def keep(self, unit: Unit, value: Any, given: Resolvers) -> Kept:
+    async def keep(self, unit: Unit, value: Any, given: Resolvers) -> RecordBytes:
         """Make the bytes of this value's readers durable, and return the descriptors and digests for its record.
 
         If no resolver can open a reader again, its bytes are read and stored with the record.
@@ -216,7 +216,7 @@ class Blobs:
                 )
                 digests |= dict.fromkeys(drained.digests)
             descriptors[id(reader)] = descriptor
-        return Kept(descriptors, tuple(digests), tuple(entries))
+        return RecordBytes(descriptors, tuple(digests), tuple(entries))
 
 
 def forgetting(entry: Record) -> list[Operation]:

@@ -68,7 +68,7 @@ class Tick:
 
 
 @dataclass(slots=True)
-class Numbers:
+class TenantClocks:
     """The clocks of one tenant as known to this process, and the number of its commits in progress."""
 
     clocks: dict[str, _Clock] = field(default_factory=dict)
@@ -98,10 +98,10 @@ class Clocks:
     """The clock versions that this process assumes; each commit checks them."""
 
     def __init__(self) -> None:
-        self._tenants: dict[Scope, Numbers] = {}
+        self._tenants: dict[Scope, TenantClocks] = {}
 
-    async def enter(self, scope: Scope, refused: Iterable[Tick] = ()) -> Numbers:
-        """Begin a commit, or repeat one that was refused with these ticks. `Numbers.leave` ends it."""
+    async def enter(self, scope: Scope, refused: Iterable[Tick] = ()) -> TenantClocks:
+        """Begin a commit, or repeat one that was refused with these ticks. `TenantClocks.leave` ends it."""
         numbers = self._numbers(scope)
         wrong = list(refused)
         if wrong or numbers.reading.locked():
@@ -116,19 +116,19 @@ class Clocks:
             numbers.enter()
         return numbers
 
-    async def _read(self, scope: Scope, numbers: Numbers, owners: Iterable[str]) -> None:
+    async def _read(self, scope: Scope, numbers: TenantClocks, owners: Iterable[str]) -> None:
         for owner in owners:
             found = await scope.get(STREAMS, owner)
             clock = numbers.clocks.setdefault(owner, _Clock())
             clock.version = found.version if found is not None else 0
             clock.reads += 1
 
-    def _numbers(self, scope: Scope) -> Numbers:
+    def _numbers(self, scope: Scope) -> TenantClocks:
         found = self._tenants.get(scope)
         if found is None:
             if len(self._tenants) >= _REMEMBERED:
                 self._tenants = {each: numbers for each, numbers in self._tenants.items() if numbers.under_way}
-            found = self._tenants[scope] = Numbers()
+            found = self._tenants[scope] = TenantClocks()
         if len(found.clocks) >= _REMEMBERED and not found.under_way:
             found.clocks.clear()
         return found

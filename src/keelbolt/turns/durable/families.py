@@ -15,8 +15,8 @@ from typing import ClassVar
 from urllib.parse import unquote
 
 from keelbolt.auth.principal import Principal
-from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target
-from keelbolt.data.retention import Policy
+from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
+from keelbolt.data.retention import FacePolicy
 from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.turns.codec.kinds import Kind
 from keelbolt.turns.durable.readers import Bytes
@@ -47,7 +47,7 @@ DELETED = "~deleted"  # no owner's name begins with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRetention(Policy):
+class TurnRetention(FacePolicy):
     """How long turns are kept, in seconds; None: forever.
 
     ``threads`` counts from a thread's last write: the whole thread is erased. ``turns`` is how long progress and gates
@@ -67,7 +67,7 @@ _NAMED_FIELDS = {"owner": str, "seq": int, "named": str, "place": int}
 _CONDUITS = ("media", "retrievable")
 
 
-async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[SubjectLocation]:
     """Yield the targets of a subject. In a served agent, tenant = the task owner's partition, thread = the context."""
     tenants = [Principal(owner=subject.owner, tenant=subject.tenant).partition]
     match subject.kind:
@@ -75,14 +75,14 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
             if subject.kind == "thread" and subject.tenant:
                 tenants.append(subject.tenant)
             for tenant in tenants:
-                yield Target(tenant_scope(kernel, tenant), "owner", name("thread", subject.id))
+                yield SubjectLocation(tenant_scope(kernel, tenant), "owner", name("thread", subject.id))
         case "user":
             who = Principal(owner=subject.id, tenant=subject.tenant)
-            yield Target(tenant_scope(kernel, who.partition), EVERYTHING)
+            yield SubjectLocation(tenant_scope(kernel, who.partition), EVERYTHING)
         case "tenant":
-            yield Target(tenant_scope(kernel, subject.id), EVERYTHING)
+            yield SubjectLocation(tenant_scope(kernel, subject.id), EVERYTHING)
             async for scope in kernel.scopes(prefix=partition_of(Principal(tenant=subject.id).partition)):
-                yield Target(scope, EVERYTHING)
+                yield SubjectLocation(scope, EVERYTHING)
         case _:
             pass
 

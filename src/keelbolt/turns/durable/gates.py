@@ -20,9 +20,9 @@ from keelbolt.storage import Append, Claim, Draft, Enqueue, Insert, Kernel, Quer
 from keelbolt.turns.answers import GateAnswer
 from keelbolt.turns.durable.families import GATE_FAMILIES, GATE_LOG, GATES, WAKES
 from keelbolt.turns.durable.gate_records import GateState, StoredGate, new_gate, read_gate, read_token
-from keelbolt.turns.durable.places import Place
+from keelbolt.turns.durable.places import TurnAddress
 from keelbolt.turns.durable.retention import scopes
-from keelbolt.turns.durable.scope import Turn, under
+from keelbolt.turns.durable.scope import TurnLike, under
 from keelbolt.turns.events import now
 from keelbolt.turns.gates import Settlement, TurnGate
 
@@ -38,7 +38,7 @@ class DurableGates:
     ``resolve``, ``reject`` and ``abort`` return the settled gate, also if another caller has settled it first.
     """
 
-    def __init__(self, kernel: Kernel, place: Callable[[Turn], Place] | None = None) -> None:
+    def __init__(self, kernel: Kernel, place: Callable[[TurnLike], TurnAddress] | None = None) -> None:
         self._kernel = kernel
         self._place = place
 
@@ -137,7 +137,7 @@ class DurableGates:
 
     # -------------------------------------------------------------------------------------------------- for the turn
 
-    async def open(self, ctx: Turn, gate: TurnGate) -> Settlement | None:
+    async def open(self, ctx: TurnLike, gate: TurnGate) -> Settlement | None:
         place, key = self._key(ctx, gate)
         about = ctx.stash.get("task")
         fresh = new_gate(gate, scope=place.scope, tenant=place.tenant, thread=place.thread, about=about)
@@ -149,7 +149,7 @@ class DurableGates:
         gate.token, gate.created_at = stored.token, stored.created_at
         return await self._answered(place.scope, gate, stored) if stored.settled else None
 
-    async def settle(self, ctx: Turn, gate: TurnGate, settlement: Settlement) -> Settlement:
+    async def settle(self, ctx: TurnLike, gate: TurnGate, settlement: Settlement) -> Settlement:
         place, key = self._key(ctx, gate)
         while True:
             record = await place.scope.get(GATES, key)
@@ -162,7 +162,7 @@ class DurableGates:
             if await self._write(place.scope, record, stored.settled_by(settlement), wakes=wakes):
                 return settlement
 
-    async def wait(self, ctx: Turn, gate: TurnGate) -> Settlement:
+    async def wait(self, ctx: TurnLike, gate: TurnGate) -> Settlement:
         place, key = self._key(ctx, gate)
         with place.scope.watch(GATE_LOG, key) as watch:
             while True:
@@ -176,7 +176,7 @@ class DurableGates:
                         return answer
                 await watch.wait(LOOK_SECONDS)
 
-    async def _inserted(self, place: Place, key: str, fresh: StoredGate) -> StoredGate:
+    async def _inserted(self, place: TurnAddress, key: str, fresh: StoredGate) -> StoredGate:
         """Insert the gate, or return the one already stored under this key."""
         more: list[Enqueue] = []
         if fresh.deadline is not None and fresh.task_id is not None:  # no process may be waiting for it by then
@@ -210,7 +210,7 @@ class DurableGates:
                 await self._write(scope, record, stored.reopened())
             return None
 
-    def _key(self, ctx: Turn, gate: TurnGate) -> tuple[Place, str]:
+    def _key(self, ctx: TurnLike, gate: TurnGate) -> tuple[TurnAddress, str]:
         if self._place is None:
             raise InvalidValue("these gates are only looked at and settled; a runner takes storage.gates")
         place = self._place(ctx)

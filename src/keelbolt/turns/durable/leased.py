@@ -21,7 +21,7 @@ from keelbolt.leases import Lease, cancelled, give_back
 from keelbolt.storage import Claim, Delete, Enqueue, Put, QueueTopic, new_id
 from keelbolt.turns.context import TurnInput
 from keelbolt.turns.durable.families import TURN_RUNS
-from keelbolt.turns.durable.scope import Scope, as_scope
+from keelbolt.turns.durable.scope import TurnScope, as_scope
 from keelbolt.turns.registry import Registry
 from keelbolt.turns.runner import TurnResult, TurnRunner
 
@@ -39,7 +39,7 @@ logger = logging.getLogger("keelbolt.turns")
 class LeftTurn:
     """A turn that a dead process left behind. ``attempt`` counts its runs, this one included."""
 
-    scope: Scope
+    scope: TurnScope
     turn_id: str
     attempt: int
 

@@ -13,7 +13,7 @@ from keelbolt.turns.durable.scope import under
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class WriteAddress:
     """Address for a turn's writes: its id, its tenant's scope, and the owners of its records."""
 
     turn: str
@@ -26,12 +26,12 @@ class Where:
         """The check that refuses a run of this turn after another run has started."""
         return guard_of(under(self.owners["message"], self.turn), self.run) if self.run else None
 
-    def same_turn(self, other: Where) -> bool:
+    def same_turn(self, other: WriteAddress) -> bool:
         return self.turn == other.turn and self.scope == other.scope and self.owners == other.owners
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TurnAddress:
     """Address of a turn's record. ``turn`` is its key, ``run`` the number of this run (0: not tracked)."""
 
     scope: Scope

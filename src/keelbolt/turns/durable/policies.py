@@ -13,7 +13,7 @@ from keelbolt.turns.windows import FetchPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class WritePolicy:
     """``duplicates``: a different payload under a stored id is refused, or ignored, or replaces the stored one.
 
     ``upsert``: mutate stores a missing record instead of raising. ``memories`` and ``standing_instructions`` are

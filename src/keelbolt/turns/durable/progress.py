@@ -11,25 +11,25 @@ from collections.abc import Callable
 from keelbolt.errors import CommitRefused
 from keelbolt.storage import Insert, Patch, Scalar
 from keelbolt.turns.durable.families import TURNS
-from keelbolt.turns.durable.places import Place
-from keelbolt.turns.durable.scope import Turn
+from keelbolt.turns.durable.places import TurnAddress
+from keelbolt.turns.durable.scope import TurnLike
 from keelbolt.turns.durable.unit import current
-from keelbolt.turns.progress import Progress
+from keelbolt.turns.progress import TurnProgress
 
 
 class DurableProgress:
     """`storage.progress`: the ``progress_store`` of a runner."""
 
-    def __init__(self, place: Callable[[Turn], Place], now: Callable[[], int]) -> None:
+    def __init__(self, place: Callable[[TurnLike], TurnAddress], now: Callable[[], int]) -> None:
         self._place = place
         self._now = now
         self._runs: dict[int, int] = {}  # by ``id()`` of a running context
 
-    def run_of(self, ctx: Turn) -> int:
+    def run_of(self, ctx: TurnLike) -> int:
         """Return the run number of this context; 0: not tracked."""
         return self._runs.get(id(ctx), 0)
 
-    async def begin(self, ctx: Turn) -> Progress:
+    async def begin(self, ctx: TurnLike) -> TurnProgress:
         place = self._place(ctx)
         while True:
             record = await place.scope.get(TURNS, place.turn)
@@ -46,9 +46,9 @@ class DurableProgress:
             except CommitRefused:
                 continue
             self._runs[id(ctx)] = run
-            return Progress(int(found.get("iterations") or 0), ended=found.get("state") == "ended")
+            return TurnProgress(int(found.get("iterations") or 0), ended=found.get("state") == "ended")
 
-    async def reached(self, ctx: Turn, progress: Progress) -> None:
+    async def reached(self, ctx: TurnLike, progress: TurnProgress) -> None:
         place = self._place(ctx)
         state = "ended" if progress.ended else "running"
         fields: dict[str, Scalar] = {"iterations": progress.iterations, "state": state, "at": self._now()}
@@ -63,5 +63,5 @@ class DurableProgress:
             place.check(refusal)
             raise
 
-    def leave(self, ctx: Turn) -> None:
+    def leave(self, ctx: TurnLike) -> None:
         self._runs.pop(id(ctx), None)

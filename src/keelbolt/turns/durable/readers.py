@@ -47,7 +47,7 @@ class Bytes:
 
 
 @dataclass(slots=True)
-class Entry:
+class ConduitEntry:
     """The conduit's record of written bytes; ``version`` 0: another record already holds them."""
 
     key: str
@@ -55,7 +55,7 @@ class Entry:
 
 
 class _Reader:
-    def __init__(self, scope: Scope, bytes_: Bytes, entry: Entry | None = None) -> None:
+    def __init__(self, scope: Scope, bytes_: Bytes, entry: ConduitEntry | None = None) -> None:
         self.scope = scope
         self.bytes = bytes_
         self.entry = entry
@@ -102,7 +102,7 @@ class StoredSpoolReader(_Reader):
     """Reads stored text by lines: short text as a whole, long text through its index, a chunk or two per line."""
 
     def __init__(
-        self, scope: Scope, bytes_: Bytes, entry: Entry | None = None, *, eager_bytes: int = EAGER_BYTES
+        self, scope: Scope, bytes_: Bytes, entry: ConduitEntry | None = None, *, eager_bytes: int = EAGER_BYTES
     ) -> None:
         super().__init__(scope, bytes_, entry)
         self._eager = bytes_.index is None or bytes_.size <= eager_bytes

@@ -130,7 +130,7 @@ def _content(data: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StoreRecord:
     """A new record. Storing the same one again is allowed; ``duplicates`` decides about a different one with its id."""
 
     new: Stored
@@ -166,14 +166,14 @@ class Mutate:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class RemoveRecord:
     """Marks a record as deleted; does nothing if there is none."""
 
     def apply(self, state: Stored | None) -> Stored | None:
         return replace(state, deleted=True) if state is not None else None
 
 
-Change = Store | Mutate | Remove
+Change = StoreRecord | Mutate | RemoveRecord
 
 
 def fold(base: Stored | None, changes: Iterable[Change]) -> Stored | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.data.erasing import erase_target
-from keelbolt.data.families import EVERYTHING, Target
+from keelbolt.data.families import EVERYTHING, SubjectLocation
 from keelbolt.errors import CommitRefused, TurnStorageCorrupt
 from keelbolt.storage import Delete, Kernel, Operation, Query, Record, Scope
 from keelbolt.turns.durable.blobs import forgetting
@@ -27,14 +27,14 @@ KEPT_SECONDS = 86_400.0  # if a task's process died at the turn's end, the task 
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class SweptTurns:
     """Number of removed records, and of released bytes written through conduits."""
 
     records: int = 0
     blobs: int = 0
 
-    def __add__(self, other: Removed) -> Removed:
-        return Removed(self.records + other.records, self.blobs + other.blobs)
+    def __add__(self, other: SweptTurns) -> SweptTurns:
+        return SweptTurns(self.records + other.records, self.blobs + other.blobs)
 
 
 async def scopes(kernel: Kernel, tenant: str | None) -> list[Scope]:
@@ -44,28 +44,28 @@ async def scopes(kernel: Kernel, tenant: str | None) -> list[Scope]:
     return [each async for each in kernel.scopes(prefix=PARTITIONS)]
 
 
-async def purge(scope: Scope, *, until: int) -> Removed:
+async def purge(scope: Scope, *, until: int) -> SweptTurns:
     """Remove records deleted before this time, with their bytes, and the data of turns that ended a day earlier."""
     removed = await _purge_deleted(scope, until=until)
     return removed + await _forget_ended(scope, until=until - int(KEPT_SECONDS * 1_000_000))
 
 
-async def _purge_deleted(scope: Scope, *, until: int) -> Removed:
-    removed = Removed()
+async def _purge_deleted(scope: Scope, *, until: int) -> SweptTurns:
+    removed = SweptTurns()
     for query in _deleted(until):
         removed += await _remove(scope, query)
     return removed
 
 
-async def _forget_ended(scope: Scope, *, until: int) -> Removed:
+async def _forget_ended(scope: Scope, *, until: int) -> SweptTurns:
     return await _erase_found(scope, "turn", _ended(until))
 
 
-async def _erase_found(scope: Scope, kind: str, query: Query) -> Removed:
-    removed = Removed()
+async def _erase_found(scope: Scope, kind: str, query: Query) -> SweptTurns:
+    removed = SweptTurns()
     async for record in scope.scan(query):
-        erased = await erase_target(FACE, Target(scope, kind, record.key), version=record.version)
-        removed += Removed(erased.total)
+        erased = await erase_target(FACE, SubjectLocation(scope, kind, record.key), version=record.version)
+        removed += SweptTurns(erased.total)
     return removed
 
 
@@ -109,7 +109,7 @@ async def retain(kernel: Kernel, policy: TurnRetention, *, dry: bool) -> dict[st
 
 async def reap_everywhere(kernel: Kernel) -> dict[str, int]:
     """Release bytes that no record has referred to within a day, of all tenants."""
-    removed = Removed()
+    removed = SweptTurns()
     until = int((time.time() - KEPT_SECONDS) * 1_000_000)
     declared = False
     async for scope in kernel.scopes(prefix=PARTITIONS):
@@ -120,18 +120,18 @@ async def reap_everywhere(kernel: Kernel) -> dict[str, int]:
     return {"staged files": removed.blobs} if removed.blobs else {}
 
 
-async def reap(scope: Scope, *, until: int) -> Removed:
+async def reap(scope: Scope, *, until: int) -> SweptTurns:
     """Release bytes written before this time that no record refers to."""
     query = Query(BYTES, {"state": "staged"}, order="at", until=until)
     return await _forget(scope, query)
 
 
-async def erase(scope: Scope, owner: str | None) -> Removed:
+async def erase(scope: Scope, owner: str | None) -> SweptTurns:
     """Remove all data of this owner, or of the whole tenant; deleted records included."""
-    target = Target(scope, EVERYTHING) if owner is None else Target(scope, "owner", owner)
+    target = SubjectLocation(scope, EVERYTHING) if owner is None else SubjectLocation(scope, "owner", owner)
     erased = (await erase_target(FACE, target)).records
     blobs = erased.pop("files", 0)
-    return Removed(erased.total(), blobs)
+    return SweptTurns(erased.total(), blobs)
 
 
 async def all_owners(scope: Scope) -> AsyncIterator[str]:
@@ -162,16 +162,16 @@ def _exported(stored: Stored) -> dict[str, Any]:
     }
 
 
-async def _remove(scope: Scope, query: Query) -> Removed:
-    removed = Removed()
+async def _remove(scope: Scope, query: Query) -> SweptTurns:
+    removed = SweptTurns()
     while records := (await scope.find(query, limit=BATCH)).records:
         removed += await _removed(scope, records)
     return removed
 
 
-async def _removed(scope: Scope, records: Iterable[Record]) -> Removed:
+async def _removed(scope: Scope, records: Iterable[Record]) -> SweptTurns:
     """Remove these records and release their bytes; a record that changed meanwhile is left for the next run."""
-    count = Removed()
+    count = SweptTurns()
     for record in records:
         operations: list[Operation] = [Delete(record.collection, record.key, record.version)]
         found: list[Record] = []
@@ -186,11 +186,11 @@ async def _removed(scope: Scope, records: Iterable[Record]) -> Removed:
             await scope.commit(*operations)
         except CommitRefused:
             continue
-        count += Removed(1, len(found))
+        count += SweptTurns(1, len(found))
     return count
 
 
-async def _forget(scope: Scope, query: Query) -> Removed:
+async def _forget(scope: Scope, query: Query) -> SweptTurns:
     count = 0
     while entries := (await scope.find(query, limit=BATCH)).records:
         for entry in entries:
@@ -199,4 +199,4 @@ async def _forget(scope: Scope, query: Query) -> Removed:
             except CommitRefused:  # a record referred to it meanwhile
                 continue
             count += 1
-    return Removed(blobs=count)
+    return SweptTurns(blobs=count)

@@ -24,7 +24,7 @@ class Stash(Protocol):
     def get(self, key: str, default: Any = None, /) -> Any: ...
 
 
-class Turn(Protocol):
+class TurnLike(Protocol):
     """The attributes of a TurnContext that storage needs."""
 
     @property
@@ -34,7 +34,7 @@ class Turn(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class TurnScope:
     """``tenant`` owns all data, and tenants share nothing; ``thread`` is one of its conversations.
 
     ``agent`` separates memories and standing instructions if several agents serve one tenant.
@@ -52,24 +52,24 @@ class Scope:
         if not isinstance(self.agent, str):
             raise TurnStorageScopeMissing(f"the agent of a scope is a str, not {self.agent!r}")
 
-    def __deepcopy__(self, _memo: object) -> Scope:
+    def __deepcopy__(self, _memo: object) -> TurnScope:
         return self  # a stash copies its values at every read
 
 
-ScopeOf = Callable[[Any], Scope]
+ScopeOf = Callable[[Any], TurnScope]
 Reach = Literal["thread", "agent", "tenant"]  # level at which records are shared
 
 
-def scope_in_stash(ctx: Turn) -> Scope:
+def scope_in_stash(ctx: TurnLike) -> TurnScope:
     """Return the scope in the stash: a Scope, or a dict with tenant, thread and optionally agent."""
     return as_scope(ctx.stash.get("scope"))
 
 
-def as_scope(found: object) -> Scope:
-    if isinstance(found, Scope):
+def as_scope(found: object) -> TurnScope:
+    if isinstance(found, TurnScope):
         return found
     if isinstance(found, Mapping) and {"tenant", "thread"} <= set(found) <= {"tenant", "thread", "agent"}:
-        return Scope(**found)
+        return TurnScope(**found)
     if found is None:
         raise TurnStorageScopeMissing
     raise TurnStorageScopeMissing(
@@ -87,7 +87,7 @@ def tenant_scope(kernel: Kernel, tenant: str) -> TenantScope:
     return kernel.scoped(partition_of(tenant))
 
 
-def owner_of(scope: Scope, reach: Reach) -> str:
+def owner_of(scope: TurnScope, reach: Reach) -> str:
     """Return the owner of a record as a name within the tenant: ``thread/…``, ``agent/…`` or ``tenant``."""
     if reach == "thread":
         return name("thread", scope.thread)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar, cast
 
-from keelbolt.turns.durable.blobs import Blobs, Conduit, Shelf
+from keelbolt.turns.durable.blobs import Blobs, BytesAddress, Conduit
 from keelbolt.turns.durable.readers import StoredMediaReader, StoredSpoolReader
-from keelbolt.turns.durable.scope import Turn
+from keelbolt.turns.durable.scope import TurnLike
 from keelbolt.turns.readers import BlobInfo, ByteSource
 
 R = TypeVar("R", StoredMediaReader, StoredSpoolReader)
@@ -16,7 +16,7 @@ R = TypeVar("R", StoredMediaReader, StoredSpoolReader)
 class TurnBytes(Generic[R]):
     """Bytes by id. A read finds those of this turn first, then the last of any turn of the thread."""
 
-    def __init__(self, blobs: Blobs, shelf: Shelf) -> None:
+    def __init__(self, blobs: Blobs, shelf: BytesAddress) -> None:
         self._blobs = blobs
         self._shelf = shelf
 
@@ -36,14 +36,14 @@ class TurnBytes(Generic[R]):
 class TurnBlobs:
     """Byte stores of a storage, per turn."""
 
-    def __init__(self, blobs: Blobs, shelf: Callable[[Turn, Conduit], Shelf]) -> None:
+    def __init__(self, blobs: Blobs, shelf: Callable[[TurnLike, Conduit], BytesAddress]) -> None:
         self._blobs = blobs
         self._shelf = shelf
 
-    def media(self, ctx: Turn) -> TurnBytes[StoredMediaReader]:
+    def media(self, ctx: TurnLike) -> TurnBytes[StoredMediaReader]:
         """Return the media of this turn's thread, as a ByteStore that can also list."""
         return TurnBytes(self._blobs, self._shelf(ctx, "media"))
 
-    def spool(self, ctx: Turn) -> TurnBytes[StoredSpoolReader]:
+    def spool(self, ctx: TurnLike) -> TurnBytes[StoredSpoolReader]:
         """Return the spooled text of this turn's thread, as a ByteStore that can also list."""
         return TurnBytes(self._blobs, self._shelf(ctx, "retrievable"))

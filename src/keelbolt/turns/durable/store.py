@@ -11,15 +11,15 @@ from typing import Any
 
 from keelbolt.errors import InvalidInitialValue, InvalidValue, TurnStorageCorrupt
 from keelbolt.storage import Kernel, Query, Record
-from keelbolt.turns.codec.codec import Codec
+from keelbolt.turns.codec.codec import TurnCodec
 from keelbolt.turns.codec.kinds import KINDS, PER_TURN, PLURALS, TYPES, Kind
 from keelbolt.turns.durable.blobs import Blobs
 from keelbolt.turns.durable.clocks import Clocks
 from keelbolt.turns.durable.families import COLLECTIONS
-from keelbolt.turns.durable.places import Where
-from keelbolt.turns.durable.policies import Policy
-from keelbolt.turns.durable.records import Mutate, Remove, Store, Stored, read
-from keelbolt.turns.durable.scope import Scope, owner_of, tenant_scope, under
+from keelbolt.turns.durable.places import WriteAddress
+from keelbolt.turns.durable.policies import WritePolicy
+from keelbolt.turns.durable.records import Mutate, RemoveRecord, Stored, StoreRecord, read
+from keelbolt.turns.durable.scope import TurnScope, owner_of, tenant_scope, under
 from keelbolt.turns.durable.unit import Unit, current
 from keelbolt.turns.primitives import Tokenizable
 from keelbolt.turns.windows import Limit, TopK, Window, asked
@@ -30,7 +30,9 @@ PAGE = 500
 class TurnStore:
     """Implements the durable callbacks. Each call joins the open unit of work, or is a unit by itself."""
 
-    def __init__(self, kernel: Kernel, codec: Codec, blobs: Blobs, policy: Policy, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, kernel: Kernel, codec: TurnCodec, blobs: Blobs, policy: WritePolicy, clock: Callable[[], int]
+    ) -> None:
         self.kernel = kernel
         self.codec = codec
         self.blobs = blobs
@@ -39,18 +41,18 @@ class TurnStore:
         self.now = clock
         self._owners = lru_cache(4096)(self._owners_in)
 
-    def where(self, scope: Scope, turn: str, run: int = 0) -> Where:
-        return Where(turn, tenant_scope(self.kernel, scope.tenant), self._owners(scope), run)
+    def where(self, scope: TurnScope, turn: str, run: int = 0) -> WriteAddress:
+        return WriteAddress(turn, tenant_scope(self.kernel, scope.tenant), self._owners(scope), run)
 
-    def _owners_in(self, scope: Scope) -> Mapping[Kind, str]:
+    def _owners_in(self, scope: TurnScope) -> Mapping[Kind, str]:
         return {kind: owner_of(scope, self.policy.reach(kind)) for kind in KINDS}
 
-    def joined(self, where: Where) -> Unit | None:
+    def joined(self, where: WriteAddress) -> Unit | None:
         """Return the open unit of work, if it belongs to this turn; other turns' writes are not part of it."""
         unit = current.get()
         return unit if unit is not None and unit.open and unit.where.same_turn(where) else None
 
-    def unit(self, where: Where, turn: object = None) -> AbstractAsyncContextManager[Unit]:
+    def unit(self, where: WriteAddress, turn: object = None) -> AbstractAsyncContextManager[Unit]:
         """Return the open unit of work, or a new one that commits at its end; ``turn`` is the turn it belongs to."""
         unit = self.joined(where)
         if unit is not None:
@@ -59,7 +61,7 @@ class TurnStore:
 
     # ------------------------------------------------------------------------------------------------------ writing
 
-    async def store(self, where: Where, kind: Kind, value: Any) -> None:
+    async def store(self, where: WriteAddress, kind: Kind, value: Any) -> None:
         check_value(kind, value)
         unit = self.joined(where)
         if unit is None:
@@ -68,11 +70,11 @@ class TurnStore:
             return
         new = await self._new(unit, where, kind, value)
         if kind == "standing_instruction":  # storing it again changes nothing, so it keeps its position
-            unit.change(kind, new.key, Store(new, "keep"), base=await unit.load(kind, new.key))
+            unit.change(kind, new.key, StoreRecord(new, "keep"), base=await unit.load(kind, new.key))
         else:  # the commit detects a duplicate id
-            unit.change(kind, new.key, Store(new, self.policy.duplicates))
+            unit.change(kind, new.key, StoreRecord(new, self.policy.duplicates))
 
-    async def mutate(self, where: Where, kind: Kind, value: Any) -> None:
+    async def mutate(self, where: WriteAddress, kind: Kind, value: Any) -> None:
         check_value(kind, value)
         if kind == "standing_instruction" and (not isinstance(value, Tokenizable) or value.key is None):
             await self.store(where, kind, value)  # without a key, the instruction to replace is unknown
@@ -82,7 +84,7 @@ class TurnStore:
             new = await self._new(unit, where, kind, value, key=found.key if found is not None else None)
             unit.change(kind, new.key, Mutate(new, upsert=self.policy.upsert), base=found)
 
-    async def delete(self, where: Where, kind: Kind, key: Any) -> None:
+    async def delete(self, where: WriteAddress, kind: Kind, key: Any) -> None:
         async with self.unit(where) as unit:
             if kind == "standing_instruction":
                 check_value(kind, key)
@@ -92,9 +94,9 @@ class TurnStore:
             else:
                 raise InvalidValue(f"a {kind} is deleted by its id, a str, not {type(key).__name__}")
             if found is not None:
-                unit.change(kind, found.key, Remove(), base=found)
+                unit.change(kind, found.key, RemoveRecord(), base=found)
 
-    async def replace_tool_calls(self, where: Where, ids: Sequence[str], replacements: Sequence[Any]) -> None:
+    async def replace_tool_calls(self, where: WriteAddress, ids: Sequence[str], replacements: Sequence[Any]) -> None:
         """Delete and store tool calls as one change; a replacement with the id of a deleted call is a new record."""
         async with self.unit(where):
             for each in ids:
@@ -102,7 +104,7 @@ class TurnStore:
             for value in replacements:
                 await self.store(where, "tool_call", value)
 
-    async def _new(self, unit: Unit, where: Where, kind: Kind, value: Any, *, key: str | None = None) -> Stored:
+    async def _new(self, unit: Unit, where: WriteAddress, kind: Kind, value: Any, *, key: str | None = None) -> Stored:
         kept = await self.blobs.keep(unit, value, self.codec.resolvers)
         owner, known, now = where.owners[kind], _id(value), self.now()
         named = None
@@ -126,7 +128,7 @@ class TurnStore:
 
     # ----------------------------------------------------------------------------------------------------- reading
 
-    async def fetch(self, where: Where, kind: Kind) -> list[Any]:
+    async def fetch(self, where: WriteAddress, kind: Kind) -> list[Any]:
         """Return the live records in storage order, within the limits of the policy."""
         limit = asked(PLURALS[kind], self.policy.fetch)
         records = await self._records(where, kind, limit)
@@ -134,24 +136,24 @@ class TurnStore:
         found = sorted((read(kind, record) for record in records), key=lambda stored: stored.seq)
         return [decoded(self.codec, stored, resolvers) for stored in found]
 
-    async def fetch_of_turn(self, where: Where, kind: Kind, *, among: int = PAGE) -> list[Any]:
+    async def fetch_of_turn(self, where: WriteAddress, kind: Kind, *, among: int = PAGE) -> list[Any]:
         """Return the records that this turn has stored, among the last ``among`` of its thread."""
         records = await self._records(where, kind, Window(among))
         resolvers = self.blobs.resolvers(where.scope, self.codec.resolvers)
         found = [stored for stored in (read(kind, record) for record in records) if stored.turn == where.turn]
         return [decoded(self.codec, stored, resolvers) for stored in sorted(found, key=lambda stored: stored.seq)]
 
-    async def _records(self, where: Where, kind: Kind, limit: Limit) -> list[Record]:
+    async def _records(self, where: WriteAddress, kind: Kind, limit: Limit) -> list[Record]:
         wanted = limit.k if isinstance(limit, TopK) else limit.last
         order = limit.by if isinstance(limit, TopK) else "seq"
         query = Query(COLLECTIONS[kind], {"owner": where.owners[kind]}, order=order, newest_first=wanted is not None)
         return [record async for record in where.scope.scan(query, limit=wanted, page=PAGE)]
 
-    def _key(self, where: Where, kind: Kind, known: str) -> str:
+    def _key(self, where: WriteAddress, kind: Kind, known: str) -> str:
         owner = where.owners[kind]
         return under(owner, where.turn, known) if kind in PER_TURN else under(owner, known)
 
-    async def _find(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
+    async def _find(self, unit: Unit, where: WriteAddress, kind: Kind, known: str) -> Stored | None:
         """Return the live record with this id: of this turn, or else the last one of any turn.
 
         If that one was deleted, return None: a repeated delete must not affect an older turn's record.
@@ -162,7 +164,7 @@ class TurnStore:
             found = await self._last(unit, where, kind, known)
         return found if found is not None and not found.deleted else None
 
-    async def _last(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
+    async def _last(self, unit: Unit, where: WriteAddress, kind: Kind, known: str) -> Stored | None:
         """Return the last record with this id of any turn; a deleted one hides those before it."""
         named = under(where.owners[kind], known)
         for found in unit.named(kind, named):
@@ -172,7 +174,7 @@ class TurnStore:
             return unit.seen(kind, record.key) or read(kind, record)
         return None
 
-    async def _saying(self, unit: Unit, where: Where, text: str | Tokenizable) -> Stored | None:
+    async def _saying(self, unit: Unit, where: WriteAddress, text: str | Tokenizable) -> Stored | None:
         """Return the last standing instruction with this text, regardless of its key."""
         kind: Kind = "standing_instruction"
         named = under(where.owners[kind], _text_id(text))
@@ -183,7 +185,7 @@ class TurnStore:
         return max(found, key=lambda each: each.seq or math.inf, default=None)
 
 
-def decoded(codec: Codec, stored: Stored, resolvers: Any) -> Any:
+def decoded(codec: TurnCodec, stored: Stored, resolvers: Any) -> Any:
     """Return the stored value. Raise TurnStorageCorrupt if it can't be decoded."""
     data = {**stored.data, "turn_id": stored.turn} if stored.kind in PER_TURN else stored.data
     try:

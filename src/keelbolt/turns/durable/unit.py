@@ -21,10 +21,10 @@ from keelbolt.storage import Attach, Detach, FieldIn, Insert, Operation, Patch, 
 from keelbolt.storage.records import Scalar
 from keelbolt.storage.requests import MAX_OPERATIONS
 from keelbolt.turns.codec.kinds import Kind
-from keelbolt.turns.durable.clocks import Clocks, Numbers, Tick
+from keelbolt.turns.durable.clocks import Clocks, TenantClocks, Tick
 from keelbolt.turns.durable.families import BYTES, COLLECTIONS, DELETED, KIND_OF, STREAMS, TURNS
-from keelbolt.turns.durable.places import Where
-from keelbolt.turns.durable.readers import Entry
+from keelbolt.turns.durable.places import WriteAddress
+from keelbolt.turns.durable.readers import ConduitEntry
 from keelbolt.turns.durable.records import Change, Stored, fold, read
 
 TRIES = 1000  # without a pause, since a commit that waits loses the next race too; each refusal is another's commit
@@ -44,13 +44,13 @@ class _Plan:
 
     operations: list[Operation]
     ticks: list[Tick]
-    entries: list[Entry]
+    entries: list[ConduitEntry]
 
 
 class Unit:
     """Collects changes to one tenant's records. Nothing is written before `commit`."""
 
-    def __init__(self, clocks: Clocks, where: Where, now: int, *, turn: object = None) -> None:
+    def __init__(self, clocks: Clocks, where: WriteAddress, now: int, *, turn: object = None) -> None:
         self.where = where
         self.scope = where.scope
         self.open = True
@@ -58,7 +58,7 @@ class Unit:
         self.clocks = clocks
         self._now = now
         self._slots: dict[tuple[Kind, str], _Slot] = {}  # in storage order
-        self._entries: dict[str, Entry] = {}  # conduit bytes that records of this unit refer to
+        self._entries: dict[str, ConduitEntry] = {}  # conduit bytes that records of this unit refer to
         self._also: list[Operation] = []
 
     async def __aenter__(self) -> Self:
@@ -96,7 +96,7 @@ class Unit:
             if after is not None and not after.seq and (before is None or before.deleted):
                 self._slots[kind, key] = self._slots.pop((kind, key))  # stored again: moves to the end of the order
 
-    def own(self, entry: Entry) -> None:
+    def own(self, entry: ConduitEntry) -> None:
         """Assign conduit bytes to a record of this unit: after the commit they are no longer reaped."""
         if entry.version:
             self._entries[entry.key] = entry
@@ -145,7 +145,7 @@ class Unit:
             f"{TRIES} commits of other processes to this thread came first; nothing of this unit was written, try again"
         )
 
-    def _plan(self, numbers: Numbers) -> _Plan:
+    def _plan(self, numbers: TenantClocks) -> _Plan:
         operations: list[Operation] = []
         ticks: dict[str, Tick] = {}
         seqs: dict[str, Iterator[int]] = {}

@@ -18,7 +18,7 @@ from keelbolt.turns.durable.gate_records import read_gate
 from keelbolt.turns.durable.records import Stored, read
 from keelbolt.turns.durable.scope import PARTITIONS
 from keelbolt.turns.inspection.names import original, owner, record_key, ref_of, tenant_partition
-from keelbolt.turns.inspection.records import WHOLE_BYTES, File, files, shown
+from keelbolt.turns.inspection.records import WHOLE_BYTES, RecordFile, files, shown
 
 TALK: tuple[Kind, ...] = ("message", "thought", "tool_call", "retrievable")
 SHARED: tuple[Kind, ...] = ("memory", "standing_instruction")
@@ -102,7 +102,7 @@ class TurnInspection:
         found = await self._record(ref, called, item)
         return None if found is None else shown(KIND_CALLED[called], found, large_bytes=WHOLE_BYTES)
 
-    async def file(self, ref: str, called: str, item: str, digest: str) -> tuple[File, BlobReader] | None:
+    async def file(self, ref: str, called: str, item: str, digest: str) -> tuple[RecordFile, BlobReader] | None:
         """Return bytes that the record refers to; or None."""
         found = await self._record(ref, called, item)
         for file in files(read(KIND_CALLED[called], found)) if found is not None else ():  # raises if it is damaged

@@ -20,7 +20,7 @@ WHOLE_BYTES = 1024 * 1024  # larger records are truncated even when requested al
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class RecordFile:
     """Bytes that a record refers to."""
 
     digest: str
@@ -72,7 +72,7 @@ def _unreadable(kind: Kind, record: Record, problem: str) -> dict[str, Any]:
     return {**known, **nothing, "problem": problem}
 
 
-def files(stored: Stored) -> Iterator[File]:
+def files(stored: Stored) -> Iterator[RecordFile]:
     """Yield the bytes in this storage that the record refers to, in order of first use."""
     for name in ("attachments", "results", "content"):
         part = stored.data.get(name)
@@ -81,12 +81,12 @@ def files(stored: Stored) -> Iterator[File]:
                 yield file
 
 
-def _file(stored: Stored, part: Mapping[str, Any]) -> File | None:
+def _file(stored: Stored, part: Mapping[str, Any]) -> RecordFile | None:
     reader = part.get("reader")
     if not isinstance(reader, Mapping) or reader.get("tag") not in (MEDIA_TAG, SPOOL_TAG):
         return None
     found = Bytes.at(reader.get("locator"))
     media = part.get("media")
     if isinstance(media, Mapping):
-        return File(found.sha256, found.size, str(media.get("mime_type", "")), str(media.get("filename", "")))
-    return File(found.sha256, found.size, "text/plain; charset=utf-8", f"{stored.id}.txt")
+        return RecordFile(found.sha256, found.size, str(media.get("mime_type", "")), str(media.get("filename", "")))
+    return RecordFile(found.sha256, found.size, "text/plain; charset=utf-8", f"{stored.id}.txt")
