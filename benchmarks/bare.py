@@ -7,10 +7,10 @@ import time
 from itertools import count
 
 from benchmarks.load import BODY, CALLERS, CHUNK
-from keelbolt.storage.ids import new_id
-from keelbolt.storage.sqlite.checksums import entry_crc, head_crc
-from keelbolt.storage.sqlite.connection import SQL, connect, prepare
-from keelbolt.storage.sqlite.schema import migrate
+from keelbolt.kernel.ids import new_id
+from keelbolt.kernel.sqlite.checksums import entry_crc, head_crc
+from keelbolt.kernel.sqlite.connection import SQL, connect, prepare
+from keelbolt.kernel.sqlite.schema import migrate
 
 FIELDS = '{"state":"working"}'
 

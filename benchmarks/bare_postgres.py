@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 
 from benchmarks.load import BODY, CHUNK
-from keelbolt.storage.ids import new_id
-from keelbolt.storage.postgres.connection import connect, plain_url
-from keelbolt.storage.postgres.schema import prepare_schema
+from keelbolt.kernel.ids import new_id
+from keelbolt.kernel.postgres.connection import connect, plain_url
+from keelbolt.kernel.postgres.schema import prepare_schema
 
 FIELDS = '{"state":"working"}'
 

@@ -9,9 +9,9 @@ from unittest.mock import patch
 from urllib.parse import parse_qsl, urlsplit
 
 from benchmarks.load import BODY, CHUNK, TASKS
-from keelbolt.storage import Append, Draft, Put, new_id, open_storage
-from keelbolt.storage.redis.address import address_of
-from keelbolt.storage.redis.connection import Reply, Wire
+from keelbolt.kernel import Append, Draft, Put, new_id, open_storage
+from keelbolt.kernel.redis.address import address_of
+from keelbolt.kernel.redis.connection import Reply, Wire
 
 
 async def raw_rate(url: str, *, seconds: float, calls: int) -> float:

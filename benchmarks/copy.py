@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from benchmarks.load import CHUNK
 from benchmarks.report import Report
-from keelbolt.storage import Append, Collection, Draft, Index, Insert, Kernel, new_id, open_storage
-from keelbolt.storage.copies import CopyProgress, backup_storage, copy_storage
+from keelbolt.kernel import Append, Collection, Draft, Index, Insert, Kernel, new_id, open_storage
+from keelbolt.kernel.copies import CopyProgress, backup_storage, copy_storage
 
 Tell = Callable[[str], None]
 

@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from keelbolt.storage import Append, Collection, Draft, Insert, Kernel, Replace, new_id, open_storage
+from keelbolt.kernel import Append, Collection, Draft, Insert, Kernel, Replace, new_id, open_storage
 
 CALLERS = 64
 BODY = b'{"state": "working", "text": "' + b"x" * 170 + b'"}'

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 
-from keelbolt.storage import Append, Draft, open_storage
+from keelbolt.kernel import Append, Draft, open_storage
 
 
 async def main(url: str, stream: str, count: int) -> None:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from msgspec import Struct
 from msgspec.structs import replace
 
-from keelbolt.storage import Kernel, Operation, Receipt
+from keelbolt.kernel import Kernel, Operation, Receipt
 
 T = TypeVar("T")
 

@@ -22,6 +22,7 @@ from typing import Any
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from keelbolt.kernel import Append, Collection, Draft, Insert, Kernel, new_id, open_storage
 from keelbolt.protocol import jsonrpc, v1
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.requests import SendMessageRequest
@@ -29,7 +30,6 @@ from keelbolt.protocol.types import encode
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from keelbolt.server.tuning import settle_memory
-from keelbolt.storage import Append, Collection, Draft, Insert, Kernel, new_id, open_storage
 from keelbolt.tasks import TaskContext, TaskSettings
 
 CARD = AgentCardConfig(

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from benchmarks.report import Report
 from benchmarks.state_sample import SamplePostgres, SampleSQLite
+from keelbolt.kernel import Append, Draft, Kernel, Query
 from keelbolt.state import (
     StateStore,
     StateUpdate,
@@ -27,7 +28,6 @@ from keelbolt.state import (
 from keelbolt.state.codec import decode, encode
 from keelbolt.state.families import SNAPSHOTS, TASKS, UPDATES
 from keelbolt.state.names import name
-from keelbolt.storage import Append, Draft, Kernel, Query
 
 Progress = Callable[[str], None]
 

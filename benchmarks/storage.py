@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.load import CHUNK, TASKS, Load, commits
 from benchmarks.processes import ENVIRONMENT, program
 from benchmarks.report import Report
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Append,
     Collection,
     Draft,
@@ -89,7 +89,7 @@ def _import_time(report: Report) -> None:
 async def _group_commit_sqlite(report: Report, url: str, seconds: float) -> None:
     """The engine, a bare loop of the same statements, and one transaction per call: in turns, medians compared."""
     from benchmarks.bare import bare_rate
-    from keelbolt.storage.sqlite import SQLiteKernel
+    from keelbolt.kernel.sqlite import SQLiteKernel
 
     path = kernel_path(url)
     loads: list[Load] = []
@@ -115,7 +115,7 @@ async def _group_commit_sqlite(report: Report, url: str, seconds: float) -> None
 async def _group_commit_postgres(report: Report, url: str, seconds: float) -> None:
     """As on SQLite, with 32 callers, each in a schema of its own."""
     from benchmarks.bare_postgres import bare_rate
-    from keelbolt.storage.postgres import PostgresKernel
+    from keelbolt.kernel.postgres import PostgresKernel
 
     loads, singles, bares = [], [], []
     for number in range(3):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from keelbolt.storage import Kernel, open_storage
+from keelbolt.kernel import Kernel, open_storage
 
 
 async def follow(kernel: Kernel, stream: str) -> None:

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from benchmarks.renamed import overheard, renamed
 from benchmarks.report import Report
 from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.kernel import Kernel, Operation, new_id, open_storage
 from keelbolt.protocol import jsonrpc, v1
 from keelbolt.protocol.operations import Operation as Call
 from keelbolt.protocol.types import Task
-from keelbolt.storage import Kernel, Operation, new_id, open_storage
 from keelbolt.tasks import Message, Part, Role, TaskContext, TaskEngine
 from keelbolt.tasks.families import FAMILIES, QUEUE
 

@@ -11,8 +11,8 @@ from benchmarks.renamed import overheard, renamed
 from benchmarks.report import Report
 from benchmarks.tasks_echo import message
 from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.kernel import Kernel, Operation, new_id, open_storage
 from keelbolt.protocol.types import timestamp
-from keelbolt.storage import Kernel, Operation, new_id, open_storage
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskState
 from keelbolt.tasks.families import FAMILIES
 from keelbolt.tasks.notes import StatusNote

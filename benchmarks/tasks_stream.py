@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.prose import sentence
 from benchmarks.report import Report
 from benchmarks.tasks_echo import message
+from keelbolt.kernel import Append, Draft, Entry, open_storage
 from keelbolt.protocol.types import Task
-from keelbolt.storage import Append, Draft, Entry, open_storage
 from keelbolt.tasks import TaskContext, TaskEngine
 from keelbolt.tasks.journal import BUFFER_ENTRIES
 

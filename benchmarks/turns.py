@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.report import Report
-from keelbolt.storage import Insert, Kernel, Operation, Replace, open_storage
+from keelbolt.kernel import Insert, Kernel, Operation, Replace, open_storage
 from keelbolt.turns import (
     DispatchContext,
     DurableStorage,

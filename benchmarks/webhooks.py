@@ -15,9 +15,9 @@ import httpx2
 
 from benchmarks.processes import ENVIRONMENT, program
 from benchmarks.report import Report
+from keelbolt.kernel import new_id, open_storage
 from keelbolt.protocol.requests import PushConfig
 from keelbolt.protocol.types import Message, Part, Role
-from keelbolt.storage import new_id, open_storage
 from keelbolt.tasks import Envelope, Sent, TaskContext, TaskEngine
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.webhooks.configs import PushConfigs

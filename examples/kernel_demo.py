@@ -29,7 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Absent, Append, Claim, Collection, Draft, Enqueue, Entry, Kernel, Put, open_storage
+from keelbolt.kernel import Absent, Append, Claim, Collection, Draft, Enqueue, Entry, Kernel, Put, open_storage
 
 PARTITION = "demo"
 FAMILIES = (Collection("progress"), Collection("control"))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keelbolt.storage import new_id
+from keelbolt.kernel import new_id
 from keelbolt.tasks import Done, Message, Part, Role, Sent, TaskContext, TaskEngine, TaskSettings, Worker
 
 LEASE_SECONDS = 1.0

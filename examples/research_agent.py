@@ -20,8 +20,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from keelbolt.storage import Entry, new_id
-from keelbolt.tasks import FeedSnapshot, Message, Part, Role, TaskContext, TaskEngine, TaskSettings, TaskState, Worker
+from keelbolt.kernel import Entry, new_id
+from keelbolt.tasks import Message, Part, Role, TaskContext, TaskEngine, TaskSettings, TaskSnapshot, TaskState, Worker
 
 PAGES = ("their history", "their uses", "their mistakes")
 LEASE_SECONDS = 1.0
@@ -98,7 +98,7 @@ async def ask(url: str, topic: str, answer: str | None, *, kill: bool) -> None:
         sent = await engine.tasks.send(say(topic))
         task_id, entries, reads = sent.task.task_id, 0, 0
         async for event in engine.tasks.follow(task_id, after=0):
-            if isinstance(event, FeedSnapshot):  # comes after a gap only, and nobody trims this log
+            if isinstance(event, TaskSnapshot):  # comes after a gap only, and nobody trims this log
                 continue
             entries = event.seq
             state, text = told(event)

@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from keelbolt.kernel import new_id
 from keelbolt.protocol.types import Message, Part, Role, Task
-from keelbolt.storage import new_id
 from keelbolt.tasks import TaskEngine
 from keelbolt.testing.model import ScriptedModel, call
 from keelbolt.turns import (

@@ -22,9 +22,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from keelbolt.errors import TurnError
+from keelbolt.kernel import new_id
 from keelbolt.protocol.types import Message as Sent
 from keelbolt.protocol.types import Part, Role, Task
-from keelbolt.storage import new_id
 from keelbolt.tasks import TaskEngine
 from keelbolt.turns import (
     DispatchContext,

@@ -14,6 +14,7 @@ from typing import Any
 
 from examples.demo.agent import SKILL, Demo
 from keelbolt.errors import KeelboltError
+from keelbolt.kernel import open_storage
 from keelbolt.protocol.types import Message, Part, Role, TaskState
 from keelbolt.state import (
     ArtifactScope,
@@ -31,7 +32,6 @@ from keelbolt.state import (
 )
 from keelbolt.state import TaskState as SessionTask
 from keelbolt.state.types import PlannerAction, TrajectoryStep
-from keelbolt.storage import open_storage
 from keelbolt.tasks import Envelope, TaskEngine
 
 SESSION, TRACE = "harbour-tour", "harbour-tour-1"

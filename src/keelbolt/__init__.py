@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         TaskTerminalStateError,
         UnsupportedOperationError,
     )
+    from keelbolt.kernel import open_storage
     from keelbolt.protocol.card import (
         AgentCardConfig,
         CapabilitiesConfig,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from keelbolt.protocol.types import Artifact, Message, Part, Role, Task, TaskState, TaskStatus
     from keelbolt.server import A2AServer
     from keelbolt.server.settings import ServerSettings
-    from keelbolt.storage import open_storage
     from keelbolt.tasks import (
         Dependency,
         Done,
@@ -141,7 +141,7 @@ _NAMES = {
     ),
     "keelbolt.server": ("A2AServer",),
     "keelbolt.server.settings": ("ServerSettings",),
-    "keelbolt.storage": ("open_storage",),
+    "keelbolt.kernel": ("open_storage",),
     "keelbolt.tasks": (
         "Dependency",
         "Done",

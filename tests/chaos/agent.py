@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from keelbolt.auth import APIKeyAuthenticator, Principal
+from keelbolt.kernel.sqlite import SQLiteKernel
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from keelbolt.state.retention.policy import StateRetention
-from keelbolt.storage.sqlite import SQLiteKernel
 from keelbolt.tasks import Dependency, RetentionPolicy, TaskContext, TaskManager, TaskSettings, Worker
 from keelbolt.testing.crash import CrashPoint
 from keelbolt.turns import TurnWorker

@@ -12,17 +12,17 @@ from keelbolt.auth.principal import Principal
 from keelbolt.data.erasing import _Eraser
 from keelbolt.errors import TaskNotFoundError
 from keelbolt.google_adk import sessions
+from keelbolt.kernel import Append, Delete, Entry, Put, Scope, Take, judge
+from keelbolt.kernel.ledger import Ledger
+from keelbolt.kernel.sqlite import queues
+from keelbolt.kernel.sqlite.writer import SqliteWriter
+from keelbolt.kernel.work import Fence
 from keelbolt.langgraph import checkpoints
 from keelbolt.openai_agents import KeelboltSession
 from keelbolt.protocol.types import TaskState
 from keelbolt.state import StateStore
 from keelbolt.state.artifacts.store import ArtifactStore
 from keelbolt.state.sessions import merging, stored_context
-from keelbolt.storage import Append, Delete, Entry, Put, Scope, Take, judge
-from keelbolt.storage.ledger import Ledger
-from keelbolt.storage.sqlite import queues
-from keelbolt.storage.sqlite.writer import SqliteWriter
-from keelbolt.storage.work import Fence
 from keelbolt.tasks import events, intake, lifecycle
 from keelbolt.tasks.journal import TaskJournal
 from keelbolt.tasks.manager import TaskManager

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keelbolt.errors import KeelboltError
-from keelbolt.storage import open_storage
+from keelbolt.kernel import open_storage
 from keelbolt.tasks.families import QUEUE, WEBHOOKS
 from tests.chaos.agent import OWNERS
 from tests.chaos.checker import check

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from keelbolt.auth.principal import Principal
-from keelbolt.storage import Entry, Kernel
+from keelbolt.kernel import Entry, Kernel
 from keelbolt.tasks import TaskEngine
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.queries import ListTasksQuery

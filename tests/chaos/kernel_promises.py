@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from keelbolt.storage import Entry
+from keelbolt.kernel import Entry
 from tests.chaos.final import Store, Violation, both
 from tests.chaos.history import Asked, Histories
 from tests.chaos.kernel_user import FAMILIES, PARTITION

@@ -13,8 +13,8 @@ from pydantic_core import from_json
 from keelbolt.auth.principal import Principal
 from keelbolt.data import Subject, erase
 from keelbolt.errors import KeelboltError, SubjectNotFound
+from keelbolt.kernel import Append, Collection, Draft, Put, open_storage
 from keelbolt.protocol.types import TaskState
-from keelbolt.storage import Append, Collection, Draft, Put, open_storage
 from keelbolt.tasks import TaskEngine
 from keelbolt.tasks.queries import ListTasksQuery
 from tests.chaos.agent import OWNERS

@@ -10,9 +10,9 @@ from pathlib import Path
 from keelbolt.data import Subject, erase
 from keelbolt.errors import KeelboltError, SubjectNotFound
 from keelbolt.google_adk import KeelboltSessionService
+from keelbolt.kernel import open_storage
 from keelbolt.langgraph import KeelboltSaver
 from keelbolt.openai_agents import KeelboltSession
-from keelbolt.storage import open_storage
 from tests.chaos.framework_user import APP, USER
 from tests.chaos.history import ROTATION_SECONDS, History
 

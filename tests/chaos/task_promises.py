@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from keelbolt.kernel import Entry
 from keelbolt.protocol.types import TaskState
-from keelbolt.storage import Entry
 from keelbolt.tasks.notes import WIRE_KINDS
 from tests.chaos.client import digest
 from tests.chaos.final import Store, Violation, began_after, both

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keelbolt.storage import Entry
+from keelbolt.kernel import Entry
 from tests.chaos import task_promises
 from tests.chaos.client import digest
 from tests.chaos.final import Plain, Store

@@ -9,7 +9,7 @@ import pytest
 from keelbolt.conformance import expect
 from keelbolt.conformance import suite as laws
 from keelbolt.conformance.laws import hints
-from keelbolt.conformance.storage import CheckedEngine, all_laws, validate
+from keelbolt.conformance.storage import KernelSubject, all_laws, validate
 from tests.conformance.broken import FAULTS, Fault, full, locks
 from tests.conformance.broken.alone import ALONE
 from tests.conformance.broken.kept import Kept, kept
@@ -46,7 +46,7 @@ async def test_every_shared_law_can_fail(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize(("subject", "caught_by"), locks.FAULTS, ids=lambda each: getattr(each, "name", ""))
 async def test_a_fault_of_locks_is_caught(
-    subject: CheckedEngine, caught_by: str, monkeypatch: pytest.MonkeyPatch
+    subject: KernelSubject, caught_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine that misses the death of a process, or takes the living for dead, is caught."""
     monkeypatch.setattr(laws, "LAW_SECONDS", 30.0)
@@ -55,7 +55,7 @@ async def test_a_fault_of_locks_is_caught(
 
 
 @pytest.mark.parametrize(("subject", "caught_by"), full.FAULTS, ids=lambda each: getattr(each, "name", ""))
-async def test_a_fault_of_a_full_storage_is_caught(subject: CheckedEngine, caught_by: str) -> None:
+async def test_a_fault_of_a_full_storage_is_caught(subject: KernelSubject, caught_by: str) -> None:
     """An engine that refuses too much or too little while it is full is caught; one with a limit alone is not."""
     report = await validate(subject, only=[caught_by])
     assert [finding.law.name for finding in report.failed] == [caught_by], str(report)

@@ -6,7 +6,7 @@ import pytest
 
 from keelbolt.conformance.expect import LawBroken
 from keelbolt.conformance.machine import check_histories
-from keelbolt.conformance.storage import ByUrl, CheckedEngine
+from keelbolt.conformance.storage import ByUrl, KernelSubject
 from tests.conformance.broken import FAULTS, Fault
 
 URL = "sqlite:///{directory}/histories.db"
@@ -46,15 +46,15 @@ FOUND = (
 
 
 def test_memory() -> None:
-    assert check_histories(CheckedEngine("memory", ByUrl("memory:")), steps=10_000) >= 10_000
+    assert check_histories(KernelSubject("memory", ByUrl("memory:")), steps=10_000) >= 10_000
 
 
 def test_sqlite_durable() -> None:
-    assert check_histories(CheckedEngine("SQLite", ByUrl(URL), persistent=True), steps=1500) >= 1500
+    assert check_histories(KernelSubject("SQLite", ByUrl(URL), persistent=True), steps=1500) >= 1500
 
 
 def test_sqlite_relaxed() -> None:
-    assert check_histories(CheckedEngine("SQLite", ByUrl(URL, "relaxed"), persistent=True), steps=1000) >= 1000
+    assert check_histories(KernelSubject("SQLite", ByUrl(URL, "relaxed"), persistent=True), steps=1000) >= 1000
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS if fault.name in FOUND])

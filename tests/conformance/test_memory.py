@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from keelbolt.conformance.pytest import storage_laws
-from keelbolt.conformance.storage import ByUrl, CheckedEngine
+from keelbolt.conformance.storage import ByUrl, KernelSubject
 
-test_law = storage_laws(CheckedEngine("memory", ByUrl("memory:")))
+test_law = storage_laws(KernelSubject("memory", ByUrl("memory:")))

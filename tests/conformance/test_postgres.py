@@ -10,9 +10,9 @@ import pytest
 
 from keelbolt.conformance.machine import check_histories
 from keelbolt.conformance.pytest import storage_laws
-from keelbolt.conformance.storage import CheckedEngine, DataPlace
-from keelbolt.storage import Collection, Kernel, open_storage
-from keelbolt.storage.postgres import PostgresKernel
+from keelbolt.conformance.storage import DataPlace, KernelSubject
+from keelbolt.kernel import Collection, Kernel, open_storage
+from keelbolt.kernel.postgres import PostgresKernel
 from keelbolt.testing.postgres import URL_VARIABLE, PostgresServer
 
 pytest_plugins = ["keelbolt.testing.pytest"]
@@ -66,7 +66,7 @@ async def discard(place: DataPlace) -> None:
     await connection.close()
 
 
-SUBJECT = CheckedEngine("PostgreSQL", make, persistent=True, shared=True, discard=discard, small=make_small)
+SUBJECT = KernelSubject("PostgreSQL", make, persistent=True, shared=True, discard=discard, small=make_small)
 
 test_law = storage_laws(SUBJECT)
 

@@ -12,8 +12,8 @@ import redis
 
 from keelbolt.conformance.machine import check_histories
 from keelbolt.conformance.pytest import storage_laws
-from keelbolt.conformance.storage import CheckedEngine, DataPlace
-from keelbolt.storage import Collection, Kernel, open_storage
+from keelbolt.conformance.storage import DataPlace, KernelSubject
+from keelbolt.kernel import Collection, Kernel, open_storage
 from keelbolt.testing.valkey import URL_VARIABLE, ValkeyServer, own_valkey
 
 pytest_plugins = ["keelbolt.testing.pytest"]
@@ -55,8 +55,8 @@ async def discard(place: DataPlace) -> None:
             client.unlink(key)
 
 
-DURABLE = CheckedEngine("Redis, durable", make, persistent=True, shared=True, discard=discard, small=make_small)
-RELAXED = CheckedEngine("Redis, relaxed", make_relaxed, persistent=True, shared=True, discard=discard)
+DURABLE = KernelSubject("Redis, durable", make, persistent=True, shared=True, discard=discard, small=make_small)
+RELAXED = KernelSubject("Redis, relaxed", make_relaxed, persistent=True, shared=True, discard=discard)
 
 test_durable = storage_laws(DURABLE)
 test_relaxed = storage_laws(RELAXED)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from keelbolt.conformance.pytest import storage_laws
-from keelbolt.conformance.storage import ByUrl, CheckedEngine, DataPlace
-from keelbolt.storage import Collection, Kernel
-from keelbolt.storage.sqlite import SQLiteKernel
-from keelbolt.storage.sqlite.connection import SqliteConnection, connect
+from keelbolt.conformance.storage import ByUrl, DataPlace, KernelSubject
+from keelbolt.kernel import Collection, Kernel
+from keelbolt.kernel.sqlite import SQLiteKernel
+from keelbolt.kernel.sqlite.connection import SqliteConnection, connect
 
 URL = "sqlite:///{directory}/laws.db"
 PAGES = 1500  # of 4 KiB
@@ -26,8 +26,8 @@ def make_small(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
 
 
 test_durable = storage_laws(
-    CheckedEngine("SQLite, durable", ByUrl(URL), persistent=True, shared=True, prompt=True, small=make_small)
+    KernelSubject("SQLite, durable", ByUrl(URL), persistent=True, shared=True, prompt=True, small=make_small)
 )
 test_relaxed = storage_laws(
-    CheckedEngine("SQLite, relaxed", ByUrl(URL, "relaxed"), persistent=True, shared=True, prompt=True)
+    KernelSubject("SQLite, relaxed", ByUrl(URL, "relaxed"), persistent=True, shared=True, prompt=True)
 )

@@ -11,7 +11,7 @@ from penguiflow.state import InMemoryStateStore
 from keelbolt.conformance.pytest import state_store_laws
 from keelbolt.conformance.state_store import CAPABILITIES, StatePlace, StateStoreSubject, capabilities_of, validate
 from keelbolt.state import HybridStateStore, StateStore, StateStoreSessionAdapter
-from keelbolt.state.binding import Types
+from keelbolt.state.classes import Types
 from keelbolt.testing import postgres, valkey
 
 pytest_plugins = ["keelbolt.testing.pytest"]

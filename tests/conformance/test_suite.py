@@ -15,9 +15,9 @@ import pytest
 from keelbolt.conformance.laws import commit
 from keelbolt.conformance.storage import (
     ByUrl,
-    CheckedEngine,
     DataPlace,
     Finding,
+    KernelSubject,
     LawBroken,
     all_laws,
     laws_as_markdown,
@@ -26,13 +26,13 @@ from keelbolt.conformance.storage import (
     validate,
 )
 from keelbolt.errors import InvalidValue
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.memory import MemoryKernel
-from keelbolt.storage.records import Collection
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.memory import MemoryKernel
+from keelbolt.kernel.records import Collection
 from tests.conformance.broken.records import TakeLeavesTheRecord
 
 ROOT = Path(__file__).parents[2]
-MEMORY = CheckedEngine("memory", ByUrl("memory:"))
+MEMORY = KernelSubject("memory", ByUrl("memory:"))
 
 
 def plain() -> Kernel:
@@ -43,7 +43,7 @@ def declaring(*, declare: Sequence[Collection] = ()) -> Kernel:
     return MemoryKernel(declare=declare)
 
 
-def answers_a_subject() -> CheckedEngine:
+def answers_a_subject() -> KernelSubject:
     return MEMORY
 
 
@@ -140,14 +140,14 @@ async def test_an_unknown_law_is_refused() -> None:
 
 
 @pytest.mark.parametrize("given", [plain, declaring, answers_a_subject, MEMORY, MemoryKernel])
-async def test_every_way_to_name_an_engine(given: CheckedEngine) -> None:
+async def test_every_way_to_name_an_engine(given: KernelSubject) -> None:
     report = await validate(given, only=["one_commit_writes_every_noun"])
     assert report.ok, str(report)
 
 
 def test_load_finds_what_is_named() -> None:
     assert load("tests.conformance.test_suite:MEMORY").name == "memory"
-    assert load("keelbolt.storage.memory:MemoryKernel").name == "keelbolt.storage.memory:MemoryKernel"
+    assert load("keelbolt.kernel.memory:MemoryKernel").name == "keelbolt.kernel.memory:MemoryKernel"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ async def test_places_are_new_and_are_removed() -> None:
         assert place.directory.exists()
         discarded.append(place)
 
-    subject = CheckedEngine("memory", ByUrl("memory:"), discard=discard)
+    subject = KernelSubject("memory", ByUrl("memory:"), discard=discard)
     async with subject.place() as one, subject.place() as two:
         assert one.name != two.name
         assert list(one.directory.iterdir()) == []

@@ -9,8 +9,8 @@ import asyncio
 import itertools
 import sys
 
-from keelbolt.storage import Append, Draft
-from keelbolt.storage.sqlite import SQLiteKernel, writer
+from keelbolt.kernel import Append, Draft
+from keelbolt.kernel.sqlite import SQLiteKernel, writer
 
 vars(writer)["WAL_PAGES"] = 0  # a checkpoint is due after every batch
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import apsw
 
-from keelbolt.storage.private_files import ensure_private
-from keelbolt.storage.sqlite.connection import SqliteConnection
+from keelbolt.kernel.private_files import ensure_private
+from keelbolt.kernel.sqlite.connection import SqliteConnection
 
 SECTOR = 512
 _names = itertools.count(1)

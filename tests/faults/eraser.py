@@ -11,7 +11,7 @@ from pathlib import Path
 
 from keelbolt.data import Subject, erase, erasing, import_export, importing
 from keelbolt.data.sweeping import retain, sweep_expired
-from keelbolt.storage.sqlite.engine import SQLiteKernel
+from keelbolt.kernel.sqlite.engine import SQLiteKernel
 from keelbolt.tasks import RetentionPolicy
 from keelbolt.testing.crash import CrashPoint
 

@@ -17,8 +17,8 @@ import time
 import warnings
 
 from keelbolt.errors import KeelboltError
-from keelbolt.storage import Append, Collection, Draft, Operation
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Append, Collection, Draft, Operation
+from keelbolt.kernel.sqlite import SQLiteKernel
 from keelbolt.testing.crash import CrashPoint
 
 PARTITION = "fork"

@@ -12,8 +12,8 @@ import json
 import sys
 
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Append, Claim, Collection, Draft, Kernel, Operation, Put
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Append, Claim, Collection, Draft, Kernel, Operation, Put
+from keelbolt.kernel.sqlite import SQLiteKernel
 
 PARTITION = "faults"
 QUEUE = "jobs"

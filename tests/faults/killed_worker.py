@@ -25,7 +25,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import cast
 
-from keelbolt.storage import Kernel, Operation, Receipt, open_storage
+from keelbolt.kernel import Kernel, Operation, Receipt, open_storage
 from keelbolt.tasks import Done, TaskContext, TaskEngine, TaskSettings
 from keelbolt.testing.link import KernelLink
 from tests.faults.task_notes import TaskNotes, read_notes

@@ -13,8 +13,8 @@ import os
 import signal
 import sys
 
-from keelbolt.storage import Append, Collection, Draft, Put
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Append, Collection, Draft, Put
+from keelbolt.kernel.sqlite import SQLiteKernel
 
 PARTITION = "leaver"
 FAMILIES = (Collection("doc"),)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from keelbolt.storage import Append, Collection, Draft, Index, Insert
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Append, Collection, Draft, Index, Insert
+from keelbolt.kernel.sqlite import SQLiteKernel
 
 PARTITION = "open"
 FAMILIES = (

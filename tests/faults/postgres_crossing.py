@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Append, Claim, Draft, Enqueue, Kernel, Put, open_storage
+from keelbolt.kernel import Append, Claim, Draft, Enqueue, Kernel, Put, open_storage
 from tests.faults.writer import FAMILIES, PARTITION
 
 KEYS = 12

@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 
-from keelbolt.storage import open_storage
+from keelbolt.kernel import open_storage
 from tests.faults.holder import FAMILIES, QUEUE, attempt
 
 

@@ -11,8 +11,8 @@ import signal
 import sys
 from typing import Any
 
-from keelbolt.storage import Append, Draft, open_storage
-from keelbolt.storage.postgres.book import PostgresRows
+from keelbolt.kernel import Append, Draft, open_storage
+from keelbolt.kernel.postgres.rows import PostgresRows
 from tests.faults.writer import FAMILIES, PARTITION
 
 _save = PostgresRows.save

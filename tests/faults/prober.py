@@ -12,8 +12,8 @@ import json
 import sys
 import time
 
-from keelbolt.storage import Collection
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Collection
+from keelbolt.kernel.sqlite import SQLiteKernel
 
 PARTITION = "clock"
 FAMILIES = (Collection("doc", expiring=True),)

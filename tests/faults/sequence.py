@@ -10,8 +10,8 @@ import json
 import sys
 
 from keelbolt.errors import StorageError
-from keelbolt.storage import Append, Collection, Draft, Kernel, Put
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Append, Collection, Draft, Kernel, Put
+from keelbolt.kernel.sqlite import SQLiteKernel
 
 PARTITION = "faults"
 FAMILIES = (Collection("doc"),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from keelbolt.errors import KeelboltError
-from keelbolt.storage import Append, Draft
+from keelbolt.kernel import Append, Draft
 from keelbolt.tasks import TaskContext, TaskState
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.journal import TaskJournal

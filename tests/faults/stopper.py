@@ -11,8 +11,8 @@ import asyncio
 import signal
 import sys
 
-from keelbolt.storage import Append, Draft
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Append, Draft
+from keelbolt.kernel.sqlite import SQLiteKernel
 from keelbolt.testing.crash import CrashPoint
 from tests.faults.holder import FAMILIES, PARTITION
 

@@ -10,11 +10,11 @@ from typing import Any
 from pydantic_core import from_json
 
 from keelbolt.auth.principal import ANONYMOUS
-from keelbolt.storage import Entry, Kernel
+from keelbolt.kernel import Entry, Kernel
 from keelbolt.tasks import TaskState
 from keelbolt.tasks.families import EVENTS, QUEUE
 from keelbolt.tasks.notes import WIRE_KINDS
-from keelbolt.tasks.store import StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTasks
 
 MAX_ATTEMPTS = 5
 

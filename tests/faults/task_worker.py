@@ -28,8 +28,8 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from keelbolt.storage import Kernel, open_storage
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Kernel, open_storage
+from keelbolt.kernel.sqlite import SQLiteKernel
 from keelbolt.tasks import Envelope, Message, Part, Role, TaskContext, TaskEngine, TaskSettings
 from keelbolt.testing.crash import CrashPoint
 from tests.faults.stale import stale_writes

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from keelbolt.storage import Append, Draft
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Append, Draft
+from keelbolt.kernel.sqlite import SQLiteKernel
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Enqueue, Kernel, Put
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Enqueue, Kernel, Put
+from keelbolt.kernel.sqlite import SQLiteKernel
 from keelbolt.testing.clock import FakeClock
 from tests.faults.conftest import Figures
 from tests.faults.prober import FAMILIES, LEASE_SECONDS, PARTITION

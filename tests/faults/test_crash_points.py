@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keelbolt.storage import Append, Draft
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Append, Draft
+from keelbolt.kernel.sqlite import SQLiteKernel
 from keelbolt.testing.crash import POINTS
 
 

@@ -17,7 +17,7 @@ import apsw
 import pytest
 
 from keelbolt.errors import BlobNotFound, CannotOpen, StorageBroken, StorageCorrupt, StorageError
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Append,
     Attach,
     Collection,
@@ -30,7 +30,7 @@ from keelbolt.storage import (
     Query,
     Trim,
 )
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel.sqlite import SQLiteKernel
 from tests.faults.conftest import Figures
 
 PARTITION = "damage"

@@ -18,7 +18,7 @@ from keelbolt.data import Subject, erase, export, import_export, resume_erasures
 from keelbolt.data.erasing import declare
 from keelbolt.data.sweeping import retain
 from keelbolt.errors import SubjectNotFound
-from keelbolt.storage import Kernel, open_storage
+from keelbolt.kernel import Kernel, open_storage
 from keelbolt.tasks import RetentionPolicy
 from keelbolt.tasks.families import TASKS
 from keelbolt.testing.crash import POINTS

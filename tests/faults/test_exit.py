@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel.sqlite import SQLiteKernel
 from tests.faults import forker, leaver
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children

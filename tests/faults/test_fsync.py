@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from keelbolt.errors import CommitInDoubt, StorageBroken
-from keelbolt.storage import Append, Draft, Kernel, Put
-from keelbolt.storage.sqlite import SQLiteKernel, connection, writer
+from keelbolt.kernel import Append, Draft, Kernel, Put
+from keelbolt.kernel.sqlite import SQLiteKernel, connection, writer
 from tests.faults.conftest import Figures
 from tests.faults.disk import Disk, anything, fsync_error, nothing
 from tests.faults.processes import Children

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from keelbolt.errors import StorageFull
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Append,
     Attach,
     Collection,
@@ -31,7 +31,7 @@ from keelbolt.storage import (
     Trim,
     open_storage,
 )
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel.sqlite import SQLiteKernel
 from keelbolt.testing.valkey import own_valkey
 from tests.faults.conftest import Figures
 from tests.faults.small_disk import MEGABYTE, CannotMount, SmallDisk, mounted

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from keelbolt.storage import Query
-from keelbolt.storage.migrations import migrations_of
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Query
+from keelbolt.kernel.migrations import migrations_of
+from keelbolt.kernel.sqlite import SQLiteKernel
 from tests.faults.conftest import Figures
 from tests.faults.opener import FAMILIES, PARTITION
 from tests.faults.processes import Children
@@ -47,7 +47,7 @@ async def test_a_race_to_make_the_schema(tmp_path: Path, children: Children, fig
             for process in range(PROCESSES):
                 count = await kernel.count(PARTITION, Query("doc", {"who": f"p{process}"}))
                 assert (count.value, count.exact) == (COMMITS, True)
-            assert (await kernel.stats()).engine["schema"] == migrations_of("keelbolt.storage.sqlite")[-1].number
+            assert (await kernel.stats()).engine["schema"] == migrations_of("keelbolt.kernel.sqlite")[-1].number
             assert [problem async for problem in kernel.check()] == []
     figures("opening a new file at once", rounds=rounds, processes=rounds * PROCESSES, failed=0, s_slowest=slowest)
 
@@ -64,7 +64,7 @@ async def test_opening_beside_writers_and_checkpoints(
     for writer in writers:
         assert await asyncio.to_thread(writer.line) == "ready"
     began = time.monotonic()
-    with caplog.at_level(logging.WARNING, logger="keelbolt.storage"):
+    with caplog.at_level(logging.WARNING, logger="keelbolt.kernel"):
         for _ in range(OPENINGS):
             async with SQLiteKernel(path, readers=1) as kernel:
                 assert kernel._lost_frames == 0

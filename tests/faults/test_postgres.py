@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from keelbolt.storage import Append, Draft, Enqueue, Kernel, open_storage
-from keelbolt.storage.postgres.connection import IDLE_SECONDS, LOCK_SECONDS, OUTAGE_SECONDS
+from keelbolt.kernel import Append, Draft, Enqueue, Kernel, open_storage
+from keelbolt.kernel.postgres.connection import IDLE_SECONDS, LOCK_SECONDS, OUTAGE_SECONDS
 from keelbolt.testing.postgres import OwnPostgres, StopMode, own_postgres
 from tests.faults.conftest import Figures
 from tests.faults.holder import FAMILIES as HOLDER_FAMILIES
@@ -207,8 +207,8 @@ async def test_a_server_that_stays_away_is_told(
     figures: Figures, server: OwnPostgres, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a while callers are told; nobody who queued behind them waits as long again; later everything works."""
-    monkeypatch.setattr("keelbolt.storage.postgres.committer.OUTAGE_SECONDS", 1.0)
-    monkeypatch.setattr("keelbolt.storage.postgres.readers.OUTAGE_SECONDS", 1.0)
+    monkeypatch.setattr("keelbolt.kernel.postgres.committer.OUTAGE_SECONDS", 1.0)
+    monkeypatch.setattr("keelbolt.kernel.postgres.readers.OUTAGE_SECONDS", 1.0)
     append = Append("events", "s", (Draft("a", b""),))
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit(PARTITION, append)

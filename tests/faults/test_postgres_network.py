@@ -12,10 +12,10 @@ import asyncpg
 import pytest
 
 from keelbolt.errors import CommitInDoubt, StorageUnreachable
-from keelbolt.storage import Append, Draft, Enqueue, Put
-from keelbolt.storage.postgres import PostgresKernel
-from keelbolt.storage.postgres.connection import connect, writer_settings
-from keelbolt.storage.postgres.locks import locks_of
+from keelbolt.kernel import Append, Draft, Enqueue, Put
+from keelbolt.kernel.postgres import PostgresKernel
+from keelbolt.kernel.postgres.connection import connect, writer_settings
+from keelbolt.kernel.postgres.locks import locks_of
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
 from keelbolt.testing.proxy import Direction, Proxy
 from tests.faults.conftest import Figures
@@ -139,8 +139,8 @@ async def test_a_half_open_connection_is_given_up(
     kernel: ByProxy, proxy: Proxy, figures: Figures, monkeypatch: pytest.MonkeyPatch, direction: Direction
 ) -> None:
     """A connection that is open and silent is left after the statement's time; the commit goes by another one, once."""
-    monkeypatch.setattr("keelbolt.storage.postgres.committer.STATEMENT_SECONDS", 1.0)
-    monkeypatch.setattr("keelbolt.storage.postgres.committer.LOCK_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.kernel.postgres.committer.STATEMENT_SECONDS", 1.0)
+    monkeypatch.setattr("keelbolt.kernel.postgres.committer.LOCK_SECONDS", 0.5)
     proxy.swallow(direction)
     began = time.monotonic()
     call = asyncio.ensure_future(append(kernel, "half open"))
@@ -166,7 +166,7 @@ async def test_a_commit_whose_answer_never_comes_is_in_doubt(
     kernel: ByProxy, proxy: Proxy, figures: Figures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the server stays away after COMMIT was sent, the caller is told the truth: it may be there, at most once."""
-    monkeypatch.setattr("keelbolt.storage.postgres.committer.OUTAGE_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.kernel.postgres.committer.OUTAGE_SECONDS", 0.5)
     await cut_before_the_answer(kernel, proxy)
     call = asyncio.ensure_future(append(kernel, "in doubt"))
     for _ in range(1000):
@@ -188,7 +188,7 @@ async def test_a_commit_that_was_never_sent_is_not_in_doubt(
     kernel: ByProxy, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the server is away before COMMIT is sent, the caller is told that nothing was written, and nothing was."""
-    monkeypatch.setattr("keelbolt.storage.postgres.committer.OUTAGE_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.kernel.postgres.committer.OUTAGE_SECONDS", 0.5)
     proxy.refuse()
     with pytest.raises(StorageUnreachable) as caught:
         await append(kernel, "never")
@@ -203,8 +203,8 @@ async def test_doubts_are_not_answered_with_busy(
     kernel: ByProxy, proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch, freed: bool
 ) -> None:
     """A retry that meets a held lock does not say "nothing was written": it waits, or tells its doubts."""
-    monkeypatch.setattr("keelbolt.storage.postgres.connection.LOCK_SECONDS", 0.2)
-    monkeypatch.setattr("keelbolt.storage.postgres.committer.OUTAGE_SECONDS", 30.0 if freed else 1.0)
+    monkeypatch.setattr("keelbolt.kernel.postgres.connection.LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("keelbolt.kernel.postgres.committer.OUTAGE_SECONDS", 30.0 if freed else 1.0)
     await cut_before_the_answer(kernel, proxy)
     number = locks_of("keelbolt", [(PARTITION, (Append(LOG, STREAM, (Draft("a", b""),)),))])[0]
     other = await asyncpg.connect(url)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from keelbolt.storage import Append, Attach, Collection, Draft, Durability, Enqueue, Kernel, Operation, Put
-from keelbolt.storage.sqlite import SQLiteKernel, connection, writer
+from keelbolt.kernel import Append, Attach, Collection, Draft, Durability, Enqueue, Kernel, Operation, Put
+from keelbolt.kernel.sqlite import SQLiteKernel, connection, writer
 from tests.faults.conftest import Figures
 from tests.faults.disk import Cut, Disk, Write, anything, nothing
 

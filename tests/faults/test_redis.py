@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from keelbolt.storage import Collection, Insert, open_storage
-from keelbolt.storage.redis import store as redis_store
-from keelbolt.storage.redis.engine import RedisKernel
+from keelbolt.kernel import Collection, Insert, open_storage
+from keelbolt.kernel.redis import servers as redis_store
+from keelbolt.kernel.redis.engine import RedisKernel
 from keelbolt.testing.valkey import OwnValkey, own_valkey
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children

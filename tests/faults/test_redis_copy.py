@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from keelbolt.errors import CommitInDoubt, StorageMoved, StorageUnavailable
-from keelbolt.storage import Append, Collection, Draft, Insert, Kernel, Put, open_storage
-from keelbolt.storage.copies import copy_storage
-from keelbolt.storage.transfer.copy import CopyProgress
+from keelbolt.kernel import Append, Collection, Draft, Insert, Kernel, Put, open_storage
+from keelbolt.kernel.copies import copy_storage
+from keelbolt.kernel.transfer.copy import CopyProgress
 from keelbolt.testing.valkey import own_valkey
 
 PLAIN = Collection("plain")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from keelbolt.errors import StorageBusy
-from keelbolt.storage import Append, Claim, Draft, Enqueue, Kernel, Operation, Receipt
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.kernel import Append, Claim, Draft, Enqueue, Kernel, Operation, Receipt
+from keelbolt.kernel.sqlite import SQLiteKernel
 from tests.faults.conftest import Figures
 from tests.faults.holder import FAMILIES, PARTITION, QUEUE, attempt
 from tests.faults.processes import Child, Children
@@ -118,7 +118,7 @@ async def test_a_stopped_writer_does_not_make_others_hang(
     end: signal.Signals,
 ) -> None:
     """While a process is stopped with the write lock, others read, and get StorageBusy for writing; then they go on."""
-    monkeypatch.setattr("keelbolt.storage.sqlite.writer.LOCK_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.kernel.sqlite.writer.LOCK_SECONDS", 0.5)
     path = str(tmp_path / "kernel.db")
     append = Append("events", "others", (Draft("a", b""),))
     async with SQLiteKernel(path, declare=FAMILIES) as kernel:
@@ -158,8 +158,8 @@ async def test_opening_and_closing_do_not_hang_behind_a_stopped_writer(
     tmp_path: Path, children: Children, figures: Figures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a process is stopped with the write lock, opening answers StorageBusy, and closing comes to an end."""
-    monkeypatch.setattr("keelbolt.storage.sqlite.writer.LOCK_SECONDS", 0.5)
-    monkeypatch.setattr("keelbolt.storage.sqlite.place.OPEN_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.kernel.sqlite.writer.LOCK_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.kernel.sqlite.files.OPEN_SECONDS", 0.5)
     path = str(tmp_path / "kernel.db")
     kernel = SQLiteKernel(path, declare=FAMILIES)
     await kernel.open()

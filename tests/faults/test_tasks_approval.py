@@ -14,7 +14,7 @@ from typing import Any, Self
 import pytest
 
 from keelbolt.auth.principal import ANONYMOUS
-from keelbolt.storage import Kernel, open_storage
+from keelbolt.kernel import Kernel, open_storage
 from keelbolt.tasks import Message, Part, Role, TaskEngine, TaskSettings, TaskState
 from keelbolt.tasks.families import QUEUE
 from tests.faults.conftest import Figures

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from keelbolt.errors import TaskNotCancelableError
-from keelbolt.storage import open_storage
+from keelbolt.kernel import open_storage
 from keelbolt.tasks import Sent, TaskContext, TaskEngine, TaskSettings, TaskState
 from tests.faults.conftest import Figures
 from tests.faults.task_verify import verify_tasks

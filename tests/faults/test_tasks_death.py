@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keelbolt.storage import open_storage
+from keelbolt.kernel import open_storage
 from keelbolt.tasks import TaskEngine
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children

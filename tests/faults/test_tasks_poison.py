@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keelbolt.auth.principal import ANONYMOUS
-from keelbolt.storage import open_storage
+from keelbolt.kernel import open_storage
 from keelbolt.tasks import TaskEngine, TaskState
 from keelbolt.tasks.families import QUEUE
 from tests.faults.conftest import Figures

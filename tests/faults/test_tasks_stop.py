@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from keelbolt.auth.principal import ANONYMOUS
-from keelbolt.storage import open_storage
+from keelbolt.kernel import open_storage
 from keelbolt.tasks import TaskEngine, TaskState
 from keelbolt.tasks.families import CONTEXTS
 from tests.faults.conftest import Figures

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keelbolt.auth.principal import Principal
-from keelbolt.storage import Kernel, open_storage
+from keelbolt.kernel import Kernel, open_storage
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children

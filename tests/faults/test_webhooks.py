@@ -9,7 +9,7 @@ import signal
 import httpx2
 import pytest
 
-from keelbolt.storage import new_id, open_storage
+from keelbolt.kernel import new_id, open_storage
 from keelbolt.tasks import TaskEngine
 from keelbolt.tasks.families import EVENTS, WEBHOOKS
 from keelbolt.tasks.notes import WIRE_KINDS

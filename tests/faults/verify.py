@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from keelbolt.storage import Entry, Kernel, Query
-from keelbolt.storage.work import WorkState
+from keelbolt.kernel import Entry, Kernel, Query
+from keelbolt.kernel.work import WorkState
 from tests.faults.writer import DOCS, PARTITION, STREAMS
 
 PAGE = 5000

@@ -23,7 +23,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Append,
     Collection,
     Draft,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from examples.demo.guide import Guide, card
+from keelbolt.kernel import open_storage
 from keelbolt.protocol.types import Message, Part, Role, Task
-from keelbolt.storage import open_storage
 from keelbolt.tasks import TaskEngine, TaskState
 
 

@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 from starlette.types import ASGIApp
 
+from keelbolt.kernel import new_id
+from keelbolt.kernel.cursors import PageCursor, write_cursor
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.versions import ProtocolVersion
-from keelbolt.storage import new_id
-from keelbolt.storage.cursors import PageCursor, write_cursor
 from keelbolt.tasks.families import TASKS
 from tests.integration.server.alice import (
     SECRET_WORDS,

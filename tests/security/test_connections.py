@@ -10,11 +10,11 @@ import socket
 
 import pytest
 
+from keelbolt.kernel import Entry, open_storage
 from keelbolt.server.connections import RESERVED_FILES, ConnectionCounter, most_connections
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import Entry, open_storage
 from keelbolt.tasks.events import READ_BYTES, Feed, TaskFeeds
-from keelbolt.tasks.store import StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTasks
 from tests.integration.server.actor import agent
 from tests.integration.server.loopback import served
 

@@ -17,13 +17,13 @@ from starlette.types import ASGIApp
 
 from keelbolt.cli.main import main
 from keelbolt.grpc.library import aio, grpc
+from keelbolt.kernel import new_id
 from keelbolt.observability.logs import HumanLines, JSONLines
 from keelbolt.operations.table import PREFIX, ROUTES
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.operations import Operation
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import new_id
 from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Headers, ask, call
 from tests.integration.server.calls import METHODS, request

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from keelbolt.cli.main import main
+from keelbolt.kernel import Collection, Put, open_storage
+from keelbolt.kernel.copies import backup_storage, restore_storage
+from keelbolt.kernel.sqlite.schema import migrate
 from keelbolt.state import StateStore
-from keelbolt.storage import Collection, Put, open_storage
-from keelbolt.storage.copies import backup_storage, restore_storage
-from keelbolt.storage.sqlite.schema import migrate
-from tests.integration.whole_store import fill
+from tests.integration.kernel.whole_store import fill
 
 PLAIN = Collection("plain")
 UMASKS = (0o000, 0o022, 0o077)

@@ -14,12 +14,12 @@ from pydantic_core import from_json, to_json
 from keelbolt.a2a_sdk import sdk_stores
 from keelbolt.auth import ANONYMOUS
 from keelbolt.errors import InvalidValue, SecretKeyMissing
+from keelbolt.kernel import Put
+from keelbolt.kernel.copies import backup_storage
 from keelbolt.operations.table import PREFIX
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import Put
-from keelbolt.storage.copies import backup_storage
 from keelbolt.tasks import TaskContext
 from keelbolt.tasks.families import PUSH_CONFIGS, PUSH_CURSORS
 from keelbolt.webhooks.sealing import Sealer

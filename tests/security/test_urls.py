@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 from keelbolt.cli.main import main
 from keelbolt.errors import KeelboltError
+from keelbolt.kernel import open_storage
+from keelbolt.kernel.urls import migrate, pending_migrations, run_script
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.server import A2AServer
 from keelbolt.state import StateStore
-from keelbolt.storage import open_storage
-from keelbolt.storage.urls import migrate, pending_migrations, run_script
 from keelbolt.tasks import TaskContext
 
 # Each password has two halves, so that a part of it in a message is found too.

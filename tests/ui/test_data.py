@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from keelbolt.storage import open_storage
+from keelbolt.kernel import open_storage
 from tests.integration.frameworks.kept import fill_adk, fill_langgraph, fill_openai
 from tests.ui.conftest import OpenPage
 from tests.ui.stage import PREFIX, Stage

@@ -12,9 +12,9 @@ from playwright.async_api import expect
 from pydantic_core import to_json
 
 from keelbolt.data.erasing import PARTITION
-from keelbolt.observability.pulse import BOUNDS
-from keelbolt.storage import Put, open_storage
-from keelbolt.tasks.vitals import BUCKET_SECONDS, COLLECTION, VITALS
+from keelbolt.kernel import Put, open_storage
+from keelbolt.observability.task_statistics import BOUNDS
+from keelbolt.tasks.statistics import BUCKET_SECONDS, COLLECTION, VITALS
 from tests.ui.conftest import OpenPage
 from tests.ui.stage import PREFIX, Stage
 

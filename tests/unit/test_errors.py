@@ -11,11 +11,11 @@ import pytest
 
 from keelbolt import errors
 from keelbolt.errors import BlobNotFound, CommitRefused, KeelboltError, LogTrimmed, MissingExtra, Reason
-from keelbolt.storage.blobs import Attach
-from keelbolt.storage.commits import Operation
-from keelbolt.storage.logs import Head
-from keelbolt.storage.records import Absent, FieldIn, Patch, Replace
-from keelbolt.storage.work import Complete, Enqueue
+from keelbolt.kernel.blobs import Attach
+from keelbolt.kernel.commits import Operation
+from keelbolt.kernel.logs import Head
+from keelbolt.kernel.records import Absent, FieldIn, Patch, Replace
+from keelbolt.kernel.work import Complete, Enqueue
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, KeelboltError)]
 

@@ -11,7 +11,7 @@ from typing import Any
 from a2a.types.a2a_pb2 import Artifact, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
 from pydantic_core import to_json
 
-from keelbolt.a2a_sdk.words import Event, encoded, state_of, to_dict
+from keelbolt.a2a_sdk.codec import Event, encoded, state_of, to_dict
 from keelbolt.protocol.types import timestamp
 from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote
 from keelbolt.tasks.view import TaskView

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 
 from a2a.server.cluster import TaskEventStream, TaskVersion, VersionedEvent
 
+from keelbolt.a2a_sdk.codec import event_of
 from keelbolt.a2a_sdk.scope import ScopeResolver
-from keelbolt.a2a_sdk.words import event_of
+from keelbolt.kernel import Entry, Scope
 from keelbolt.protocol import v1
-from keelbolt.storage import Entry, Scope
-from keelbolt.tasks.events import FeedSnapshot, TaskFeeds
+from keelbolt.tasks.events import TaskFeeds, TaskSnapshot
 from keelbolt.tasks.notes import WIRE_KINDS
 
 
@@ -33,7 +33,7 @@ class KeelboltEventStream(TaskEventStream):
         events = self._events.follow(scope, task_id, after=seq)
         try:
             async for event in events:
-                if isinstance(event, FeedSnapshot):
+                if isinstance(event, TaskSnapshot):
                     json = await self._events.store.task_json(event.task)
                     yield VersionedEvent(event_of(v1.sent_task(json)), TaskVersion(event.seq))
                 elif event.kind in WIRE_KINDS:

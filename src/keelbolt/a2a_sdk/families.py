@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
-from keelbolt.storage import Collection, Index, Kernel, Query
+from keelbolt.kernel import Collection, Index, Kernel, Query
 from keelbolt.tasks.families import FACE as TASKS_FACE
 from keelbolt.tasks.families import TASKS
 

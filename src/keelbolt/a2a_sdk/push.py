@@ -11,10 +11,10 @@ from a2a.types.a2a_pb2 import TaskPushNotificationConfig
 from google.protobuf.json_format import Parse
 from pydantic_core import from_json, to_json
 
+from keelbolt.a2a_sdk.codec import encoded
 from keelbolt.a2a_sdk.families import CONFIGS
 from keelbolt.a2a_sdk.scope import ScopeResolver
-from keelbolt.a2a_sdk.words import encoded
-from keelbolt.storage import Delete, Put, Query, Record, Scope
+from keelbolt.kernel import Delete, Put, Query, Record, Scope
 from keelbolt.webhooks.sealing import Sealer, opened
 
 

@@ -9,7 +9,7 @@ from a2a.server.context import ServerCallContext
 from keelbolt.a2a_sdk.families import DIRECTORY, PARTITION
 from keelbolt.auth import Principal
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Delete, Insert, Kernel, Scope
+from keelbolt.kernel import Delete, Insert, Kernel, Scope
 
 Whose = Callable[[ServerCallContext], str]
 

@@ -13,10 +13,10 @@ from keelbolt.a2a_sdk.families import FAMILIES as SDK_FAMILIES
 from keelbolt.a2a_sdk.push import KeelboltPushConfigStore
 from keelbolt.a2a_sdk.scope import ScopeResolver, Whose
 from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore
-from keelbolt.storage import open_storage
+from keelbolt.kernel import open_storage
 from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import FAMILIES
-from keelbolt.tasks.store import StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTasks
 from keelbolt.webhooks.sealing import Sealer
 
 

@@ -8,20 +8,20 @@ from a2a.server.tasks.task_store import TaskStore as PlainTaskStore
 from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
 
 from keelbolt.a2a_sdk.changes import event_notes, new_notes, whole_notes
+from keelbolt.a2a_sdk.codec import Event, state_named, state_of, task_of, tasks_of
 from keelbolt.a2a_sdk.scope import ScopeResolver
-from keelbolt.a2a_sdk.words import Event, state_named, state_of, task_of, tasks_of
 from keelbolt.errors import CommitRefused, InvalidTaskRequest
+from keelbolt.kernel import FieldNotIn, Head, Operation, Scope
 from keelbolt.protocol import v1
 from keelbolt.protocol.types import TaskState
-from keelbolt.storage import FieldNotIn, Head, Operation, Scope
 from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import EVENTS, TASKS
 from keelbolt.tasks.listing import list_tasks
 from keelbolt.tasks.notes import Note, StatusNote, append_notes
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import ENDED, CurrentTurn, TaskRecord
-from keelbolt.tasks.store import StoredTask as OurTask
-from keelbolt.tasks.store import StoredTasks, snapshot_operations
+from keelbolt.tasks.stored_tasks import StoredTask as OurTask
+from keelbolt.tasks.stored_tasks import StoredTasks, snapshot_operations
 from keelbolt.tasks.view import TaskView
 
 

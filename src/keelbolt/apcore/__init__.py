@@ -58,7 +58,7 @@ __all__ = [
 _NAMES = {
     "keelbolt.apcore.approvals": ("CallerApproves",),
     "keelbolt.apcore.card": ("AgentCardBuilder",),
-    "keelbolt.apcore.catalog": ("Catalog",),
+    "keelbolt.apcore.catalog": ("SkillCatalog",),
     "keelbolt.apcore.delegation": ("agent",),
     "keelbolt.apcore.discovery": ("load_extensions",),
     "keelbolt.apcore.elicitation": ("ElicitResult", "elicit", "report_progress"),

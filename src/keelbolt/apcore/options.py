@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from keelbolt.apcore.task_store import TaskStore
     from keelbolt.auth import Authenticator
     from keelbolt.data.retention import FacePolicy
+    from keelbolt.kernel import Kernel
     from keelbolt.server.settings import ServerSettings
-    from keelbolt.storage import Kernel
     from keelbolt.tasks.settings import TaskSettings
     from keelbolt.tasks.storage import Storage
 

@@ -21,9 +21,9 @@ from keelbolt.apcore.task_storage import TaskStoreStorage
 from keelbolt.apcore.task_store import METHODS
 from keelbolt.apcore.watch import ExtensionsWatch
 from keelbolt.apcore.worker import ApcoreWorker
+from keelbolt.kernel import Kernel
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import Kernel
 from keelbolt.tasks.retention import RetentionPolicy
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.storage import Storage

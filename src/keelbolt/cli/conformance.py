@@ -35,12 +35,12 @@ def conformance() -> None:
 def storage(factory: str, only: tuple[str, ...], json_output: bool) -> None:
     """Run every law of the kernel's contract on an engine of your own.
 
-    MODULE:FACTORY names a function that answers an unopened kernel, or a Subject of keelbolt.conformance.storage, which
-    can say more. Modules are also looked for in the current directory. The exit code is 1 when a law is broken.
+    MODULE:FACTORY names a function that returns an unopened kernel, or a KernelSubject of keelbolt.conformance.storage,
+    which can say more. Modules are also looked for in the current directory. The exit code is 1 when a law is broken.
 
     \b
     Example:
-      keelbolt conformance storage keelbolt.storage.memory:MemoryKernel --only records
+      keelbolt conformance storage keelbolt.kernel.memory:MemoryKernel --only records
     """
     from keelbolt.conformance.storage import load, validate
 

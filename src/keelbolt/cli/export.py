@@ -18,7 +18,7 @@ from keelbolt.cli.output import as_json, echo, print_json, size
 from keelbolt.cli.progress import work_progress
 from keelbolt.cli.stores import opened
 from keelbolt.cli.subjects import subject_of, subject_options
-from keelbolt.storage.private_files import create_private
+from keelbolt.kernel.private_files import create_private
 
 if TYPE_CHECKING:
     from keelbolt.data import Exported, Imported, Subject

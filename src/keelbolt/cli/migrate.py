@@ -22,7 +22,7 @@ def migrate(url: str, dry_run: bool, sql: bool, json_output: bool) -> None:
     Example:
       keelbolt migrate sqlite:///agent.db --dry-run --sql
     """
-    from keelbolt.storage import urls
+    from keelbolt.kernel import urls
 
     if dry_run:
         migrations = urls.pending_migrations(url)

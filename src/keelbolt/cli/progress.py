@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from keelbolt.cli.output import echo, size
 
 if TYPE_CHECKING:
-    from keelbolt.storage.transfer.copy import CopyProgress, Tell
+    from keelbolt.kernel.transfer.copy import CopyProgress, Tell
 
 LINE_SECONDS = 2.0
 

@@ -13,7 +13,7 @@ import click
 from keelbolt.cli.failure import FAILED
 from keelbolt.cli.output import as_json, echo, print_json, print_table, progress, size
 from keelbolt.cli.stores import existing
-from keelbolt.storage.contract import Problem, Stats, Swept
+from keelbolt.kernel.contract import Problem, Stats, Swept
 
 
 @click.group()

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from keelbolt.errors import InvalidValue, StorageMissing
 
 if TYPE_CHECKING:
-    from keelbolt.storage.contract import Kernel
+    from keelbolt.kernel.contract import Kernel
 
 FIRST_MIGRATION = 1
 
 
 async def opened(url: str, *, create: bool = False) -> Kernel:
     """Return the storage at this URL, which other processes may use too. ``create``: create it if it does not exist."""
-    from keelbolt.storage.urls import open_storage
+    from keelbolt.kernel.urls import open_storage
 
     if url.partition(":")[0] == "memory":
         raise InvalidValue(
@@ -26,7 +26,7 @@ async def opened(url: str, *, create: bool = False) -> Kernel:
 
 async def existing(url: str) -> Kernel:
     """Return the storage at this URL. Raise StorageMissing instead of creating it, as for a mistyped path."""
-    from keelbolt.storage.urls import open_storage, pending_migrations
+    from keelbolt.kernel.urls import open_storage, pending_migrations
 
     if any(migration.number == FIRST_MIGRATION for migration in await asyncio.to_thread(pending_migrations, url)):
         raise StorageMissing("nothing is stored at this URL; look at the path (`keelbolt migrate URL` creates it)")

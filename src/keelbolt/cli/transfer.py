@@ -15,7 +15,7 @@ from keelbolt.cli.stores import existing
 from keelbolt.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from keelbolt.storage.copies import Copied, Tell
+    from keelbolt.kernel.copies import Copied, Tell
 
 restart_option = click.option(
     "--restart", is_flag=True, help="Clear what an unfinished copy has left in the destination, and begin anew."
@@ -49,8 +49,8 @@ def copy(source: str, destination: str, *, keep_source: bool, restart: bool, jso
 
 
 async def _copy(source: str, destination: str, tell: Tell, *, keep_source: bool, restart: bool) -> Copied:
-    from keelbolt.storage.copies import copy_storage
-    from keelbolt.storage.urls import open_storage
+    from keelbolt.kernel.copies import copy_storage
+    from keelbolt.kernel.urls import open_storage
 
     async with await existing(source) as one, open_storage(destination) as other:
         return await copy_storage(one, other, keep_source=keep_source, restart=restart, tell=tell)
@@ -76,7 +76,7 @@ def backup(url: str, file: Path, *, portable: bool, json_output: bool) -> None:
 
 
 async def _backup(url: str, file: Path, tell: Tell, *, portable: bool) -> Copied:
-    from keelbolt.storage.copies import backup_storage
+    from keelbolt.kernel.copies import backup_storage
 
     async with await existing(url) as kernel:
         return await backup_storage(kernel, file, portable=portable, tell=tell)
@@ -103,7 +103,7 @@ def restore(file: Path, url: str, *, restart: bool, json_output: bool) -> None:
 
 
 async def _restore(file: Path, url: str, tell: Tell, *, restart: bool) -> Copied:
-    from keelbolt.storage.copies import restore_storage
+    from keelbolt.kernel.copies import restore_storage
 
     return await restore_storage(file, url, restart=restart, tell=tell)
 

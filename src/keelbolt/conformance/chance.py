@@ -7,10 +7,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
-from keelbolt.storage.blobs import Attach, Detach
-from keelbolt.storage.commits import Operation
-from keelbolt.storage.logs import Append, Draft, Drop, Head, Trim
-from keelbolt.storage.records import (
+from keelbolt.kernel.blobs import Attach, Detach
+from keelbolt.kernel.commits import Operation
+from keelbolt.kernel.logs import Append, Draft, Drop, Head, Trim
+from keelbolt.kernel.records import (
     Absent,
     Delete,
     FieldIn,
@@ -25,7 +25,7 @@ from keelbolt.storage.records import (
     Take,
     Version,
 )
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
+from keelbolt.kernel.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 T = TypeVar("T")
 

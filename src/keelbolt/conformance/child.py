@@ -22,11 +22,11 @@ from keelbolt.conformance.expect import broken, woken
 from keelbolt.conformance.families import FAMILIES
 from keelbolt.conformance.subject import DataPlace
 from keelbolt.errors import CommitRefused, SchemaMismatch
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.hints import LogTopic, QueueTopic
-from keelbolt.storage.logs import Append, Draft
-from keelbolt.storage.records import Collection, Put, Replace, Take
-from keelbolt.storage.work import Enqueue
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.hints import LogTopic, QueueTopic
+from keelbolt.kernel.logs import Append, Draft
+from keelbolt.kernel.records import Collection, Put, Replace, Take
+from keelbolt.kernel.work import Enqueue
 
 P = "p"
 CHILD_SECONDS = 45.0

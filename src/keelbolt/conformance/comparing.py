@@ -8,10 +8,10 @@ from keelbolt.conformance.chance import COLLECTIONS, DIGESTS, KEYS, PARTITIONS, 
 from keelbolt.conformance.expect import equal, expect
 from keelbolt.conformance.model import EngineModel, Key, ModelStream
 from keelbolt.errors import BlobNotFound
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.logs import LogState
-from keelbolt.storage.records import Count, Query, Record
-from keelbolt.storage.work import WorkState
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.logs import LogState
+from keelbolt.kernel.records import Count, Query, Record
+from keelbolt.kernel.work import WorkState
 
 
 async def compare_everything(kernel: Kernel, model: EngineModel) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Generic, NoReturn, TypeVar
 
 from keelbolt.errors import CommitRefused, Reason
-from keelbolt.storage.commits import Operation
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.hints import Watch
+from keelbolt.kernel.commits import Operation
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.hints import Watch
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")

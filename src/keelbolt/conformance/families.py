@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keelbolt.storage.records import Collection, Index
+from keelbolt.kernel.records import Collection, Index
 
 PLAIN = Collection("plain")
 

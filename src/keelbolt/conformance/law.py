@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from keelbolt.conformance import suite
 from keelbolt.conformance.subject import Capability, DataPlace
 from keelbolt.conformance.suite import Suite
-from keelbolt.storage.contract import Kernel
+from keelbolt.kernel.contract import Kernel
 
 Law = suite.Law[DataPlace]
 KernelLaw = Callable[[Kernel], Awaitable[None]]

@@ -26,11 +26,11 @@ from keelbolt.conformance.comparing import compare_everything, compare_found
 from keelbolt.conformance.expect import ANY, broken, equal, expect
 from keelbolt.conformance.model import EngineModel, ModelStream
 from keelbolt.conformance.steering import resolve, same, written_twice
-from keelbolt.conformance.subject import CheckedEngine, subject_of
+from keelbolt.conformance.subject import KernelSubject, subject_of
 from keelbolt.errors import CommitRefused, LogTrimmed, MissingExtra, WrittenTwice
-from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.records import (
+from keelbolt.kernel.commits import Operation, Receipt
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.records import (
     Insert,
     Put,
     Query,
@@ -50,7 +50,7 @@ T = TypeVar("T")
 class StorageMachine(RuleBasedStateMachine):
     """Rules for one subject; ``steps`` counts the rules that all machines of a class have made."""
 
-    subject: ClassVar[CheckedEngine]
+    subject: ClassVar[KernelSubject]
     steps: ClassVar[int] = 0
     kernel: Kernel
 
@@ -316,13 +316,13 @@ class StorageMachine(RuleBasedStateMachine):
 # ------------------------------------------------------------------------------------------------------------ running
 
 
-def machine_of(subject: CheckedEngine) -> type[StorageMachine]:
+def machine_of(subject: KernelSubject) -> type[StorageMachine]:
     """A machine class of its own, so that its steps are counted apart."""
     return type("StorageMachine", (StorageMachine,), {"subject": subject, "steps": 0})
 
 
 def check_histories(
-    given: CheckedEngine | Callable[..., CheckedEngine | Kernel],
+    given: KernelSubject | Callable[..., KernelSubject | Kernel],
     *,
     steps: int = 1000,
     length: int = 50,

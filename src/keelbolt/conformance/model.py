@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from keelbolt.conformance.expect import ANY, equal, expect
-from keelbolt.storage.blobs import Attach, Detach
-from keelbolt.storage.commits import Operation, Outcome
-from keelbolt.storage.logs import Append, Drop, Head, Trim
-from keelbolt.storage.records import (
+from keelbolt.kernel.blobs import Attach, Detach
+from keelbolt.kernel.commits import Operation, Outcome
+from keelbolt.kernel.logs import Append, Drop, Head, Trim
+from keelbolt.kernel.records import (
     Absent,
     Delete,
     FieldIn,
@@ -31,7 +31,7 @@ from keelbolt.storage.records import (
     Take,
     Version,
 )
-from keelbolt.storage.work import Bury, Claim, Complete, Enqueue, Fence, Release, Remove, Retry
+from keelbolt.kernel.work import Bury, Claim, Complete, Enqueue, Fence, Release, Remove, Retry
 
 Key = tuple[str, str, str]
 Failure = tuple[int, str, Any]  # which operation, the reason, what was found

@@ -34,15 +34,15 @@ import pytest
 from keelbolt.conformance.law import STORAGE
 from keelbolt.conformance.state_store import StatePlace, StateStoreSubject, state_subject_of
 from keelbolt.conformance.state_store.law import STATE
-from keelbolt.conformance.storage import CheckedEngine, DataPlace, subject_of
+from keelbolt.conformance.storage import DataPlace, KernelSubject, subject_of
 from keelbolt.conformance.suite import Checked, Law, P, Suite
 from keelbolt.conformance.task_law import TASKS, AnyStorage, StoragePlace, TaskStorageSubject, task_subject_of
 from keelbolt.conformance.turn_callbacks import TurnCallbacksSubject, TurnPlace, turn_subject_of
 from keelbolt.conformance.turn_callbacks.law import TURNS
-from keelbolt.storage.contract import Kernel
+from keelbolt.kernel.contract import Kernel
 
 
-def storage_laws(given: CheckedEngine | Callable[..., CheckedEngine | Kernel]) -> Callable[[Law[DataPlace]], None]:
+def storage_laws(given: KernelSubject | Callable[..., KernelSubject | Kernel]) -> Callable[[Law[DataPlace]], None]:
     """A parametrised test: one case for each law that applies to the subject."""
     return _laws(STORAGE, subject_of(given), "every law of the storage kernel")
 

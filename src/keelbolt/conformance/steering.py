@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from keelbolt.conformance.chance import RIGHT
 from keelbolt.conformance.model import EngineModel, ModelStream
-from keelbolt.storage.blobs import Attach, Detach
-from keelbolt.storage.commits import Check, Operation, address
-from keelbolt.storage.logs import Head
-from keelbolt.storage.records import (
+from keelbolt.kernel.blobs import Attach, Detach
+from keelbolt.kernel.commits import Check, Operation, address
+from keelbolt.kernel.logs import Head
+from keelbolt.kernel.records import (
     Absent,
     Delete,
     FieldIn,
@@ -22,7 +22,7 @@ from keelbolt.storage.records import (
     Take,
     Version,
 )
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Retry
+from keelbolt.kernel.work import Bury, Complete, Enqueue, Fence, Release, Retry
 
 
 def resolve(model: EngineModel, partition: str, operation: Operation, *, steered: bool) -> Operation:

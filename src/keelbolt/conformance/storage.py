@@ -20,15 +20,15 @@ from keelbolt.conformance import laws as _laws  # noqa: F401  (registers the law
 from keelbolt.conformance.expect import LawBroken
 from keelbolt.conformance.law import STORAGE, Law
 from keelbolt.conformance.report import ConformanceReport, Finding
-from keelbolt.conformance.subject import ByUrl, CheckedEngine, DataPlace, load, subject_of
-from keelbolt.storage.contract import Kernel
+from keelbolt.conformance.subject import ByUrl, DataPlace, KernelSubject, load, subject_of
+from keelbolt.kernel.contract import Kernel
 
 __all__ = [
     "ByUrl",
-    "CheckedEngine",
     "ConformanceReport",
     "DataPlace",
     "Finding",
+    "KernelSubject",
     "Law",
     "LawBroken",
     "all_laws",
@@ -50,7 +50,7 @@ def laws_as_markdown() -> str:
 
 
 async def validate(
-    subject: CheckedEngine | Callable[..., CheckedEngine | Kernel],
+    subject: KernelSubject | Callable[..., KernelSubject | Kernel],
     *,
     only: Iterable[str] = (),
     progress: Callable[[Finding], None] | None = None,

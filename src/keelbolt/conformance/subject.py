@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol
 from keelbolt.conformance.families import FAMILIES
 from keelbolt.conformance.suite import new_place
 from keelbolt.errors import InvalidValue
-from keelbolt.storage.contract import Durability, Kernel
-from keelbolt.storage.records import Collection
+from keelbolt.kernel.contract import Durability, Kernel
+from keelbolt.kernel.records import Collection
 
 Capability = Literal["base", "persistent", "shared", "prompt", "small"]
 
@@ -26,7 +26,7 @@ class Make(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedEngine:
+class KernelSubject:
     """An engine to be checked.
 
     ``persistent``: a kernel made anew at the same place finds the data of the one before. ``shared``: kernels of
@@ -59,7 +59,7 @@ class CheckedEngine:
 class DataPlace:
     """One set of data: a name that no other place has, and an empty directory for whoever keeps files."""
 
-    subject: CheckedEngine
+    subject: KernelSubject
     name: str
     directory: Path
 
@@ -89,7 +89,7 @@ class ByUrl:
     durability: Durability = "durable"
 
     def __call__(self, place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
-        from keelbolt.storage.urls import open_storage  # noqa: PLC0415  (an engine is loaded when it is opened)
+        from keelbolt.kernel.urls import open_storage  # noqa: PLC0415  (an engine is loaded when it is opened)
 
         url = self.template.format(directory=place.directory, name=place.name)
         return open_storage(url, durability=self.durability, declare=declare)
@@ -108,26 +108,26 @@ class ByFactory:
 
 
 def subject_of(
-    given: CheckedEngine | Callable[..., CheckedEngine | Kernel], *, name: str | None = None
-) -> CheckedEngine:
+    given: KernelSubject | Callable[..., KernelSubject | Kernel], *, name: str | None = None
+) -> KernelSubject:
     """The subject that is meant: a Subject as it is, or a factory of one, or a factory of unopened kernels."""
-    if isinstance(given, CheckedEngine):
+    if isinstance(given, KernelSubject):
         return given
     if not callable(given):
         raise InvalidValue(f"{given!r} is neither a Subject nor a factory")
     name = name or getattr(given, "__name__", type(given).__name__)
     made = given(declare=FAMILIES) if "declare" in inspect.signature(given).parameters else given()
-    if isinstance(made, CheckedEngine):
+    if isinstance(made, KernelSubject):
         return made
     if not isinstance(made, Kernel):
         raise InvalidValue(f"{name} returned {type(made).__name__}; it must return a Subject or an unopened Kernel")
-    return CheckedEngine(name, ByFactory(given))  # type: ignore[arg-type]
+    return KernelSubject(name, ByFactory(given))  # type: ignore[arg-type]
 
 
-def load(reference: str) -> CheckedEngine:
+def load(reference: str) -> KernelSubject:
     """The subject that ``module:attribute`` names."""
     given = named(reference)
-    if not isinstance(given, CheckedEngine) and not callable(given):
+    if not isinstance(given, KernelSubject) and not callable(given):
         raise InvalidValue(f"{reference!r} is a {type(given).__name__}; it must be a Subject or a factory")
     return subject_of(given, name=reference)
 

@@ -33,8 +33,8 @@ from keelbolt.data.families import (
     import_key,
 )
 from keelbolt.errors import CommitRefused, InvalidValue, StorageBusy, SubjectInUse, SubjectNotFound
+from keelbolt.kernel import Delete, Enqueue, Kernel, Operation, Put, Query, Record, Remove, Scope, Wiped, new_id
 from keelbolt.leases import incarnation
-from keelbolt.storage import Delete, Enqueue, Kernel, Operation, Put, Query, Record, Remove, Scope, Wiped, new_id
 
 BATCH = 200  # operations in a commit
 TOGETHER = 32  # subjects that are erased at the same time, so that their commits share one transaction

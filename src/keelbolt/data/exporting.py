@@ -21,7 +21,7 @@ from keelbolt.data.erasing import declare
 from keelbolt.data.families import EVERYTHING, Face, Family, Lookup, Reference, Subject, SubjectLocation, faces
 from keelbolt.data.lines import FORMAT, Line, LineWriter, body, encoded
 from keelbolt.errors import BlobNotFound, InvalidValue, LogTrimmed, StorageCorrupt, SubjectInUse, SubjectNotFound
-from keelbolt.storage import Detach, Kernel, LogState, Record, Scope
+from keelbolt.kernel import Detach, Kernel, LogState, Record, Scope
 
 ATTEMPTS = 5  # reads of a subject that is written to at the same time
 GROUP = 200  # records that are not subjects, in one group

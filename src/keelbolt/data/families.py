@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from keelbolt.data.retention import FacePolicy
 from keelbolt.errors import InvalidValue
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Collection,
     Delete,
     Detach,

@@ -20,7 +20,7 @@ from keelbolt.data.exporting import ExportProgress, Tell, fingerprint
 from keelbolt.data.families import IMPORTS, Face, Family, faces, import_key
 from keelbolt.data.lines import Line, LineReader, bytes_of, check
 from keelbolt.errors import BadExport, CommitRefused, InvalidValue, StorageBusy, SubjectExists
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Append,
     Attach,
     Delete,

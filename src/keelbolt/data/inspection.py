@@ -40,7 +40,7 @@ from keelbolt.data.families import (
 )
 from keelbolt.data.shown import LARGE_BYTES, plain, plain_body, when
 from keelbolt.errors import BadCursor, InvalidValue, LogTrimmed, SubjectNotFound
-from keelbolt.storage import Entry, Kernel, Page, Query, Record, Scope
+from keelbolt.kernel import Entry, Kernel, Page, Query, Record, Scope
 
 PAGE = 50
 MAX_PAGE = 500

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from keelbolt.errors import InvalidValue
-from keelbolt.storage import Kernel, Query, Record
+from keelbolt.kernel import Kernel, Query, Record
 
 if TYPE_CHECKING:
     from keelbolt.data.families import Face, Family

@@ -21,8 +21,8 @@ from keelbolt.data.erasing import PARTITION, resume_erasures
 from keelbolt.data.families import SWEEPS, SWEEPS_COLLECTION, face, faces
 from keelbolt.data.retention import FacePolicy
 from keelbolt.errors import CommitRefused, KeelboltError
+from keelbolt.kernel import Enqueue, Kernel, Put, Query, Swept
 from keelbolt.leases import Lease, cancelled
-from keelbolt.storage import Enqueue, Kernel, Put, Query, Swept
 
 logger = logging.getLogger("keelbolt.data")
 

@@ -15,8 +15,7 @@ from google.genai import types
 from keelbolt.errors import CommitRefused, SchemaTooNew, StorageBusy
 from keelbolt.google_adk.families import ARTIFACT_FAMILIES, ARTIFACTS, FILES
 from keelbolt.google_adk.service import ATTEMPTS, Service, as_json
-from keelbolt.state.names import joined
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Attach,
     Delete,
     Detach,
@@ -29,6 +28,7 @@ from keelbolt.storage import (
     Scalar,
     Scope,
 )
+from keelbolt.state.names import joined
 
 FORMAT = 1
 INLINE_BYTES = 16 * 1024  # larger content is stored as a blob

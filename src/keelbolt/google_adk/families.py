@@ -10,8 +10,8 @@ import msgspec
 
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Subject, SubjectLocation
 from keelbolt.data.retention import FacePolicy, retain_old
+from keelbolt.kernel import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 from keelbolt.state.names import digest, name, tenant_partition
-from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
 SESSIONS = "adk_sessions"  # (app, user, session): its state
 EVENTS = "adk_events"  # log; stream = (app, user, session)

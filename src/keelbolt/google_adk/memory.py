@@ -18,8 +18,8 @@ from google.adk.sessions import Session
 
 from keelbolt.google_adk.families import FORGOTTEN, MEMORIES, MEMORY_FAMILIES
 from keelbolt.google_adk.service import Service
+from keelbolt.kernel import Delete, Kernel, Operation, Put, Query, Scalar, Scope, new_id
 from keelbolt.state.names import joined
-from keelbolt.storage import Delete, Kernel, Operation, Put, Query, Scalar, Scope, new_id
 
 RESULTS = 10  # of a search, as in ADK's own service
 BATCH = 100

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from pydantic_core import to_jsonable_python
 
 from keelbolt.google_adk.families import partition_of
-from keelbolt.storage import Collection, Kernel, Scope
-from keelbolt.storage.connection import AsyncConnectionOwner, KernelConnection
+from keelbolt.kernel import Collection, Kernel, Scope
+from keelbolt.kernel.connection import AsyncConnectionOwner, KernelConnection
 
 ATTEMPTS = 50  # of a change that conflicts with another one
 PAGE = 200

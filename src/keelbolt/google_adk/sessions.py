@@ -21,8 +21,7 @@ from google.adk.sessions.base_session_service import BaseSessionService, GetSess
 from keelbolt.errors import CommitRefused, SchemaTooNew, StorageBusy
 from keelbolt.google_adk.families import EVENTS, SESSION_FAMILIES, SESSIONS, STATES
 from keelbolt.google_adk.service import ATTEMPTS, Service, as_json
-from keelbolt.state.names import joined
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Append,
     Delete,
     Draft,
@@ -38,6 +37,7 @@ from keelbolt.storage import (
     Scope,
     new_id,
 )
+from keelbolt.state.names import joined
 
 FORMAT = 1
 PAGE = 500

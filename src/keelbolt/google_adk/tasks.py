@@ -9,9 +9,9 @@ from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
 from keelbolt.a2a_sdk.families import FAMILIES as SDK_FAMILIES
 from keelbolt.a2a_sdk.scope import ScopeResolver, whose
 from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore
-from keelbolt.storage import Kernel
-from keelbolt.storage.connection import KernelConnection
-from keelbolt.tasks import store
+from keelbolt.kernel import Kernel
+from keelbolt.kernel.connection import KernelConnection
+from keelbolt.tasks import stored_tasks
 from keelbolt.tasks.families import FAMILIES
 
 
@@ -38,4 +38,4 @@ class LazyTaskStore(PlainTaskStore):
 
 
 def _on(kernel: Kernel) -> KeelboltPlainTaskStore:
-    return KeelboltPlainTaskStore(KeelboltTaskStore(store.StoredTasks(kernel), ScopeResolver(kernel, whose)))
+    return KeelboltPlainTaskStore(KeelboltTaskStore(stored_tasks.StoredTasks(kernel), ScopeResolver(kernel, whose)))

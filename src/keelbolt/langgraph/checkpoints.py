@@ -9,6 +9,18 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from keelbolt.errors import BlobNotFound, CheckpointConflict, CommitRefused, StorageCorrupt
+from keelbolt.kernel import (
+    Attach,
+    FieldIn,
+    FieldNotIn,
+    Insert,
+    Operation,
+    Put,
+    Query,
+    Record,
+    Replace,
+    Scope,
+)
 from keelbolt.langgraph.families import CHECKPOINTS, HEADS, VALUES, WRITES
 from keelbolt.langgraph.records import (
     BLOB_BYTES,
@@ -30,18 +42,6 @@ from keelbolt.langgraph.records import (
     value_key,
 )
 from keelbolt.state.names import name
-from keelbolt.storage import (
-    Attach,
-    FieldIn,
-    FieldNotIn,
-    Insert,
-    Operation,
-    Put,
-    Query,
-    Record,
-    Replace,
-    Scope,
-)
 
 ATTEMPTS = 20  # of a commit that conflicts with another one on the same thread
 CACHED_HEADS = 1000

@@ -11,8 +11,8 @@ import msgspec
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Subject, SubjectLocation
 from keelbolt.data.retention import FacePolicy, retain_old
 from keelbolt.data.shown import LARGE_BYTES, plain
+from keelbolt.kernel import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.state.names import name, tenant_partition
-from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 
 HEADS = "langgraph_heads"  # (thread, namespace): its last checkpoint; only its child may follow
 CHECKPOINTS = "langgraph_checkpoints"  # (thread, namespace, id)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import msgspec
 
 from keelbolt.errors import CommitRefused
+from keelbolt.kernel import Attach, Delete, Detach, Operation, Patch, Put, Query, Record, Replace, Scope
 from keelbolt.langgraph.checkpoints import ATTEMPTS, Checkpoints
 from keelbolt.langgraph.families import CHECKPOINTS, HEADS, VALUES, WRITES
 from keelbolt.langgraph.records import (
@@ -21,7 +22,6 @@ from keelbolt.langgraph.records import (
     value_key,
 )
 from keelbolt.state.names import name
-from keelbolt.storage import Attach, Delete, Detach, Operation, Patch, Put, Query, Record, Replace, Scope
 
 BATCH = 200  # deletions per commit
 

@@ -22,12 +22,12 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from keelbolt.errors import InvalidValue
+from keelbolt.kernel import Kernel, Scope
+from keelbolt.kernel.connection import ConnectionOwner, KernelConnection
 from keelbolt.langgraph import pruning
 from keelbolt.langgraph.checkpoints import Checkpoints, History, Loaded, NewCheckpoint
 from keelbolt.langgraph.families import SAVER_FAMILIES, partition_of
 from keelbolt.langgraph.records import Lane, StoredCheckpoint, Typed
-from keelbolt.storage import Kernel, Scope
-from keelbolt.storage.connection import ConnectionOwner, KernelConnection
 
 OnConflict = Literal["raise", "fork"]
 

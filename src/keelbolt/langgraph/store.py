@@ -31,11 +31,11 @@ from langgraph.store.base import (
 )
 
 from keelbolt.errors import CommitRefused, SchemaTooNew, StorageCorrupt
+from keelbolt.kernel import Delete, Kernel, Operation, Put, Query, Record, Replace, Scope
+from keelbolt.kernel.connection import ConnectionOwner, KernelConnection
 from keelbolt.langgraph.families import ITEMS, STORE_FAMILIES, partition_of
 from keelbolt.state import codec
 from keelbolt.state.names import joined
-from keelbolt.storage import Delete, Kernel, Operation, Put, Query, Record, Replace, Scope
-from keelbolt.storage.connection import ConnectionOwner, KernelConnection
 
 FORMAT = 1
 PAGE = 200

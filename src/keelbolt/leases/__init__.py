@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from keelbolt.errors import CommitRefused, KeelboltError
-from keelbolt.storage import Claim, new_id
+from keelbolt.kernel import Claim, new_id
 
 logger = logging.getLogger("keelbolt.leases")
 

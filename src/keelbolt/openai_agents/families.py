@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
 from keelbolt.data.retention import FacePolicy, retain_old
 from keelbolt.data.shown import plain_body
+from keelbolt.kernel import Collection, Index, Kernel, Record, Scope
 from keelbolt.state.names import name, tenant_partition
-from keelbolt.storage import Collection, Index, Kernel, Record, Scope
 
 SESSIONS = "openai_sessions"  # session: how many items it ever had, and its last write
 ITEMS = "openai_items"  # (session, number)

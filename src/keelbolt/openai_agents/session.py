@@ -14,10 +14,10 @@ from agents import SessionSettings, TResponseInputItem
 from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 from keelbolt.errors import CommitRefused, InvalidValue, SecretKeyMissing, StorageBusy, StorageCorrupt
+from keelbolt.kernel import Delete, Insert, Kernel, Operation, Put, Query, Record, Replace, Scalar, Scope, Take
+from keelbolt.kernel.connection import AsyncConnectionOwner, KernelConnection
 from keelbolt.openai_agents.families import FAMILIES, ITEMS, PLAIN, SEALED, SESSIONS, partition_of
 from keelbolt.state.names import joined, name
-from keelbolt.storage import Delete, Insert, Kernel, Operation, Put, Query, Record, Replace, Scalar, Scope, Take
-from keelbolt.storage.connection import AsyncConnectionOwner, KernelConnection
 from keelbolt.webhooks.sealing import Sealer, opened
 
 ATTEMPTS = 100  # of a change that conflicts with others of the same session

@@ -23,8 +23,8 @@ from keelbolt.errors import (
     SubjectNotFound,
     UnsupportedOperationError,
 )
+from keelbolt.kernel import Kernel, Swept
 from keelbolt.operations.call import OpsCall
-from keelbolt.storage import Kernel, Swept
 from keelbolt.tasks.engine import TaskEngine
 
 Frames = AsyncGenerator[tuple[bytes, int | None], None]

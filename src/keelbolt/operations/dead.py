@@ -7,10 +7,10 @@ from typing import Any
 from pydantic_core import to_json
 
 from keelbolt.errors import TaskNotFoundError, UnsupportedOperationError
+from keelbolt.kernel import Scope
 from keelbolt.operations.call import OpsCall
 from keelbolt.operations.paging import page_of
 from keelbolt.operations.tasks import reason_shown
-from keelbolt.storage import Scope
 from keelbolt.tasks.dead import DeadLetter, dead_letters, drop
 from keelbolt.tasks.engine import TaskEngine
 

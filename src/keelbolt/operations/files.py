@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from keelbolt.errors import MethodNotFoundError
+from keelbolt.kernel import BlobReader
 from keelbolt.operations.call import OpsCall
-from keelbolt.storage import BlobReader
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.files import TaskFile, open_file
 

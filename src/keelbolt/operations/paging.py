@@ -9,8 +9,8 @@ from typing import TypeVar
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import BadCursor
+from keelbolt.kernel import Kernel, Scope
 from keelbolt.operations.call import OpsCall, sees
-from keelbolt.storage import Kernel, Scope
 
 Item = TypeVar("Item")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from keelbolt.data.shown import plain
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
+from keelbolt.kernel import BlobReader, Scope
 from keelbolt.operations.call import OpsCall
 from keelbolt.operations.shapes import entries_asked, json_found, json_of, page_asked
 from keelbolt.state.artifacts.record import ArtifactRecord
@@ -20,7 +21,6 @@ from keelbolt.state.inspection.history import history
 from keelbolt.state.inspection.shown import original
 from keelbolt.state.names import name
 from keelbolt.state.pauses import WaitingPause, cancel_pause, waiting_pause, waiting_pauses
-from keelbolt.storage import BlobReader, Scope
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.files import TaskFile
 

@@ -10,13 +10,13 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import LogTrimmed
+from keelbolt.kernel import Count, Record, Scope
 from keelbolt.protocol.types import timestamp
-from keelbolt.storage import Count, Record, Scope
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.listing import COUNT_CAP, RecordPage, find_records, kernel_query, list_records, record_json
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import REQUEST_METADATA, TaskRecord
-from keelbolt.tasks.store import StoredTasks, TaskKey
+from keelbolt.tasks.stored_tasks import StoredTasks, TaskKey
 from keelbolt.tasks.texts import Texts, folded, without_secrets
 
 SAID_CHARACTERS = 200

@@ -12,16 +12,16 @@ from typing import Any, cast
 from pydantic_core import to_json
 
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
+from keelbolt.kernel import Kernel
+from keelbolt.kernel.contract import WorkCounts
+from keelbolt.kernel.work import WorkState
 from keelbolt.operations.call import OpsCall, sees
 from keelbolt.operations.tasks import reason_shown
-from keelbolt.storage import Kernel
-from keelbolt.storage.contract import WorkCounts
-from keelbolt.storage.work import WorkState
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.families import QUEUE, WEBHOOKS
 from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.runner import Runner
-from keelbolt.tasks.vitals import BUCKET_SECONDS, history
+from keelbolt.tasks.statistics import BUCKET_SECONDS, history
 
 WATCH_SECONDS = 1.0
 MAX_PARTITIONS = 1000

@@ -11,16 +11,16 @@ from pydantic_core import from_json, to_json
 
 from keelbolt.auth import Principal
 from keelbolt.errors import InvalidParamsError, LogTrimmed, TaskNotFoundError
+from keelbolt.kernel import Entry, Query, Scope, new_id
 from keelbolt.operations.call import OpsCall
 from keelbolt.operations.paging import page_of
 from keelbolt.operations.summaries import Summaries, TaskFilter
 from keelbolt.operations.watching import WATCH_SECONDS, TaskWatcher
 from keelbolt.protocol.types import Message, Part, Role, TaskState, timestamp
-from keelbolt.storage import Entry, Query, Scope, new_id
 from keelbolt.tasks.dead import owner_of
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
-from keelbolt.tasks.events import FeedSnapshot
+from keelbolt.tasks.events import TaskSnapshot
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, TASKS
 from keelbolt.tasks.ids import check_context_id
 from keelbolt.tasks.listing import record_json
@@ -28,7 +28,7 @@ from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.report import Attempt, Steered, StepReport, WorkerFailure, report
 from keelbolt.tasks.runner import EXHAUSTED, GIVEN_UP, UNCLEANED
-from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.stored_tasks import StoredTask
 
 LAST_ENTRIES = 16  # number of log entries that are searched for the error that ended a turn
 
@@ -252,7 +252,7 @@ class TaskOperations:
         events = self._engine.events.follow(scope, call.task_id, after=after)
         try:
             async for event in events:
-                if isinstance(event, FeedSnapshot):
+                if isinstance(event, TaskSnapshot):
                     json = await self._store.task_json(event.task)
                     gap = b"true" if event.gap else b"false"
                     yield b'{"snapshot":%b,"seq":%d,"gap":%b}' % (json, event.seq, gap), event.seq

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
+from keelbolt.kernel import BlobReader
 from keelbolt.operations.call import OpsCall
 from keelbolt.operations.shapes import json_found, json_of, page_asked
-from keelbolt.storage import BlobReader
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.files import TaskFile
 

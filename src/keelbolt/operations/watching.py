@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from keelbolt.errors import KeelboltError
+from keelbolt.kernel import Query, Scope
 from keelbolt.leases import cancelled
-from keelbolt.storage import Query, Scope
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.store import StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTasks
 
 logger = logging.getLogger("keelbolt.server")
 

@@ -1,7 +1,7 @@
 """An HTTP/1.1 connection to a checked address, with a certificate that is valid for the host.
 
-`OutboundConnection.post` covers the needs of webhooks: it sends a POST and returns the status. The rest of the response is read
-up to a limit and discarded. `keelbolt.outbound.download` reads whole responses.
+`OutboundConnection.post` covers the needs of webhooks: it sends a POST and returns the status. The rest of the response
+is read up to a limit and discarded. `keelbolt.outbound.download` reads whole responses.
 """
 
 from __future__ import annotations

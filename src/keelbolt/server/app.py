@@ -17,6 +17,7 @@ from keelbolt.data.retention import FacePolicy
 from keelbolt.errors import AuthMisconfigured, KeelboltError, MethodNotFoundError, ProtocolError
 from keelbolt.explorer import Explorer
 from keelbolt.grpc.address import GrpcAddress
+from keelbolt.kernel import Kernel
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.protocol.card import AgentCardConfig
@@ -41,7 +42,6 @@ from keelbolt.server.service import AgentService
 from keelbolt.server.settings import ServerSettings
 from keelbolt.server.sse import Streams
 from keelbolt.server.watched import InstrumentedDispatcher
-from keelbolt.storage import Kernel
 from keelbolt.tasks.dependencies import Dependency
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.hooks import LifecycleHooks

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from starlette.types import Receive, Scope, Send
 
+from keelbolt.kernel import BlobReader
 from keelbolt.server.http import Header, header, respond, until_gone
-from keelbolt.storage import BlobReader
 from keelbolt.tasks.files import TaskFile
 
 _NAME_CHARACTERS = 200

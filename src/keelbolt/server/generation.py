@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import InvalidParamsError, LogTrimmed
+from keelbolt.kernel import Scope
 from keelbolt.protocol.extensions import GENERATION
 from keelbolt.protocol.requests import GetTaskRequest, SendMessageRequest
 from keelbolt.server.caller import Caller
-from keelbolt.storage import Scope
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.notes import WIRE_KINDS
-from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.stored_tasks import StoredTask
 
 if TYPE_CHECKING:
     from keelbolt.server.service import StreamItem

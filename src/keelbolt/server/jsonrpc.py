@@ -7,6 +7,7 @@ from itertools import chain
 from starlette.types import Receive, Scope, Send
 
 from keelbolt.errors import ProtocolError
+from keelbolt.kernel import new_id
 from keelbolt.protocol import dialect, jsonrpc, v1
 from keelbolt.protocol.codec import CODECS
 from keelbolt.protocol.errors import jsonrpc_v03, jsonrpc_v1
@@ -19,7 +20,6 @@ from keelbolt.server.failures import explain, failure_headers
 from keelbolt.server.gate import RequestGuard, echoed, issuing, query_of, resumed, shown_secrets
 from keelbolt.server.http import ClientGone, check_content_type, header_list, parsed, read_body, respond, while_there
 from keelbolt.server.sse import Streams, respond_event
-from keelbolt.storage import new_id
 
 HTTP_FAILURES = frozenset({401, 408, 413, 415, 429, 431, 503})
 """Errors that also set the HTTP status; every other JSON-RPC error has status 200."""

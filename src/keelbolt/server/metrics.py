@@ -9,12 +9,12 @@ from pydantic_core import to_json
 from starlette.types import Scope, Send
 
 from keelbolt.errors import KeelboltError
+from keelbolt.kernel.work import WorkState
 from keelbolt.observability.metrics import Metrics, StoreNumbers
 from keelbolt.protocol.types import TaskState
 from keelbolt.server.gate import query_of
 from keelbolt.server.health import HealthRoutes
 from keelbolt.server.http import header, respond
-from keelbolt.storage.work import WorkState
 from keelbolt.tasks.families import QUEUE, WEBHOOKS
 
 QUEUES = (QUEUE, WEBHOOKS)

@@ -22,6 +22,7 @@ from keelbolt.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from keelbolt.kernel import Entry, Scope
 from keelbolt.protocol import extensions
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.protocol.modes import accepts
@@ -40,15 +41,14 @@ from keelbolt.server import generation
 from keelbolt.server.admission import Admission, Admitted
 from keelbolt.server.caller import Caller
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import Entry, Scope
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.envelope import Envelope, Sent
-from keelbolt.tasks.events import FeedSnapshot, KnownVersion
+from keelbolt.tasks.events import KnownVersion, TaskSnapshot
 from keelbolt.tasks.families import INBOX
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA, STREAMED
-from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.stored_tasks import StoredTask
 from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.sealing import Sealer
 from keelbolt.webhooks.signing import issue
@@ -263,7 +263,7 @@ class AgentService:
         follow = self.engine.events.follow(task.scope, ids[0], after=after, known=known)
         async with contextlib.aclosing(follow) as events:
             async for event in events:
-                if isinstance(event, FeedSnapshot):  # the requested entries were trimmed: send the current task
+                if isinstance(event, TaskSnapshot):  # the requested entries were trimmed: send the current task
                     if event.gap:
                         event.task.view.metadata |= {RESUME_EXTENSION: {"gap": True}}
                     yield StreamItem("task", await self.engine.store.task_json(event.task), event.seq)

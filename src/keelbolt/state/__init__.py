@@ -9,12 +9,12 @@
 from __future__ import annotations
 
 from keelbolt.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
-from keelbolt.state.events import HistoryPage
+from keelbolt.state.engine.health import StateHealth
+from keelbolt.state.engine.policy import Counters
+from keelbolt.state.events.history import HistoryPage
 from keelbolt.state.factory import create_session_store, create_store
-from keelbolt.state.health import StateHealth
 from keelbolt.state.hybrid import HybridStateStore
 from keelbolt.state.pauses import PauseLease, WaitingPause
-from keelbolt.state.policy import Counters
 from keelbolt.state.protocols import (
     SupportsArtifacts,
     SupportsConversationBindings,

@@ -9,10 +9,10 @@ from typing import Any
 
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, SubjectLocation
 from keelbolt.data.shown import LARGE_BYTES, plain
+from keelbolt.kernel import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 from keelbolt.state.codec import decode
 from keelbolt.state.names import name, tenant_partition, unnamed
 from keelbolt.state.retention.policy import StateRetention
-from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
 DEFAULT_TENANT = "default"
 PARTITIONS = "~state/"
@@ -101,7 +101,7 @@ def _entry(_log: str, entry: Entry) -> Any:
 
 
 async def _remove_artifact(scope: Scope, record: Record) -> None:
-    from keelbolt.state.artifacts.shelf import remove_artifact  # noqa: PLC0415 - shelf imports the names above
+    from keelbolt.state.artifacts.repository import remove_artifact  # noqa: PLC0415 - shelf imports the names above
 
     await remove_artifact(scope, record)
 
@@ -113,7 +113,7 @@ def _artifact_blob(record: Record) -> Iterator[Detach]:
 
 
 async def _restore_artifact(scope: Scope, record: Record) -> None:
-    from keelbolt.state.artifacts.shelf import restore_artifact  # noqa: PLC0415 - shelf imports the names above
+    from keelbolt.state.artifacts.repository import restore_artifact  # noqa: PLC0415 - shelf imports the names above
 
     await restore_artifact(scope, record)
 
@@ -133,7 +133,7 @@ def _expires(record: Record) -> float | None:
 
 async def _expired(kernel: Kernel) -> dict[str, int]:
     """Remove the expired artifacts of all tenants."""
-    from keelbolt.state.artifacts.shelf import sweep_artifacts  # noqa: PLC0415 - shelf imports the names above
+    from keelbolt.state.artifacts.repository import sweep_artifacts  # noqa: PLC0415 - shelf imports the names above
 
     removed, declared = 0, False
     async for scope in kernel.scopes(prefix=PARTITIONS):

@@ -7,12 +7,12 @@ from collections import OrderedDict
 from typing import Any
 
 from keelbolt.errors import InvalidState, StateNotLoaded, StateNotSaved
+from keelbolt.kernel import Insert, Operation, Put, Replace, Scope
 from keelbolt.state.codec import decode
-from keelbolt.state.desk import StoreContext
+from keelbolt.state.engine.saving import Saved
 from keelbolt.state.families import MEMORY
 from keelbolt.state.names import name
-from keelbolt.state.saving import Saved
-from keelbolt.storage import Insert, Operation, Put, Replace, Scope
+from keelbolt.state.store_context import StoreContext
 
 UNSURE = 10_000  # maximum number of remembered keys whose last load failed
 

@@ -15,13 +15,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from keelbolt.errors import CommitRefused, InvalidState, StateConflict, StorageClosed
-from keelbolt.state.codec import decode
-from keelbolt.state.desk import StoreContext
-from keelbolt.state.families import PAUSE_LEASES, PAUSES
-from keelbolt.state.names import name
-from keelbolt.state.policy import logger
-from keelbolt.state.saving import Saved
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Absent,
     Delete,
     FieldIn,
@@ -34,7 +28,13 @@ from keelbolt.storage import (
     Take,
     Version,
 )
-from keelbolt.storage.requests import MAX_SECONDS
+from keelbolt.kernel.requests import MAX_SECONDS
+from keelbolt.state.codec import decode
+from keelbolt.state.engine.policy import logger
+from keelbolt.state.engine.saving import Saved
+from keelbolt.state.families import PAUSE_LEASES, PAUSES
+from keelbolt.state.names import name
+from keelbolt.state.store_context import StoreContext
 
 PAUSE_SECONDS = 3600.0
 PAGE = 500

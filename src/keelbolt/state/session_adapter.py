@@ -15,9 +15,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from keelbolt.state import codec
-from keelbolt.state.binding import Choice, Types
+from keelbolt.state.classes import Choice, Types
+from keelbolt.state.events.steering import checked
 from keelbolt.state.protocols import SupportsEvents
-from keelbolt.state.steering import checked
 
 TASK, UPDATE, STEERING = "session.task", "session.update", "session.steering"
 

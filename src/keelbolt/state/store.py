@@ -10,36 +10,36 @@ from types import TracebackType
 from typing import Any, Self
 
 from keelbolt.errors import InvalidState
+from keelbolt.kernel import Durability, Kernel, Operation, open_storage
+from keelbolt.kernel.private_files import ensure_private_folder
 from keelbolt.state.artifacts.store import ArtifactStore
 from keelbolt.state.artifacts.totals import Retention
-from keelbolt.state.binding import Choice, Types
-from keelbolt.state.bindings import Bindings
+from keelbolt.state.classes import Choice, Types
 from keelbolt.state.codec import Fallback, describe
 from keelbolt.state.compat import background_saves
-from keelbolt.state.desk import StoreContext
-from keelbolt.state.directory import SessionIndex
-from keelbolt.state.events import HistoryPage, StateEvents
+from keelbolt.state.engine.connection import StoreConnection
+from keelbolt.state.engine.health import StateHealth, counters_of, health_of
+from keelbolt.state.engine.host import LoopHost
+from keelbolt.state.engine.policy import Counters, PolicyName
+from keelbolt.state.engine.saving import Saved, handed_over
+from keelbolt.state.engine.sharing import SharedHost
+from keelbolt.state.engine.spool import FileSpool
+from keelbolt.state.engine.thread import ThreadHost, finish_on_sigterm
+from keelbolt.state.engine.writer import StateWriter
+from keelbolt.state.events.history import HistoryPage, StateEvents
+from keelbolt.state.events.planner import PlannerEvents
+from keelbolt.state.events.trajectories import Trajectories
+from keelbolt.state.events.updates import SteeringLog, Updates
 from keelbolt.state.families import partition_of
-from keelbolt.state.health import StateHealth, counters_of, health_of
-from keelbolt.state.host import LoopHost
-from keelbolt.state.link import StoreConnection
 from keelbolt.state.memory_state import MemoryStates
 from keelbolt.state.pauses import PAUSE_SECONDS, PauseLease, Pauses, WaitingPause
-from keelbolt.state.planner_events import PlannerEvents
-from keelbolt.state.policy import Counters, PolicyName
+from keelbolt.state.remote_bindings import Bindings
 from keelbolt.state.retention.policy import StateRetention
 from keelbolt.state.retention.sweep import StateSwept, sweep_state
 from keelbolt.state.retention.sweeper import SWEEP_SECONDS, StateSweeper
-from keelbolt.state.saving import Saved, handed_over
-from keelbolt.state.sharing import SharedHost
-from keelbolt.state.spool import FileSpool
+from keelbolt.state.session_index import SessionIndex
+from keelbolt.state.store_context import StoreContext
 from keelbolt.state.tasks import Tasks
-from keelbolt.state.thread_host import ThreadHost, finish_on_sigterm
-from keelbolt.state.trajectories import Trajectories
-from keelbolt.state.updates import SteeringLog, Updates
-from keelbolt.state.writer import StateWriter
-from keelbolt.storage import Durability, Kernel, Operation, open_storage
-from keelbolt.storage.private_files import ensure_private_folder
 
 
 class StateStore:

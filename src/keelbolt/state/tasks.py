@@ -12,13 +12,13 @@ from collections import OrderedDict
 from typing import Any
 
 from keelbolt.errors import InvalidState
+from keelbolt.kernel import Append, Draft, FieldIn, Operation, Put, Query, Record, Scope
 from keelbolt.state.codec import decode, dump_fields
-from keelbolt.state.desk import StoreContext, wanted
+from keelbolt.state.engine.saving import Saved
+from keelbolt.state.events.streams import read_all
 from keelbolt.state.families import SNAPSHOTS, TASK_ORDER, TASKS
 from keelbolt.state.names import digest, joined, name
-from keelbolt.state.saving import Saved
-from keelbolt.state.streams import read_all
-from keelbolt.storage import Append, Draft, FieldIn, Operation, Put, Query, Record, Scope
+from keelbolt.state.store_context import StoreContext, wanted
 
 KNOWN = 4096  # tasks whose stored context this process remembers
 

@@ -16,7 +16,7 @@ from keelbolt.tasks.context import TaskContext
 from keelbolt.tasks.dependencies import Dependencies, Dependency
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.envelope import Envelope, Sent
-from keelbolt.tasks.events import FeedSnapshot
+from keelbolt.tasks.events import TaskSnapshot
 from keelbolt.tasks.hooks import LifecycleHooks
 from keelbolt.tasks.inbox import SteeringRequest
 from keelbolt.tasks.manager import TaskManager
@@ -32,7 +32,6 @@ __all__ = [
     "Dependency",
     "Done",
     "Envelope",
-    "FeedSnapshot",
     "FileInfo",
     "LifecycleHooks",
     "Message",
@@ -46,6 +45,7 @@ __all__ = [
     "TaskEngine",
     "TaskManager",
     "TaskSettings",
+    "TaskSnapshot",
     "TaskState",
     "TaskStatus",
     "Worker",

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from keelbolt.errors import CommitRefused, ConcurrencyError, LeaseLost
-from keelbolt.storage import Fence, Insert, Operation, Put, Replace, Scope
+from keelbolt.kernel import Fence, Insert, Operation, Put, Replace, Scope
 from keelbolt.tasks.families import CONTEXTS
 from keelbolt.tasks.json import bounded, json_bytes
 

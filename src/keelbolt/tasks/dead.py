@@ -8,11 +8,11 @@ from pydantic_core import from_json
 
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import UnsupportedOperationError
+from keelbolt.kernel import Remove, Scope, WorkItem
 from keelbolt.protocol.types import Message, Role, TaskState
-from keelbolt.storage import Remove, Scope, WorkItem
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.store import StoredTask, StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks
 
 REQUEUED = (TaskState.failed, TaskState.rejected, TaskState.canceled)
 

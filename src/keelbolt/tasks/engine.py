@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from keelbolt.data.retention import FacePolicy
 from keelbolt.data.sweeping import EVERY_SECONDS, Duty, StoreSweeper, retain, sweep_expired
+from keelbolt.kernel import Clock, Kernel
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing
-from keelbolt.storage import Clock, Kernel
 from keelbolt.tasks.dependencies import Dependencies, Dependency
 from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import FAMILIES
@@ -24,10 +24,10 @@ from keelbolt.tasks.mirror_manager import MirrorManager
 from keelbolt.tasks.retention import RetentionPolicy
 from keelbolt.tasks.runner import Runner
 from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.statistics import StatisticsWriter
 from keelbolt.tasks.storage import KernelStorage, Storage, storage_of
-from keelbolt.tasks.store import StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTasks
 from keelbolt.tasks.sweep import sweep
-from keelbolt.tasks.vitals import StatisticsWriter
 from keelbolt.tasks.worker import AnyWorker, Worker, handler_of
 
 

@@ -13,7 +13,7 @@ from keelbolt.tasks.notes import MessageNote, Note, StatusNote
 from keelbolt.tasks.pushes import NewPush
 from keelbolt.tasks.record import CurrentTurn
 from keelbolt.tasks.run import TaskRun
-from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.stored_tasks import StoredTask
 
 
 class Sent(Struct, frozen=True):

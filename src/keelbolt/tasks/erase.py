@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from keelbolt.data.erasing import erase_target
 from keelbolt.data.families import EVERYTHING, SubjectLocation
-from keelbolt.storage import Scope
+from keelbolt.kernel import Scope
 from keelbolt.tasks.families import FACE
-from keelbolt.tasks.store import StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTasks
 
 
 async def erase_task(store: StoredTasks, scope: Scope, task_id: str, *, version: int | None = None) -> bool:

@@ -18,10 +18,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from keelbolt.errors import LogTrimmed, TaskNotFoundError
-from keelbolt.storage import Entry, Scope
+from keelbolt.kernel import Entry, Scope
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.notes import StatusNote, read_note
-from keelbolt.tasks.store import StoredTask, StoredTasks, TaskKey
+from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks, TaskKey
 from keelbolt.timers import Timer, call_later
 
 logger = logging.getLogger("keelbolt.tasks")
@@ -34,7 +34,7 @@ AGAIN_SECONDS = 1.0  # delay before a failed read of a log is retried
 
 
 @dataclass(frozen=True, slots=True)
-class FeedSnapshot:
+class TaskSnapshot:
     """The task as of ``seq``; the following entries begin after it. ``gap``: the requested entries were trimmed."""
 
     task: StoredTask
@@ -42,7 +42,7 @@ class FeedSnapshot:
     gap: bool = False
 
 
-Followed = FeedSnapshot | Entry
+Followed = TaskSnapshot | Entry
 
 
 class KnownVersion(NamedTuple):
@@ -221,7 +221,7 @@ class TaskFeeds:
             known = KnownVersion(task.version, ended=task.view.state.terminal)
             if seq is None or seq > known.version:
                 seq = known.version
-                yield FeedSnapshot(task, seq)
+                yield TaskSnapshot(task, seq)
                 if known.ended:
                     return
         ended = known.ended
@@ -235,7 +235,7 @@ class TaskFeeds:
                     except LogTrimmed:
                         task = await self.store.load(scope, task_id)
                         seq = task.version
-                        yield FeedSnapshot(task, seq, gap=True)
+                        yield TaskSnapshot(task, seq, gap=True)
                         if task.view.state.terminal:
                             return
                         continue

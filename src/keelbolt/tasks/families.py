@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
-from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
+from keelbolt.kernel import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.tasks.retention import RetentionPolicy
 
 TASKS = "tasks"  # task id → its current status: small, rewritten when the status changes
@@ -66,7 +66,7 @@ def file_holder(task_id: str) -> str:
 
 
 async def _retain(kernel: Kernel, policy: RetentionPolicy, /, *, dry: bool) -> dict[str, int]:
-    from keelbolt.tasks.store import StoredTasks  # noqa: PLC0415 - circular: it imports the names above
+    from keelbolt.tasks.stored_tasks import StoredTasks  # noqa: PLC0415 - circular: it imports the names above
     from keelbolt.tasks.sweep import sweep  # noqa: PLC0415
 
     await kernel.declare(*FAMILIES)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import BlobNotFound
-from keelbolt.storage import Attach, BlobReader, Fence, Put, Scope
-from keelbolt.storage.blobs import BlobSource
+from keelbolt.kernel import Attach, BlobReader, Fence, Put, Scope
+from keelbolt.kernel.blobs import BlobSource
 from keelbolt.tasks.families import FILES, file_holder
 
 LINK = b'"url":"/keelbolt/v1/tasks/'  # start of the JSON of a link to any task file

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic_core import from_json
 
 from keelbolt.errors import InvalidTaskRequest, LogTrimmed, TaskNotFoundError, UnsupportedOperationError
+from keelbolt.kernel import new_id
 from keelbolt.protocol.types import Message, Role
-from keelbolt.storage import new_id
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, read_note
-from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.stored_tasks import StoredTask
 
 
 async def forked(task: StoredTask, seq: int) -> tuple[Message, list[Note]]:

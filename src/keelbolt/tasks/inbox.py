@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from pydantic_core import from_json
 
-from keelbolt.storage import Append, Draft, Enqueue, Entry, Operation
+from keelbolt.kernel import Append, Draft, Enqueue, Entry, Operation
 from keelbolt.tasks.families import INBOX, QUEUE
 from keelbolt.tasks.json import json_bytes
 from keelbolt.tasks.notes import OtherNote

@@ -19,8 +19,8 @@ from keelbolt.errors import (
     TaskTerminalStateError,
     TooLarge,
 )
+from keelbolt.kernel import Claim, Enqueue, FieldIn, Head, Operation, Scope, WorkItem, new_id
 from keelbolt.protocol.types import Message, Role, TaskState, encode, timestamp
-from keelbolt.storage import Claim, Enqueue, FieldIn, Head, Operation, Scope, WorkItem, new_id
 from keelbolt.tasks.envelope import ALONE, Envelope, Sent
 from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, SENDS, TASKS, lane_of
@@ -36,7 +36,7 @@ from keelbolt.tasks.runner import Runner
 from keelbolt.tasks.sends import Send
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.steps import ANSWERS, QUESTION, RELAYED, read_answer
-from keelbolt.tasks.store import StoredTask, StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks
 from keelbolt.tasks.view import TaskView
 
 RETRIES = 50

@@ -19,15 +19,15 @@ from keelbolt.errors import (
     TaskNotFoundError,
     TaskTerminalStateError,
 )
+from keelbolt.kernel import Append, Bury, Claim, Complete, Entry, Head, Operation, Receipt
 from keelbolt.protocol.types import timestamp
-from keelbolt.storage import Append, Bury, Claim, Complete, Entry, Head, Operation, Receipt
 from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import EVENTS, INBOX, TASKS
 from keelbolt.tasks.lifecycle import Command, ProgressReport, apply
 from keelbolt.tasks.notes import CLEANUP_KINDS, Note, OtherNote, draft
 from keelbolt.tasks.pushes import nudge, nudges
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.store import StoredTask, StoredTasks, snapshot_operations
+from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks, snapshot_operations
 
 BUFFER_ENTRIES = 1024
 BUFFER_BYTES = 1024 * 1024

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pydantic_core import to_json
 
 from keelbolt.errors import BadCursor, InvalidTaskRequest
+from keelbolt.kernel import Count, Page, Query, Scope
 from keelbolt.protocol.requests import TaskPage
-from keelbolt.storage import Count, Page, Query, Scope
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.queries import MAX_PAGE_SIZE, ListTasksQuery, moment
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.store import StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTasks
 
 COUNT_CAP = 10_000
 PAGE_BYTES = 4 * 1024 * 1024  # a page of whole tasks ends with the task that reaches this size

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from keelbolt.kernel import Claim
 from keelbolt.observability.tracing import carried
-from keelbolt.storage import Claim
 from keelbolt.tasks.record import TaskRecord
 
 

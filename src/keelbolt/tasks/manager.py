@@ -16,12 +16,12 @@ from keelbolt.errors import (
     TaskNotAcceptingMessagesError,
     TaskNotCancelableError,
 )
+from keelbolt.kernel import Enqueue, Entry, FieldIn, Head, Operation, Release, Remove, WorkItem
 from keelbolt.protocol.requests import TaskPage
 from keelbolt.protocol.types import Message, TaskState, timestamp
-from keelbolt.storage import Enqueue, Entry, FieldIn, Head, Operation, Release, Remove, WorkItem
 from keelbolt.tasks.dead import drop, owner_of, second_try
 from keelbolt.tasks.envelope import Envelope, Sent
-from keelbolt.tasks.events import FeedSnapshot, Followed
+from keelbolt.tasks.events import Followed, TaskSnapshot
 from keelbolt.tasks.families import EVENTS, QUEUE, TASKS, lane_of
 from keelbolt.tasks.fork import forked
 from keelbolt.tasks.inbox import STEERING, SteeringKind, cancelled
@@ -34,7 +34,7 @@ from keelbolt.tasks.pushes import nudges
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.sends import Send, named
 from keelbolt.tasks.steps import RELAYED
-from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.stored_tasks import StoredTask
 from keelbolt.timers import within
 
 ANSWER_SECONDS = 2.8  # the official SDK clients give up after 5 s
@@ -91,7 +91,7 @@ class TaskManager(Intake):
         scope, task_id = task.scope, task.record.task_id
         async with contextlib.aclosing(self.events.follow(scope, task_id)) as followed:
             async for event in followed:
-                if isinstance(event, FeedSnapshot):
+                if isinstance(event, TaskSnapshot):
                     if event.task.view.state.terminal or event.task.view.state.paused:
                         return event.task
                 elif (state := _state_of(event)) is not None and (state.terminal or state.paused):

@@ -32,8 +32,7 @@ from keelbolt.errors import (
     TaskTerminalStateError,
     UnsupportedOperationError,
 )
-from keelbolt.protocol.types import TERMINAL, Message, Role, Task, TaskState
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Clock,
     Delete,
     Drop,
@@ -46,7 +45,8 @@ from keelbolt.storage import (
     Scope,
     Trim,
 )
-from keelbolt.storage.memory import MemoryKernel
+from keelbolt.kernel.memory import MemoryKernel
+from keelbolt.protocol.types import TERMINAL, Message, Role, Task, TaskState
 from keelbolt.tasks.families import (
     CONTEXTS,
     EVENTS,
@@ -78,7 +78,7 @@ from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.queries import moment
 from keelbolt.tasks.record import CurrentTurn, TaskRecord
 from keelbolt.tasks.storage.contract import Storage, overrides
-from keelbolt.tasks.store import StoredTask, StoredTasks, snapshot_operations
+from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks, snapshot_operations
 from keelbolt.tasks.view import TaskView
 
 logger = logging.getLogger("keelbolt.tasks")

@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import CommitRefused, TaskNotAcceptingMessagesError, UnsupportedOperationError
+from keelbolt.kernel import Scope, new_id
 from keelbolt.protocol.requests import TaskPage
 from keelbolt.protocol.types import Message, TaskState
-from keelbolt.storage import Scope, new_id
 from keelbolt.tasks.envelope import Envelope, Sent
 from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.manager import TaskManager
@@ -19,7 +19,7 @@ from keelbolt.tasks.runner import Runner
 from keelbolt.tasks.sends import Send
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.storage.contract import overrides
-from keelbolt.tasks.store import StoredTask, StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks
 
 
 class MirrorManager(TaskManager):

@@ -9,11 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic_core import from_json
 
 from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.kernel import Append, Complete, Delete, Draft, Entry, Insert, Operation, Put, Release, Replace
+from keelbolt.kernel.commits import Check, address
+from keelbolt.kernel.records import Absent, Version
+from keelbolt.kernel.work import Bury, Fence, Retry
 from keelbolt.protocol.types import Artifact, Message, Task, TaskState, encode
-from keelbolt.storage import Append, Complete, Delete, Draft, Entry, Insert, Operation, Put, Release, Replace
-from keelbolt.storage.commits import Check, address
-from keelbolt.storage.records import Absent, Version
-from keelbolt.storage.work import Bury, Fence, Retry
 from keelbolt.tasks.families import CONTEXTS, EVENTS, INBOX, QUEUE, TASKS
 from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, read_note
 from keelbolt.tasks.queries import ListTasksQuery, ListTasksResult

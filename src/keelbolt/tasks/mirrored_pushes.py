@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic_core import from_json, to_json
 
-from keelbolt.storage import Delete, Insert, Operation, Put, Replace
+from keelbolt.kernel import Delete, Insert, Operation, Put, Replace
 from keelbolt.tasks.families import PUSH_CONFIGS, PUSH_CURSORS
 from keelbolt.tasks.pushes import push_ids, push_key
 

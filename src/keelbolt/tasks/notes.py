@@ -26,9 +26,9 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 from pydantic_core import from_json, to_json
 
+from keelbolt.kernel import Append, Draft, Entry
 from keelbolt.observability.exceptions import described
 from keelbolt.protocol.types import TaskState
-from keelbolt.storage import Append, Draft, Entry
 from keelbolt.tasks.families import EVENTS
 
 WIRE_KINDS = frozenset({"status", "said", "artifact"})

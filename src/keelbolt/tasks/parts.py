@@ -8,8 +8,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from keelbolt.errors import InvalidAgentResponseError
+from keelbolt.kernel import new_id
 from keelbolt.protocol.types import Part, encode
-from keelbolt.storage import new_id
 from keelbolt.tasks.json import json_bytes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from keelbolt.storage import Enqueue, Operation, Put, Scope
+from keelbolt.kernel import Enqueue, Operation, Put, Scope
 from keelbolt.tasks.families import PUSH_CONFIGS, WEBHOOKS, lane_of
 from keelbolt.tasks.notes import WIRE_KINDS, Note
 from keelbolt.tasks.record import TaskRecord

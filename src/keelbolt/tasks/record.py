@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct
 from pydantic_core import from_json, to_json
 
+from keelbolt.kernel import Insert, Record, Replace
 from keelbolt.protocol.types import TERMINAL, TaskState
-from keelbolt.storage import Insert, Record, Replace
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.lifecycle import Decision
 from keelbolt.tasks.notes import StatusNote

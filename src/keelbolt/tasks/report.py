@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from pydantic_core import from_json
 
-from keelbolt.storage import Entry, Scope, WorkItem
+from keelbolt.kernel import Entry, Scope, WorkItem
 from keelbolt.tasks.families import EVENTS, QUEUE
-from keelbolt.tasks.store import StoredTask, StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks
 
 UNREPORTED = ("started", "asked")
 

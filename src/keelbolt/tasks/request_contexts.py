@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from keelbolt.storage import Scope
+from keelbolt.kernel import Scope
 
 MAX_WAITING = 1000  # requests whose turn has not started here; the oldest is dropped first
 

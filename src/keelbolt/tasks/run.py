@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
+from keelbolt.kernel import Fence, Head
 from keelbolt.protocol.types import Message, TaskState
-from keelbolt.storage import Fence, Head
 from keelbolt.tasks.context import TaskContext
-from keelbolt.tasks.ear import InboxListener
 from keelbolt.tasks.families import INBOX
+from keelbolt.tasks.inbox_listener import InboxListener
 from keelbolt.tasks.journal import InboxHasMore, TaskJournal
 from keelbolt.tasks.lifecycle import End, ProgressReport
 from keelbolt.tasks.log_fields import log_fields
@@ -40,7 +40,7 @@ from keelbolt.tasks.run_state import (
     step,
 )
 from keelbolt.tasks.steps import Steps, Suspend, Unwind
-from keelbolt.tasks.store import StoredTask, TaskKey
+from keelbolt.tasks.stored_tasks import StoredTask, TaskKey
 
 if TYPE_CHECKING:
     from keelbolt.tasks.runner import Runner

@@ -9,13 +9,13 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
+from keelbolt.kernel import Claim, QueueTopic, Release, Scope
 from keelbolt.leases import Lease, Outage, cancelled, give_back
 from keelbolt.observability.masking import masked
 from keelbolt.observability.metrics import Metrics
-from keelbolt.observability.pulse import TaskStatistics
+from keelbolt.observability.task_statistics import TaskStatistics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.protocol.types import Message, TaskState
-from keelbolt.storage import Claim, QueueTopic, Release, Scope
 from keelbolt.tasks.dependencies import Dependencies
 from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import QUEUE
@@ -28,7 +28,7 @@ from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.request_contexts import RequestContexts
 from keelbolt.tasks.run import TaskRun
 from keelbolt.tasks.settings import TaskSettings
-from keelbolt.tasks.store import StoredTask, StoredTasks, TaskKey
+from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks, TaskKey
 from keelbolt.tasks.traces import traced
 from keelbolt.tasks.worker import Handler
 

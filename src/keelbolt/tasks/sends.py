@@ -19,8 +19,8 @@ from pydantic_core import from_json
 
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import IdempotencyKeyReused, InvalidTaskRequest, MessageReused
+from keelbolt.kernel import Insert, Scope
 from keelbolt.protocol.types import Message
-from keelbolt.storage import Insert, Scope
 from keelbolt.tasks.families import SENDS
 from keelbolt.tasks.settings import RepeatedSend
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pydantic_core import from_json
 
 from keelbolt.errors import CommitRefused, KeelboltError, StorageCorrupt, StorageUnavailable
-from keelbolt.storage import Delete, FieldIn, Head, Put, Query, Record, Scope, Trim
+from keelbolt.kernel import Delete, FieldIn, Head, Put, Query, Record, Scope, Trim
 from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CURSORS, SWEEPS, TASKS
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.record import ENDED
 from keelbolt.tasks.retention import RetentionPolicy
-from keelbolt.tasks.store import FIRST_PAGE, StoredTask, StoredTasks, snapshot_operations
+from keelbolt.tasks.stored_tasks import FIRST_PAGE, StoredTask, StoredTasks, snapshot_operations
 
 logger = logging.getLogger("keelbolt.tasks")
 

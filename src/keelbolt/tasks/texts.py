@@ -15,11 +15,11 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import LogTrimmed
+from keelbolt.kernel import Put, Receipt, Record, Scope, Version
 from keelbolt.observability.masking import MASK, SECRET_NAME
-from keelbolt.storage import Put, Receipt, Record, Scope, Version
 from keelbolt.tasks.families import EVENTS, TASKS, TEXTS
 from keelbolt.tasks.record import ENDED
-from keelbolt.tasks.store import StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTasks
 
 ASKED_CHARACTERS = 4_000
 ANSWERED_CHARACTERS = 4_000

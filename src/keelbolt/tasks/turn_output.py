@@ -9,8 +9,8 @@ from pathlib import PurePath
 from typing import Any
 
 from keelbolt.errors import CommitRefused, InvalidAgentResponseError, LeaseLost
+from keelbolt.kernel.blobs import BlobSource
 from keelbolt.protocol.types import Part
-from keelbolt.storage.blobs import BlobSource
 from keelbolt.tasks.files import TaskFile, keep_file
 from keelbolt.tasks.json import MAX_CHUNK_BYTES, bounded, json_bytes
 from keelbolt.tasks.lifecycle import ProgressReport

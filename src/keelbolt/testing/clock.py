@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keelbolt.storage.clock import Clock
+from keelbolt.kernel.clock import Clock
 
 MICROSECONDS = 1_000_000
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from keelbolt.errors import StorageUnreachable
-from keelbolt.storage import Claim, Kernel, Scope
+from keelbolt.kernel import Claim, Kernel, Scope
 
 
 class KernelLink:

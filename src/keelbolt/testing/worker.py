@@ -18,12 +18,12 @@ from pydantic_core import from_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import KeelboltError
+from keelbolt.kernel import Kernel, new_id
+from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.protocol.types import Message, Part, Role, Task
-from keelbolt.storage import Kernel, new_id
-from keelbolt.storage.memory import MemoryKernel
 from keelbolt.tasks import Envelope, TaskEngine, TaskSettings
 from keelbolt.tasks.families import EVENTS, QUEUE
-from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.stored_tasks import StoredTask
 from keelbolt.tasks.worker import AnyWorker
 from keelbolt.testing.clock import FakeClock
 from keelbolt.testing.link import KernelLink

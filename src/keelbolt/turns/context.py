@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from keelbolt.eager import Started
 from keelbolt.errors import InvalidInitialRegistryValue, InvalidTurnContext, TurnError
-from keelbolt.storage.ids import new_id
+from keelbolt.kernel.ids import new_id
 from keelbolt.turns.abort import AbortController, AbortSignal
 from keelbolt.turns.buses import Emitter
 from keelbolt.turns.events import Kind, Op
@@ -32,8 +32,8 @@ class TurnInput:
     """The input of a turn. It has no history and no user: hydrate the history, and put the user into the stash.
 
     ``incoming`` are the messages that the turn answers: they are stored before the input pipeline runs, and
-    ``ctx.incoming`` has them. ``scope`` identifies tenant and thread of the turn (a `TurnScope`, or a dict with tenant and
-    thread); the stash has it under "scope". A turn with a ``turn_id`` can be started again under it: with a
+    ``ctx.incoming`` has them. ``scope`` identifies tenant and thread of the turn (a `TurnScope`, or a dict with tenant
+    and thread); the stash has it under "scope". A turn with a ``turn_id`` can be started again under it: with a
     ``progress_store`` it continues after the last stored iteration.
     """
 

@@ -18,7 +18,7 @@ from keelbolt.errors import (
     LlmExecutionAlreadySignalled,
     LlmExecutionGateNotSupported,
 )
-from keelbolt.storage.ids import new_id
+from keelbolt.kernel.ids import new_id
 from keelbolt.turns.abort import AbortController, linked
 from keelbolt.turns.buses import Emitter
 from keelbolt.turns.context import TurnContext

@@ -21,7 +21,7 @@ from keelbolt.errors import (
     TurnGateRejected,
     TurnGateTimeout,
 )
-from keelbolt.storage.ids import new_id
+from keelbolt.kernel.ids import new_id
 from keelbolt.turns.abort import AbortSignal
 from keelbolt.turns.buses import Emitter
 from keelbolt.turns.events import GateResult, TurnGateClosed, now

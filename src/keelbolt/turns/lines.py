@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable
 from sys import byteorder
 
-from keelbolt.storage.blobs import CHUNK_BYTES
+from keelbolt.kernel.blobs import CHUNK_BYTES
 
 STRETCH_BYTES = CHUNK_BYTES
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from pydantic_core import from_json, to_json
 
-from keelbolt.storage import Put
+from keelbolt.kernel import Put
 from keelbolt.turns.durable.families import TASK_TURNS
 from keelbolt.turns.durable.places import TurnAddress
 from keelbolt.turns.durable.scope import under

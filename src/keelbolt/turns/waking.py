@@ -11,9 +11,9 @@ import logging
 
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import KeelboltError, TaskNotAcceptingMessagesError, TaskNotFoundError, TaskTerminalStateError
+from keelbolt.kernel import Claim, Kernel, QueueTopic, new_id
 from keelbolt.leases import Outage
 from keelbolt.protocol.types import Message, Part, Role
-from keelbolt.storage import Claim, Kernel, QueueTopic, new_id
 from keelbolt.tasks.envelope import Envelope
 from keelbolt.tasks.manager import TaskManager
 from keelbolt.turns.durable.families import WAKES

@@ -22,10 +22,7 @@ from keelbolt.errors import (
     TaskNotFoundError,
     WebhookAddressError,
 )
-from keelbolt.outbound.addresses import check_url
-from keelbolt.protocol.requests import PushConfig, PushConfigPage
-from keelbolt.protocol.versions import ProtocolVersion
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Delete,
     FieldIn,
     Insert,
@@ -39,6 +36,9 @@ from keelbolt.storage import (
     Scope,
     new_id,
 )
+from keelbolt.outbound.addresses import check_url
+from keelbolt.protocol.requests import PushConfig, PushConfigPage
+from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, TASKS, WEBHOOKS
 from keelbolt.tasks.pushes import NewPush, nudge, push_key
 from keelbolt.tasks.record import push_field, push_of

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from keelbolt.storage import Record
+from keelbolt.kernel import Record
 
 FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 15 * 60.0

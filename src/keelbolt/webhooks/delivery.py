@@ -15,21 +15,21 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from keelbolt.errors import CommitRefused, KeelboltError, LogTrimmed, TaskNotFoundError
+from keelbolt.kernel import Claim, Entry, Head, QueueTopic, Remove, Scope, Version
 from keelbolt.leases import Lease, Outage, cancelled, give_back
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing, carried
 from keelbolt.protocol.signatures import CardKey
-from keelbolt.storage import Claim, Entry, Head, QueueTopic, Remove, Scope, Version
 from keelbolt.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
 from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.store import StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTasks
 from keelbolt.webhooks.configs import StoredConfig
 from keelbolt.webhooks.cursor import LONGEST_SECONDS
-from keelbolt.webhooks.letters import WebhookRequest, WebhookRequests, wanted
 from keelbolt.webhooks.post import Poster, PostResult
 from keelbolt.webhooks.progress import DeliveryProgress
 from keelbolt.webhooks.receivers import Receivers, receiver_of
+from keelbolt.webhooks.requests import WebhookRequest, WebhookRequests, wanted
 from keelbolt.webhooks.sealing import Sealer
 
 logger = logging.getLogger("keelbolt.webhooks")

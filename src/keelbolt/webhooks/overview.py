@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from keelbolt.kernel import Page, Query, Record, Scope
 from keelbolt.protocol.requests import PushConfig
 from keelbolt.protocol.types import timestamp
 from keelbolt.protocol.versions import ProtocolVersion
-from keelbolt.storage import Page, Query, Record, Scope
 from keelbolt.tasks.families import PUSH_CONFIGS, PUSH_CURSORS
 from keelbolt.tasks.pushes import push_ids
 from keelbolt.webhooks.configs import MAX_CONFIGS, StoredConfig

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from keelbolt.storage import Claim, Insert, Operation, Record, Replace
+from keelbolt.kernel import Claim, Insert, Operation, Record, Replace
 from keelbolt.tasks.families import PUSH_CURSORS
 from keelbolt.webhooks.cursor import DeliveryCursor
 

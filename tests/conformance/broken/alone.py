@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from keelbolt.conformance.storage import CheckedEngine, DataPlace
-from keelbolt.storage import open_storage
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.records import Collection
+from keelbolt.conformance.storage import DataPlace, KernelSubject
+from keelbolt.kernel import open_storage
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.records import Collection
 
 
 def make(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"sqlite:///{place.directory}/{os.getpid()}.db", declare=declare)
 
 
-ALONE = CheckedEngine("EachProcessIsAlone", make, persistent=True, shared=True)
+ALONE = KernelSubject("EachProcessIsAlone", make, persistent=True, shared=True)

@@ -9,9 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from keelbolt.errors import BlobNotFound, InvalidValue, KeelboltError
-from keelbolt.storage.blobs import Attach, Blob, BlobReader, BlobSource, Detach
-from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Swept
+from keelbolt.kernel.blobs import Attach, Blob, BlobReader, BlobSource, Detach
+from keelbolt.kernel.commits import Operation, Receipt
+from keelbolt.kernel.contract import Swept
 from tests.conformance.broken.fault import NOTHING, Broken, caught_by
 
 

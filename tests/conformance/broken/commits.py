@@ -9,9 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from keelbolt.errors import CommitRefused, InvalidRequest, WrittenTwice
-from keelbolt.storage.commits import Operation, Receipt, address
-from keelbolt.storage.logs import Append, Head
-from keelbolt.storage.records import (
+from keelbolt.kernel.commits import Operation, Receipt, address
+from keelbolt.kernel.logs import Append, Head
+from keelbolt.kernel.records import (
     Absent,
     Delete,
     FieldIn,
@@ -24,7 +24,7 @@ from keelbolt.storage.records import (
     Take,
     Version,
 )
-from keelbolt.storage.work import Fence
+from keelbolt.kernel.work import Fence
 from tests.conformance.broken.fault import NOTHING, Broken, caught_by, done, failed
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from keelbolt.conformance.storage import CheckedEngine, DataPlace
-from keelbolt.storage.blobs import Detach
-from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.memory import MemoryKernel
-from keelbolt.storage.records import Collection
+from keelbolt.conformance.storage import DataPlace, KernelSubject
+from keelbolt.kernel.blobs import Detach
+from keelbolt.kernel.commits import Operation, Receipt
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.memory import MemoryKernel
+from keelbolt.kernel.records import Collection
 
 # Does nothing, in the place of an operation that a broken engine forgets.
 NOTHING = Detach("0" * 64, "nobody")
@@ -41,7 +41,7 @@ class Fault:
     kernel: type[MemoryKernel]
 
     @property
-    def subject(self) -> CheckedEngine:
+    def subject(self) -> KernelSubject:
         from tests.conformance.broken.kept import Kept, kept  # they are faults themselves
 
         if issubclass(self.kernel, Kept):
@@ -50,7 +50,7 @@ class Fault:
         def make(_place: DataPlace, declare: Sequence[Collection]) -> Kernel:
             return self.kernel(declare=declare)
 
-        return CheckedEngine(self.name, make)
+        return KernelSubject(self.name, make)
 
 
 FAULTS: list[Fault] = []

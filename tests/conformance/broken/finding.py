@@ -8,11 +8,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from keelbolt.errors import BadCursor, NoIndex
-from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.declared import CheckedCollection
-from keelbolt.storage.ledger import Key, RecordState
-from keelbolt.storage.memory.indexes import Indexes
-from keelbolt.storage.records import Count, Delete, Page, Patch, Put, Query, Record
+from keelbolt.kernel.commits import Operation, Receipt
+from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.ledger import Key, RecordState
+from keelbolt.kernel.memory.indexes import Indexes
+from keelbolt.kernel.records import Count, Delete, Page, Patch, Put, Query, Record
 from tests.conformance.broken.fault import Broken, caught_by
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from keelbolt.conformance.storage import CheckedEngine, DataPlace
+from keelbolt.conformance.storage import DataPlace, KernelSubject
 from keelbolt.errors import StorageFull
-from keelbolt.storage.commits import Operation, Receipt, relieves
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.logs import Append
-from keelbolt.storage.memory import MemoryKernel
-from keelbolt.storage.records import Collection, Put
+from keelbolt.kernel.commits import Operation, Receipt, relieves
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.logs import Append
+from keelbolt.kernel.memory import MemoryKernel
+from keelbolt.kernel.records import Collection, Put
 
 LIMIT_BYTES = 2_000_000
 
@@ -77,11 +77,11 @@ class RefusesTheWholeBatch(Small):
         self.refusing = False
 
 
-def small(kind: type[Small]) -> CheckedEngine:
+def small(kind: type[Small]) -> KernelSubject:
     def make(_place: DataPlace, declare: Sequence[Collection]) -> Kernel:
         return kind(declare=declare)
 
-    return CheckedEngine(kind.__name__, make, small=make)
+    return KernelSubject(kind.__name__, make, small=make)
 
 
 FAULTS = (

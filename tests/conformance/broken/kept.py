@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from keelbolt.conformance.storage import CheckedEngine, DataPlace
-from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.declared import CheckedCollection
-from keelbolt.storage.logs import Append
-from keelbolt.storage.memory import MemoryKernel
-from keelbolt.storage.records import Collection
+from keelbolt.conformance.storage import DataPlace, KernelSubject
+from keelbolt.kernel.commits import Operation, Receipt
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.logs import Append
+from keelbolt.kernel.memory import MemoryKernel
+from keelbolt.kernel.records import Collection
 from tests.conformance.broken.fault import Broken, caught_by
 
 STATE = ("_content", "_ledger", "_indexes", "_queues", "_entries", "_uploads", "_blobs", "_holders", "_names")
@@ -29,7 +29,7 @@ class Kept(Broken):
         self._content.declared, self._content.now, self._content.save = self.declared, self.clock.steady, self._save
 
 
-def kept(kind: type[Kept]) -> CheckedEngine:
+def kept(kind: type[Kept]) -> KernelSubject:
     places: dict[str, Kept] = {}
 
     def make(place: DataPlace, declare: Sequence[Collection]) -> Kernel:
@@ -39,7 +39,7 @@ def kept(kind: type[Kept]) -> CheckedEngine:
         places[place.name] = kernel
         return kernel
 
-    return CheckedEngine(kind.__name__, make, persistent=True)
+    return KernelSubject(kind.__name__, make, persistent=True)
 
 
 @caught_by("a_reopened_storage_has_everything")

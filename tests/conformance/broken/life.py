@@ -14,12 +14,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from keelbolt.errors import Forked, InvalidName, InvalidValue, NotDeclared, StorageClosed, TooLarge, WrongLoop
-from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Health, Problem, Stats, Swept, WorkCounts
-from keelbolt.storage.declared import CheckedCollection
-from keelbolt.storage.hints import Board, LogTopic, QueueTopic
-from keelbolt.storage.logs import Drop
-from keelbolt.storage.records import Collection, Put
+from keelbolt.kernel.commits import Operation, Receipt
+from keelbolt.kernel.contract import Health, Problem, Stats, Swept, WorkCounts
+from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.hints import Board, LogTopic, QueueTopic
+from keelbolt.kernel.logs import Drop
+from keelbolt.kernel.records import Collection, Put
 from tests.conformance.broken.commits import Batched
 from tests.conformance.broken.fault import NOTHING, Broken, caught_by
 

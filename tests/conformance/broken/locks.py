@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from keelbolt.conformance.storage import CheckedEngine, DataPlace
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.ids import new_id
-from keelbolt.storage.records import Collection
-from keelbolt.storage.sqlite import SQLiteKernel
-from keelbolt.storage.sqlite.worker_locks import WorkerLocks
+from keelbolt.conformance.storage import DataPlace, KernelSubject
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.ids import new_id
+from keelbolt.kernel.records import Collection
+from keelbolt.kernel.sqlite import SQLiteKernel
+from keelbolt.kernel.sqlite.worker_locks import WorkerLocks
 
 
 class NoLocks(WorkerLocks):
@@ -48,11 +48,11 @@ def make_free(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
 
 FAULTS = (
     (
-        CheckedEngine("DeathIsNotNoticed", make_without, persistent=True, shared=True, prompt=True),
+        KernelSubject("DeathIsNotNoticed", make_without, persistent=True, shared=True, prompt=True),
         "the_work_of_a_killed_process_is_taken_over_at_once",
     ),
     (
-        CheckedEngine("TheLivingLookDead", make_free, persistent=True, shared=True, prompt=True),
+        KernelSubject("TheLivingLookDead", make_free, persistent=True, shared=True, prompt=True),
         "the_work_of_a_living_process_is_not_taken_over",
     ),
 )

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from keelbolt.errors import LogTrimmed
-from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.logs import Append, Drop, Entry, LogPage, LogState, Trim
+from keelbolt.kernel.commits import Operation, Receipt
+from keelbolt.kernel.logs import Append, Drop, Entry, LogPage, LogState, Trim
 from tests.conformance.broken.fault import Broken, caught_by, done
 
 

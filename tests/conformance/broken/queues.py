@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.ledger import Key
-from keelbolt.storage.memory.queues import MemoryQueues, Rows
-from keelbolt.storage.work import Claim, Enqueue
+from keelbolt.kernel.commits import Operation, Receipt
+from keelbolt.kernel.ledger import Key
+from keelbolt.kernel.memory.queues import MemoryQueues, Rows
+from keelbolt.kernel.work import Claim, Enqueue
 from tests.conformance.broken.fault import Broken, caught_by
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Swept
-from keelbolt.storage.logs import Append, LogState
-from keelbolt.storage.records import Delete, Insert, Patch, Put, Record, Replace, Take, Version
-from keelbolt.storage.work import WorkItem
+from keelbolt.kernel.commits import Operation, Receipt
+from keelbolt.kernel.contract import Swept
+from keelbolt.kernel.logs import Append, LogState
+from keelbolt.kernel.records import Delete, Insert, Patch, Put, Record, Replace, Take, Version
+from keelbolt.kernel.work import WorkItem
 from tests.conformance.broken.fault import Broken, caught_by, done
 
 

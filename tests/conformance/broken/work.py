@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.ledger import WorkRow
-from keelbolt.storage.work import (
+from keelbolt.kernel.commits import Operation, Receipt
+from keelbolt.kernel.ledger import WorkRow
+from keelbolt.kernel.work import (
     Bury,
     Complete,
     Enqueue,

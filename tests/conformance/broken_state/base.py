@@ -7,7 +7,7 @@ import copy
 import json
 from typing import Any
 
-from keelbolt.state.events import HistoryPage
+from keelbolt.state.events.history import HistoryPage
 from tests.conformance.broken_state.fault import caught_by
 from tests.conformance.broken_state.kept import Kept
 

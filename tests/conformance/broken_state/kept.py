@@ -14,8 +14,8 @@ from typing import Any
 from keelbolt.errors import StateConflict
 from keelbolt.state.artifacts.ids import Owner, artifact_ids
 from keelbolt.state.codec import dump_fields
-from keelbolt.state.events import HistoryPage
-from keelbolt.state.steering import checked
+from keelbolt.state.events.history import HistoryPage
+from keelbolt.state.events.steering import checked
 from keelbolt.state.types import ArtifactRef
 
 

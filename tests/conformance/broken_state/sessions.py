@@ -6,7 +6,7 @@ import asyncio
 import copy
 from typing import Any
 
-from keelbolt.state.steering import validate_steering_event
+from keelbolt.state.events.steering import validate_steering_event
 from tests.conformance.broken_state.fault import caught_by
 from tests.conformance.broken_state.kept import Artifacts, Kept
 

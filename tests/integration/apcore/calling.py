@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from keelbolt.storage import new_id
+from keelbolt.kernel import new_id
 from tests.integration.server.asgi import Headers, Reply, call
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from keelbolt.storage import new_id
+from keelbolt.kernel import new_id
 from tests.integration.apcore.serving import extensions
 from tests.integration.apcore.test_section_7 import data, rpc, said, text
 from tests.integration.server.test_serve_command import Serving, serving

@@ -16,7 +16,7 @@ from apcore.errors import CallDepthExceededError, CallFrequencyExceededError, Ci
 
 from keelbolt.apcore import CallerApproves
 from keelbolt.auth import APIKeyAuthenticator, ClaimMapping, JWTAuthenticator, new_secret
-from keelbolt.storage import new_id
+from keelbolt.kernel import new_id
 from tests.integration.apcore.calling import output, said, send, state, task_of
 from tests.integration.apcore.modules import Deploy, Echo, Giving, Whoami, executor_of, registry_of
 from tests.integration.apcore.serving import server_of, serving

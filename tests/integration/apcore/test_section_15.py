@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from keelbolt.apcore import InMemoryTaskStore
 from keelbolt.auth import APIKeyAuthenticator, new_secret
-from keelbolt.storage.contract import Health
+from keelbolt.kernel.contract import Health
 from tests.integration.apcore.calling import state, task_of
 from tests.integration.apcore.modules import Echo, Giving, Sleeper, Whoami, registry_of
 from tests.integration.apcore.serving import server_of, serving, until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keelbolt.storage import Kernel, open_storage
+from keelbolt.kernel import Kernel, open_storage
 from tests.integration.tasks.conftest import ENGINES, store_url
 
 

@@ -7,6 +7,8 @@ import time
 from typing import Any
 
 from keelbolt.auth.principal import Principal
+from keelbolt.kernel import Append, Draft, Enqueue, Kernel, Put, Scope
+from keelbolt.kernel.transfer.rows import TABLES
 from keelbolt.state.codec import encode
 from keelbolt.state.families import (
     BINDINGS,
@@ -29,8 +31,6 @@ from keelbolt.state.families import (
     partition_of,
 )
 from keelbolt.state.families import FACE as STATE
-from keelbolt.storage import Append, Draft, Enqueue, Kernel, Put, Scope
-from keelbolt.storage.transfer.rows import TABLES
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings, families
 from keelbolt.tasks.texts import Texts
 from keelbolt.turns.durable import durable_storage

@@ -12,8 +12,8 @@ from keelbolt.data import Subject, erase, faces, resume_erasures
 from keelbolt.data.erasing import declare
 from keelbolt.data.families import face as face_named
 from keelbolt.errors import InvalidValue, SubjectInUse, SubjectNotFound
+from keelbolt.kernel import Enqueue, Kernel, Operation, Put, Receipt, Wiped
 from keelbolt.state.families import SESSIONS, partition_of
-from keelbolt.storage import Enqueue, Kernel, Operation, Put, Receipt, Wiped
 from keelbolt.tasks.families import QUEUE, TASKS
 from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_with, run_session
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from keelbolt.cli.main import main
 from keelbolt.data import Subject, erase
-from keelbolt.storage import open_storage
+from keelbolt.kernel import open_storage
 from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_with, run_session
 
 CANARY = "canary-4f1c09d2"

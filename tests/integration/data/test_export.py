@@ -18,7 +18,7 @@ from keelbolt.data import importing as importing_module
 from keelbolt.data.families import IMPORTS
 from keelbolt.data.lines import LineReader, LineWriter, encoded
 from keelbolt.errors import BadExport, SubjectExists, SubjectNotFound
-from keelbolt.storage import Kernel, Put, open_storage
+from keelbolt.kernel import Kernel, Put, open_storage
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
 from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_of, rows_with
 from tests.integration.frameworks.kept import fill_a2a, fill_adk, fill_langgraph, fill_openai

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from keelbolt.cli.main import main
+from keelbolt.kernel import open_storage
 from keelbolt.state import StateStore
-from keelbolt.storage import open_storage
 from tests.integration.data.filling import fill_tasks, fill_turns
 from tests.integration.state.things import update
 

@@ -13,8 +13,8 @@ import pytest
 from keelbolt.data import Subject, erase
 from keelbolt.data.sweeping import StoreSweeper, last_sweeps, sweep_expired, sweep_in_turn
 from keelbolt.errors import StorageUnreachable
+from keelbolt.kernel import Collection, Kernel, Put, open_storage
 from keelbolt.observability.metrics import Metrics
-from keelbolt.storage import Collection, Kernel, Put, open_storage
 from keelbolt.tasks import RetentionPolicy, TaskContext, TaskEngine, TaskSettings
 from tests.integration.data.filling import fill_state, fill_turns, rows_with
 

@@ -13,9 +13,9 @@ from google.genai import types
 
 from keelbolt.a2a_sdk import sdk_stores
 from keelbolt.google_adk import KeelboltArtifactService, KeelboltMemoryService, KeelboltSessionService
+from keelbolt.kernel import Kernel
 from keelbolt.langgraph import KeelboltSaver, KeelboltStore
 from keelbolt.openai_agents import KeelboltSession
-from keelbolt.storage import Kernel
 from tests.integration.frameworks.graphs import build
 
 LARGE = 2_000_000  # a value of this size is a blob

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from keelbolt.errors import Forked, InvalidRequest, StorageClosed, StorageMissing, UnknownScheme
-from keelbolt.storage import Collection, Insert, Kernel, open_storage
-from keelbolt.storage.connection import KernelConnection
+from keelbolt.kernel import Collection, Insert, Kernel, open_storage
+from keelbolt.kernel.connection import KernelConnection
 
 NOTES = [Collection("note")]
 

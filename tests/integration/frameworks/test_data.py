@@ -12,9 +12,9 @@ from keelbolt.data.retention import parse_policies
 from keelbolt.data.sweeping import retain
 from keelbolt.errors import SubjectNotFound
 from keelbolt.google_adk.families import AdkRetention
+from keelbolt.kernel import open_storage
 from keelbolt.langgraph.families import LangGraphRetention
 from keelbolt.openai_agents.families import OpenAIRetention
-from keelbolt.storage import open_storage
 from tests.integration.data.filling import rows_with
 from tests.integration.frameworks.kept import fill_a2a, fill_adk, fill_langgraph, fill_openai
 

@@ -33,7 +33,7 @@ from google.genai import types
 
 from keelbolt.google_adk import KeelboltArtifactService, KeelboltMemoryService, KeelboltSessionService, register
 from keelbolt.google_adk.families import EVENTS, partition_of
-from keelbolt.storage import open_storage
+from keelbolt.kernel import open_storage
 from tests.integration.frameworks import adk_agents
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")

@@ -16,10 +16,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from keelbolt.errors import CheckpointConflict, InvalidRequest, InvalidValue, StorageClosed
+from keelbolt.kernel import Query, open_storage
 from keelbolt.langgraph import KeelboltSaver
 from keelbolt.langgraph.families import VALUES, partition_of
 from keelbolt.langgraph.records import Lane
-from keelbolt.storage import Query, open_storage
 from tests.integration.frameworks.graphs import build
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}

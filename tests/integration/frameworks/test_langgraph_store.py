@@ -9,8 +9,8 @@ import pytest
 from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp, MatchCondition, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
+from keelbolt.kernel import open_storage
 from keelbolt.langgraph import KeelboltStore
-from keelbolt.storage import open_storage
 
 
 def embed(texts: list[str]) -> list[list[float]]:

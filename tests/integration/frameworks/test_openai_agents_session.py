@@ -11,9 +11,9 @@ import pytest
 from agents import Session, SessionSettings, SQLiteSession
 
 from keelbolt.errors import InvalidValue, SecretKeyMissing, TooLarge
+from keelbolt.kernel import Query, open_storage
 from keelbolt.openai_agents import KeelboltSession
 from keelbolt.openai_agents.families import ITEMS, partition_of
-from keelbolt.storage import Query, open_storage
 from tests.integration.frameworks.scripted_runner import run
 
 SECRET = "a-secret-key-of-more-than-32-characters"

@@ -9,9 +9,9 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
+from keelbolt.kernel import new_id
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
-from keelbolt.storage import new_id
 from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Headers, call
 from tests.integration.server.people import authenticator, bearer

@@ -6,10 +6,10 @@ from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
+from keelbolt.kernel import new_id
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.protobuf.methods import METHODS_V03, METHODS_V1, Method
 from keelbolt.protocol.versions import ProtocolVersion
-from keelbolt.storage import new_id
 from tests.integration.server.entries import HOOK, Wish
 
 METHODS = (*METHODS_V1.values(), *METHODS_V03.values())

@@ -11,10 +11,10 @@ from urllib.parse import quote, urlencode
 
 from starlette.types import ASGIApp
 
+from keelbolt.kernel import new_id
 from keelbolt.protocol.operations import METHODS, Operation
 from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.rest import ROUTES, route
-from keelbolt.storage import new_id
 from tests.integration.server.asgi import Headers, Reply, ask, rpc
 
 HOOK = "https://hook.example/"

@@ -21,6 +21,7 @@ from keelbolt.auth import (
     auth_identity_var,
 )
 from keelbolt.errors import AuthMisconfigured, RateLimitedError
+from keelbolt.kernel import new_id
 from keelbolt.operations.table import PREFIX
 from keelbolt.operations.table import ROUTES as OPERATIONS
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, SkillConfig
@@ -28,7 +29,6 @@ from keelbolt.server import A2AServer
 from keelbolt.server.caller import Caller
 from keelbolt.server.rates import RequestLimiter
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import new_id
 from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Headers, Reply, ask, call
 from tests.integration.server.entries import ENTRIES, Entry, Wish, wished

@@ -10,10 +10,10 @@ import pytest
 from pydantic_core import from_json, to_json
 
 from keelbolt.client import A2AClient, Part, PushConfig, Task
+from keelbolt.kernel import open_storage
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import open_storage
 from keelbolt.tasks import TaskContext
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.files import TaskFile, with_addresses

@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 from starlette.types import Message, Scope
 
+from keelbolt.kernel import BlobReader, open_storage
+from keelbolt.kernel.blobs import CHUNK_BYTES
 from keelbolt.server import A2AServer
 from keelbolt.server.files import send_file
-from keelbolt.storage import BlobReader, open_storage
-from keelbolt.storage.blobs import CHUNK_BYTES
 from keelbolt.tasks import TaskContext
 from keelbolt.tasks.files import TaskFile
 from tests.integration.server import actor

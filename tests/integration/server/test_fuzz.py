@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from keelbolt.auth import AnyOf, Principal, TokenAuthenticator
 from keelbolt.grpc.library import aio, grpc
+from keelbolt.kernel import new_id
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import new_id
 from keelbolt.tasks import TaskContext
 from tests.integration.server.alice import SECRET_WORDS, alices_things, card
 from tests.integration.server.asgi import Headers, Reply, ask, call

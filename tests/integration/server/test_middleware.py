@@ -13,10 +13,10 @@ import pytest
 
 from keelbolt.errors import UnsupportedOperationError
 from keelbolt.grpc.library import aio
+from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.operations import Operation
 from keelbolt.server import A2AServer, IncomingRequest, pass_headers
-from keelbolt.storage.memory import MemoryKernel
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings
 from keelbolt.tasks.envelope import Envelope
 from keelbolt.tasks.request_contexts import MAX_WAITING, RequestContexts

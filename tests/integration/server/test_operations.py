@@ -17,13 +17,13 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from keelbolt.auth import ClaimMapping
 from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.kernel import open_storage
 from keelbolt.operations import watching
 from keelbolt.operations.table import PREFIX, ROUTES
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.protocol.types import TaskState
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import open_storage
 from keelbolt.tasks import Message, Part, Role, TaskContext, TaskEngine
 from keelbolt.tasks.families import QUEUE, TASKS
 from keelbolt.tasks.record import CurrentTurn, TaskRecord

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from keelbolt import A2AServer, AgentCardConfig, CapabilitiesConfig, TaskContext, Worker
+from keelbolt.kernel.memory.engine import MemoryKernel
 from keelbolt.protocol.requests import CancelTaskRequest, SendMessageRequest, SubscribeToTaskRequest
 from keelbolt.protocol.types import Message, Part, Role
 from keelbolt.server.caller import Caller
 from keelbolt.server.service import AgentService
-from keelbolt.storage.memory.engine import MemoryKernel
 from keelbolt.tasks.settings import TaskSettings
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
+from keelbolt.kernel import new_id
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
-from keelbolt.storage import new_id
 from keelbolt.tasks import TaskContext, TaskSettings
 from tests.integration.server.asgi import Reply, ask, call, rpc
 from tests.integration.server.people import SECRET, authenticator

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from keelbolt.kernel import open_storage
 from keelbolt.protocol.extensions import RESUME
-from keelbolt.storage import open_storage
 from keelbolt.tasks.families import EVENTS, FAMILIES
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.sweep import trim_log

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
+from keelbolt.kernel import Put
 from keelbolt.operations.table import PREFIX
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import Put
 from keelbolt.turns.durable import DurableStorage, durable_storage
 from keelbolt.turns.durable.scope import partition_of
 from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader

@@ -19,16 +19,16 @@ from keelbolt.errors import (
     StateNotSaved,
     StorageUnreachable,
 )
+from keelbolt.kernel import open_storage
+from keelbolt.kernel.blobs import STAGED_SECONDS
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.state import StateStore
 from keelbolt.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
 from keelbolt.state.artifacts.ids import Owner
 from keelbolt.state.artifacts.totals import Total
 from keelbolt.state.families import ARTIFACT_TOTALS, FAMILIES, partition_of
 from keelbolt.state.types import ArtifactRetentionConfig, ArtifactScope
-from keelbolt.storage import open_storage
-from keelbolt.storage.blobs import STAGED_SECONDS
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.memory import MemoryKernel
 from keelbolt.testing.clock import FakeClock
 from tests.integration.state.conftest import ENGINES, store_url
 

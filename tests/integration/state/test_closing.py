@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import StateNotLoaded, StateNotSaved, StorageClosed
+from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.state import StateStore
-from keelbolt.state.thread_host import ThreadHost
-from keelbolt.storage.memory import MemoryKernel
+from keelbolt.state.engine.thread import ThreadHost
 from tests.integration.state.things import event
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import InvalidState
+from keelbolt.kernel import Delete, Kernel
 from keelbolt.state import StateStore, StateUpdate, TaskStatus, UpdateType
 from keelbolt.state.codec import decode
 from keelbolt.state.families import SNAPSHOTS, STEERING
-from keelbolt.storage import Delete, Kernel
 from tests.integration.state.things import (
     binding,
     conversation,

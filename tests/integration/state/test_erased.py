@@ -8,9 +8,9 @@ import pytest
 
 from keelbolt.data import Subject, erase
 from keelbolt.errors import LeaseLost, StateErased
+from keelbolt.kernel import Kernel
 from keelbolt.state import StateStore
 from keelbolt.state.sessions import StreamingSession
-from keelbolt.storage import Kernel
 from tests.integration.data.filling import rows_with
 from tests.integration.state.session_parts import forever, saves
 

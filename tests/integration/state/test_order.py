@@ -9,9 +9,9 @@ import threading
 from collections.abc import Awaitable
 from pathlib import Path
 
+from keelbolt.kernel import Operation, Receipt, open_storage
+from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.state import StateStore, TaskStatus
-from keelbolt.storage import Operation, Receipt, open_storage
-from keelbolt.storage.memory import MemoryKernel
 from tests.integration.state.children import run, start
 from tests.integration.state.things import event, planned, task, trajectory, update
 

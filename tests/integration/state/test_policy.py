@@ -22,10 +22,10 @@ from keelbolt.errors import (
     TooLarge,
     UnknownScheme,
 )
+from keelbolt.kernel import Operation, Receipt
+from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.state import StateStore
 from keelbolt.state.families import PAUSES
-from keelbolt.storage import Operation, Receipt
-from keelbolt.storage.memory import MemoryKernel
 from tests.integration.state.things import binding, event, steering, task, trajectory, update
 
 

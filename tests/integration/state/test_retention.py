@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import InvalidState, InvalidValue
+from keelbolt.kernel import Kernel
 from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateRetention, StateStore, StateSwept, TaskStatus
 from keelbolt.state.families import SESSIONS, SWEEPS, TRACES
 from keelbolt.state.retention import sweep
 from keelbolt.state.retention.logs import trim
 from keelbolt.state.retention.sweep import sweep_state
 from keelbolt.state.retention.sweeper import StateSweeper
-from keelbolt.storage import Kernel
 from tests.integration.state.things import binding, event, planned, steering, task, trajectory, update
 
 DAY = 86400.0
@@ -128,7 +128,7 @@ async def test_traces_and_sessions_that_are_over_are_forgotten(store: StateStore
 
 
 async def left_of(store: StateStore, collection: str) -> int:
-    from keelbolt.storage import Query
+    from keelbolt.kernel import Query
 
     found = await store.host.ask(
         lambda kernel: kernel.find(store.partition, Query(collection, order="seen"), limit=100)

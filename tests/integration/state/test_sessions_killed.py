@@ -16,10 +16,10 @@ import penguiflow.sessions as theirs
 from penguiflow.state.models import SteeringEvent, SteeringEventType, TaskStatus, TaskType
 
 from keelbolt.data import Subject, erase
+from keelbolt.kernel import open_storage
 from keelbolt.state import StateStore
 from keelbolt.state.sessions import PROCESS_DIED, OwnedTasks, SessionManager
 from keelbolt.state.sessions.process import list_runs
-from keelbolt.storage import open_storage
 from tests.integration.data.filling import rows_with
 from tests.integration.state.session_parts import SHORT, demand, until
 

@@ -15,9 +15,9 @@ import asyncpg
 import pytest
 
 from keelbolt.errors import CannotOpen, InvalidValue, StorageMissing
+from keelbolt.kernel import open_storage
 from keelbolt.state import ArtifactScope, StateStore
 from keelbolt.state.views import NAMES, create_views, drop_views
-from keelbolt.storage import open_storage
 from tests.integration.state.conftest import store_url
 from tests.integration.state.things import binding, event, planned, steering, task, trajectory, update
 
@@ -158,7 +158,7 @@ async def test_one_trace_is_read_by_its_index(request: pytest.FixtureRequest, tm
 
 
 async def test_a_store_with_views_is_opened_checked_and_backed_up_as_any(sql_url: str, tmp_path: Path) -> None:
-    from keelbolt.storage.copies import backup_storage
+    from keelbolt.kernel.copies import backup_storage
 
     async with StateStore(sql_url, types="own") as store:
         await fill(store, "plain")

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from pydantic_core import from_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.kernel import Entry, Kernel, open_storage
+from keelbolt.kernel.base_kernel import BaseKernel
 from keelbolt.protocol.types import Message, Part, Role, Task, TaskState
-from keelbolt.storage import Entry, Kernel, open_storage
-from keelbolt.storage.front import BaseKernel
 from keelbolt.tasks import Envelope, LifecycleHooks, Sent, TaskEngine, TaskSettings
 from keelbolt.tasks.families import EVENTS, QUEUE
 from keelbolt.tasks.notes import StatusNote, read_note
-from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.stored_tasks import StoredTask
 from keelbolt.tasks.worker import AnyWorker
 from keelbolt.testing.link import KernelLink
 

@@ -9,8 +9,8 @@ import pytest
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import TaskNotFoundError, UnsupportedOperationError
+from keelbolt.kernel import Kernel, open_storage
 from keelbolt.protocol.types import TaskState
-from keelbolt.storage import Kernel, open_storage
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
 from keelbolt.tasks.dead import dead_letters, drop
 from keelbolt.tasks.families import QUEUE

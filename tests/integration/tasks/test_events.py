@@ -11,9 +11,9 @@ import pytest
 
 from keelbolt.auth.principal import ANONYMOUS
 from keelbolt.errors import TaskNotFoundError
+from keelbolt.kernel import Entry, Trim
 from keelbolt.protocol.types import TaskState
-from keelbolt.storage import Entry, Trim
-from keelbolt.tasks import FeedSnapshot, TaskContext, TaskEngine
+from keelbolt.tasks import TaskContext, TaskEngine, TaskSnapshot
 from keelbolt.tasks import events as events_module
 from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.events import Followed
@@ -31,7 +31,7 @@ async def follow(engine: TaskEngine, task_id: str, after: int | None = None) -> 
 
 def told(events: Sequence[Followed]) -> list[tuple[int, str, bytes]]:
     """What is the same for every reader."""
-    assert not any(isinstance(event, FeedSnapshot) for event in events)
+    assert not any(isinstance(event, TaskSnapshot) for event in events)
     return [(event.seq, event.kind, event.data) for event in events if isinstance(event, Entry)]
 
 
@@ -85,7 +85,7 @@ async def test_a_snapshot_first(stage: Stage) -> None:
     for one in (engine, other):
         async with aclosing(one.tasks.follow(task_id)) as followed:
             first = await anext(followed)
-            assert isinstance(first, FeedSnapshot)
+            assert isinstance(first, TaskSnapshot)
             assert not first.gap
             assert first.task.view.state is TaskState.working
     await until(lambda: _parts(engine, task_id, 1))
@@ -94,7 +94,7 @@ async def test_a_snapshot_first(stage: Stage) -> None:
     gate.set()
     entries = await _ended(engine, task_id)
     for seen in await asyncio.gather(*live):
-        assert isinstance(seen[0], FeedSnapshot)
+        assert isinstance(seen[0], TaskSnapshot)
         assert told(seen[1:]) == told(entries[seen[0].seq :])
         assert len(seen) == 3
 
@@ -111,7 +111,7 @@ async def test_a_task_that_ended(stage: Stage) -> None:
     head = len(await log(engine, task.id))
     for after in (None, head + 1, 10**9):
         (only,) = await follow(engine, task.id, after)
-        assert isinstance(only, FeedSnapshot)
+        assert isinstance(only, TaskSnapshot)
         assert only.seq == head
     assert await follow(engine, task.id, head) == []
 
@@ -142,7 +142,7 @@ async def test_below_the_floor(stage: Stage) -> None:
     await kernel.commit(PARTITION, Trim(EVENTS, task.id, floor))
     for after in (0, 1, floor - 1):
         first, *rest = await follow(engine, task.id, after)
-        assert isinstance(first, FeedSnapshot)
+        assert isinstance(first, TaskSnapshot)
         assert first.gap
         assert first.seq == len(entries)
         assert rest == []

@@ -10,7 +10,7 @@ import pytest
 from keelbolt.auth.principal import Principal
 from keelbolt.data.erasing import resume_erasures
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Delete, Operation, Receipt
+from keelbolt.kernel import Delete, Operation, Receipt
 from keelbolt.tasks import Envelope, Sent, TaskContext
 from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import TASKS

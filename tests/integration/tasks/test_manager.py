@@ -16,8 +16,8 @@ from keelbolt.errors import (
     TaskNotFoundError,
     TaskTerminalStateError,
 )
+from keelbolt.kernel import Query
 from keelbolt.protocol.types import Message, Part, Role, TaskState
-from keelbolt.storage import Query
 from keelbolt.tasks import Envelope, TaskContext
 from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import QUEUE, SENDS

@@ -27,8 +27,8 @@ from hypothesis.stateful import (
 from pydantic_core import from_json
 
 from keelbolt.errors import TaskNotCancelableError, TaskTerminalStateError
+from keelbolt.kernel import Trim
 from keelbolt.protocol.types import TaskState
-from keelbolt.storage import Trim
 from keelbolt.tasks import TaskContext, TaskEngine
 from keelbolt.tasks import view as view_module
 from keelbolt.tasks.families import EVENTS, QUEUE, SNAPSHOTS

@@ -14,12 +14,12 @@ import pytest
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.data.erasing import resume_erasures
 from keelbolt.errors import TaskNotFoundError
+from keelbolt.kernel import Enqueue, Insert, Kernel, Operation, Receipt, open_storage
 from keelbolt.protocol.types import TaskState
-from keelbolt.storage import Enqueue, Insert, Kernel, Operation, Receipt, open_storage
-from keelbolt.tasks import Envelope, FeedSnapshot, RetentionPolicy, TaskContext, TaskEngine, TaskSettings, days, hours
+from keelbolt.tasks import Envelope, RetentionPolicy, TaskContext, TaskEngine, TaskSettings, TaskSnapshot, days, hours
 from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
 from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CONFIGS, SNAPSHOTS, WEBHOOKS
-from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.stored_tasks import StoredTask
 from keelbolt.tasks.sweep import SweptTasks, sweep
 from keelbolt.testing.clock import FakeClock
 from tests.integration.tasks.stage import message
@@ -79,7 +79,7 @@ async def running(engine: TaskEngine) -> StoredTask:
     sent = await engine.tasks.send(message("hang"))
     async with aclosing(engine.tasks.follow(sent.task.record.task_id, after=0)) as events:
         async for event in events:
-            if not isinstance(event, FeedSnapshot) and b"on it" in event.data:
+            if not isinstance(event, TaskSnapshot) and b"on it" in event.data:
                 break
     return sent.task
 
@@ -245,7 +245,7 @@ async def test_a_late_reader_sees_the_gap(engine: TaskEngine, clock: FakeClock) 
     clock.advance(1)
     await sweep(engine.store, RetentionPolicy(log=0))
     [seen] = [event async for event in engine.tasks.follow(task.record.task_id, after=2)]
-    assert isinstance(seen, FeedSnapshot)
+    assert isinstance(seen, TaskSnapshot)
     assert (seen.gap, seen.seq, seen.task.view.state) == (True, task.version, TaskState.completed)
     assert [event async for event in engine.tasks.follow(task.record.task_id, after=task.version)] == []
 

@@ -14,10 +14,9 @@ import pytest
 from keelbolt import leases as lease_module
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import StorageUnreachable
+from keelbolt.kernel import Kernel, open_storage
 from keelbolt.protocol.types import Task, TaskState
-from keelbolt.storage import Kernel, open_storage
-from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings, run_state
-from keelbolt.tasks import ear as ear_module
+from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings, inbox_listener, run_state
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.run_state import Stop
 from keelbolt.tasks.runner import EXHAUSTED
@@ -372,7 +371,7 @@ async def test_a_send_that_the_store_does_not_take(stage: Stage) -> None:
 
 async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that writes nothing for too long is stopped, and its task fails; one that writes goes on."""
-    monkeypatch.setattr(ear_module, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(inbox_listener, "CHECK_SECONDS", 0.05)
 
     async def worker(ctx: TaskContext) -> None:
         for _ in range(40):
@@ -390,7 +389,7 @@ async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_no_progress_and_no_stopping(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the worker swallows the stop: its task fails without it."""
-    monkeypatch.setattr(ear_module, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(inbox_listener, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.15)
     release = asyncio.Event()
 

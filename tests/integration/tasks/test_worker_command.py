@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from keelbolt.kernel import open_storage
 from keelbolt.protocol.types import TaskState
-from keelbolt.storage import open_storage
-from keelbolt.tasks import FeedSnapshot, TaskEngine
+from keelbolt.tasks import TaskEngine, TaskSnapshot
 from keelbolt.tasks.report import report
-from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.stored_tasks import StoredTask
 from tests.integration.tasks.conftest import store_url
 from tests.integration.tasks.stage import message
 
@@ -88,7 +88,7 @@ async def begun(client: TaskEngine, seconds: str) -> str:
     task_id = sent.task.record.task_id
     async with aclosing(client.tasks.follow(task_id, after=0)) as events:
         async for event in events:
-            if not isinstance(event, FeedSnapshot) and b"begun by" in event.data:
+            if not isinstance(event, TaskSnapshot) and b"begun by" in event.data:
                 return task_id
     raise AssertionError
 

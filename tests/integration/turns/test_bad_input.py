@@ -22,7 +22,7 @@ from keelbolt.errors import (
     TurnStorageCorrupt,
     TurnStorageScopeMissing,
 )
-from keelbolt.storage import Put
+from keelbolt.kernel import Put
 from keelbolt.turns import (
     DispatchContext,
     DurableStorage,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keelbolt.storage import Page
+from keelbolt.kernel import Page
 from keelbolt.turns.durable import durable_storage
 from keelbolt.turns.windows import FetchPolicy, TopK, Window
 from tests.integration.turns.stage import (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import TurnStorageCorrupt, TurnStorageSchema
-from keelbolt.storage import Kernel, Put, Replace
+from keelbolt.kernel import Kernel, Put, Replace
 from keelbolt.turns.durable import DurableStorage, durable_storage
 from keelbolt.turns.durable import format as format_module
 from keelbolt.turns.durable.families import FORMAT_PARTITION, FORMATS, STREAMS

@@ -15,7 +15,7 @@ import pytest
 
 from keelbolt.data import Subject, erase
 from keelbolt.errors import InvalidValue, StorageUnreachable, TurnTakenOver
-from keelbolt.storage import Kernel
+from keelbolt.kernel import Kernel
 from keelbolt.turns import (
     DispatchContext,
     DurableStorage,

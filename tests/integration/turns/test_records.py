@@ -17,7 +17,7 @@ from keelbolt.errors import (
     TurnStorageDuplicateId,
     TurnStorageNotFound,
 )
-from keelbolt.storage import open_storage
+from keelbolt.kernel import open_storage
 from keelbolt.turns.codec import ArtifactTypes, Resolvers
 from keelbolt.turns.durable import DurableStorage, durable_storage
 from keelbolt.turns.durable.families import FAMILIES

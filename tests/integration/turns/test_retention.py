@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keelbolt.errors import BlobNotFound
-from keelbolt.storage import Kernel, Query
+from keelbolt.kernel import Kernel, Query
 from keelbolt.turns import DispatchContext, ExecutorHelpers, TurnInput
 from keelbolt.turns.durable import DurableStorage, durable_storage
 from keelbolt.turns.durable.families import COLLECTIONS

@@ -8,14 +8,14 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.kernel import Entry, Kernel
 from keelbolt.protocol.requests import PushConfig
 from keelbolt.protocol.versions import ProtocolVersion
-from keelbolt.storage import Entry, Kernel
 from keelbolt.tasks import Envelope, Sent, TaskContext, TaskEngine
 from keelbolt.tasks.families import WEBHOOKS
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.pushes import push_key
-from keelbolt.tasks.store import StoredTasks
+from keelbolt.tasks.stored_tasks import StoredTasks
 from keelbolt.testing.link import KernelLink
 from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.cursor import DeliveryCursor

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from keelbolt.kernel import new_id
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import new_id
 from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Reply, call
 from tests.integration.tasks.stage import until

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import StorageUnreachable
+from keelbolt.kernel import Put, Scope, Trim, open_storage
 from keelbolt.protocol.requests import PushConfig
 from keelbolt.protocol.types import Message, Part, Role
-from keelbolt.storage import Put, Scope, Trim, open_storage
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine
-from keelbolt.tasks.store import snapshot_operations
+from keelbolt.tasks.stored_tasks import snapshot_operations
 from keelbolt.tasks.sweep import trim_log
 from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.cursor import DeliveryCursor

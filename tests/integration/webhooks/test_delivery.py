@@ -8,8 +8,8 @@ import random
 import pytest
 
 from keelbolt.errors import TaskNotFoundError
+from keelbolt.kernel import Query
 from keelbolt.protocol.requests import PushConfig
-from keelbolt.storage import Query
 from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
 from keelbolt.tasks.pushes import push_key

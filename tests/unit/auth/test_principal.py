@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.storage.contract import MAX_PARTITION_BYTES
-from keelbolt.storage.requests import check_partition
+from keelbolt.kernel.contract import MAX_PARTITION_BYTES
+from keelbolt.kernel.requests import check_partition
 
 NAMES = st.text(max_size=30) | st.text(alphabet="/%~a", max_size=6) | st.text(alphabet="aé", min_size=90, max_size=210)
 

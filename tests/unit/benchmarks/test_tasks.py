@@ -12,7 +12,7 @@ from benchmarks import tasks
 from benchmarks.__main__ import main
 from benchmarks.renamed import renamed
 from benchmarks.tasks_stream import costs_of
-from keelbolt.storage import Append, Draft, Insert
+from keelbolt.kernel import Append, Draft, Insert
 
 TINY = tasks.Counts(1, 64, 400, (500, 1000), (10, 20))
 

@@ -15,8 +15,8 @@ from keelbolt.auth.principal import Principal
 from keelbolt.cli.main import main
 from keelbolt.cli.options import STATES
 from keelbolt.cli.worker import worker as worker_command
+from keelbolt.kernel import open_storage
 from keelbolt.protocol.types import Message, Part, Role, TaskState
-from keelbolt.storage import open_storage
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine
 from keelbolt.tasks.families import INBOX, QUEUE
 from keelbolt.tasks.settings import DoubleText

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.kernel import Put, open_storage
 from keelbolt.protocol.requests import Authentication, PushConfig
 from keelbolt.protocol.types import Message, Part, Role
-from keelbolt.storage import Put, open_storage
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine
 from keelbolt.tasks.families import PUSH_CURSORS, WEBHOOKS
 from keelbolt.tasks.pushes import push_key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keelbolt.state.breaker import Breaker
+from keelbolt.state.engine.breaker import Breaker
 
 
 def test_it_opens_and_closes() -> None:

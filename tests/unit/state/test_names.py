@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from keelbolt.auth import Principal
 from keelbolt.errors import InvalidState
+from keelbolt.kernel.requests import check_key, check_partition
 from keelbolt.state.families import partition_of
 from keelbolt.state.names import joined, name, unnamed
-from keelbolt.storage.requests import check_key, check_partition
 
 ids = st.text(st.characters(codec=None, categories=None)) | st.sampled_from(["", "%", "~", "a/b", "\0", "k" * 10_000])
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import InvalidState
-from keelbolt.state.saving import SAVED, Saved, Saving, handed_over, refused, settle
+from keelbolt.state.engine.saving import SAVED, Saved, Saving, handed_over, refused, settle
 
 
 async def test_what_is_saved_does_not_suspend() -> None:

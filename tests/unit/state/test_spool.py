@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from keelbolt.errors import InvalidState, StorageFull
-from keelbolt.state.spool import FileSpool, MemorySpool, WriteSpool
-from keelbolt.state.spool_lines import dump_write, load_write
-from keelbolt.state.writes import StateWrite
-from keelbolt.storage import Append, Delete, Draft, FieldIn, Head, Put
+from keelbolt.kernel import Append, Delete, Draft, FieldIn, Head, Put
+from keelbolt.state.engine.spool import FileSpool, MemorySpool, WriteSpool
+from keelbolt.state.engine.spool_lines import dump_write, load_write
+from keelbolt.state.engine.writes import StateWrite
 
 
 def write(number: int = 1) -> StateWrite:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penguiflow import steering as theirs
 
 from keelbolt.errors import SteeringValidationError
-from keelbolt.state import steering as ours
+from keelbolt.state.events import steering as ours
 from keelbolt.state.types import SteeringEvent, SteeringEventType
 
 TEXT = st.text(max_size=8) | st.integers(4090, 4100).map(lambda count: "ä" * count)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keelbolt.kernel import Append, Draft, Put
+from keelbolt.state.engine.writes import GROUP_BYTES, MANY, ONE, StateWrite, bundled, merged
 from keelbolt.state.families import EVENTS, UPDATES
-from keelbolt.state.writes import GROUP_BYTES, MANY, ONE, StateWrite, bundled, merged
-from keelbolt.storage import Append, Draft, Put
 
 
 @given(st.lists(st.integers(1, 3), min_size=1))

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import StorageUnreachable, TaskNotAcceptingMessagesError
+from keelbolt.kernel import Patch, Scope, open_storage
 from keelbolt.protocol.types import Message, Part, Role
-from keelbolt.storage import Patch, Scope, open_storage
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskState, intake, run_state
 from keelbolt.tasks import run as run_module
 from keelbolt.tasks import runner as runner_module
 from keelbolt.tasks import view as view_module
-from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.stored_tasks import StoredTask
 
 
 def message(message_id: str = "m1", **ids: Any) -> Message:

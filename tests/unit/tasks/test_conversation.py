@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import ConcurrencyError, InvalidAgentResponseError
+from keelbolt.kernel import Kernel, open_storage
 from keelbolt.protocol.types import TaskState
-from keelbolt.storage import Kernel, open_storage
 from keelbolt.tasks import TaskContext
 from keelbolt.tasks.conversation import Conversation
 from keelbolt.tasks.families import FAMILIES

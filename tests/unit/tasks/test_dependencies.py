@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keelbolt.errors import KeelboltError
-from keelbolt.storage import open_storage
+from keelbolt.kernel import open_storage
 from keelbolt.tasks import Dependencies, Dependency, TaskContext, TaskEngine
 
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from keelbolt.errors import StorageCorrupt
+from keelbolt.kernel import open_storage
 from keelbolt.protocol.types import Message, Part, Role
-from keelbolt.storage import open_storage
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskState, runner
 from keelbolt.tasks.dead import dead_letters
 from keelbolt.tasks.run import TaskRun

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 import pytest
 
 from keelbolt.errors import KeelboltError, StorageBusy
-from keelbolt.storage import Complete, Kernel, Operation, Receipt, open_storage
+from keelbolt.kernel import Complete, Kernel, Operation, Receipt, open_storage
 from keelbolt.tasks import Message, Part, Role, TaskContext, TaskEngine, TaskState
 
 HELLO = Message(message_id="1", role=Role.user, parts=[Part(text="Hello")])

@@ -20,7 +20,7 @@ from keelbolt.errors import (
     UnsupportedOperationError,
 )
 from keelbolt.protocol.types import Message, Part, Role, Task, TaskState
-from keelbolt.tasks import FeedSnapshot, TaskContext, TaskEngine, TaskSettings
+from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskSnapshot
 from keelbolt.tasks import mirror as mirrors
 from keelbolt.tasks import run as runs
 from keelbolt.tasks.envelope import Envelope
@@ -115,7 +115,7 @@ async def test_nobody_is_shown_what_the_storage_does_not_have(storage: Recorder)
         sent = await engine.tasks.send(message("stream"))
         task_id = sent.task.record.task_id
         async for event in engine.tasks.follow(task_id):
-            task = event.task if isinstance(event, FeedSnapshot) else await engine.tasks.load(task_id)
+            task = event.task if isinstance(event, TaskSnapshot) else await engine.tasks.load(task_id)
             stored = storage.tasks[task_id]
             assert task.view.state in (TaskState.working, stored.status.state)
             seen = await engine.store.task(task)
@@ -222,7 +222,7 @@ async def test_tasks_of_before_are_found(storage: Recorder) -> None:
             assert again.status.state is task.status.state
         assert storage.calls == left  # looking writes nothing
         first = await anext(engine.tasks.follow(ended.id, after=3))
-        assert isinstance(first, FeedSnapshot)
+        assert isinstance(first, TaskSnapshot)
         assert first.gap
         await done(engine, message("blue", "3", task_id=paused.id))
     assert texts(storage.tasks[paused.id]) == ["ask", "Which one?", "blue"]

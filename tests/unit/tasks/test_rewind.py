@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from keelbolt.kernel import open_storage
 from keelbolt.protocol.types import Message, Part, Role, Task
-from keelbolt.storage import open_storage
 from keelbolt.tasks import SteeringRequest, TaskContext, TaskEngine, TaskSettings
 
 SETTINGS = TaskSettings.of({}, sleep_hold_seconds=0.0)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import CommitRefused, IdempotencyKeyReused, InvalidTaskRequest, MessageReused
+from keelbolt.kernel import Kernel, open_storage
 from keelbolt.protocol.types import Message, Part, Role, encode
-from keelbolt.storage import Kernel, open_storage
 from keelbolt.tasks.families import FAMILIES
 from keelbolt.tasks.sends import MAX_KEY_CHARACTERS, Send, checked_key, named
 from keelbolt.tasks.settings import RepeatedSend

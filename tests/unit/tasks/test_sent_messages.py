@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic_core import from_json
 
+from keelbolt.kernel import open_storage
 from keelbolt.protocol.types import Message, Part, Role
-from keelbolt.storage import open_storage
 from keelbolt.tasks import TaskEngine
 from keelbolt.tasks.families import EVENTS, SENDS
 from keelbolt.tasks.settings import TaskSettings

@@ -10,8 +10,8 @@ import pytest
 
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import ConcurrencyError, InvalidTaskRequest, InvalidValue, StorageClosed, UnknownScheme
+from keelbolt.kernel import Patch, Remove, open_storage
 from keelbolt.protocol.types import Artifact, Message, Part, Role, Task, TaskState
-from keelbolt.storage import Patch, Remove, open_storage
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine
 from keelbolt.tasks.families import SNAPSHOTS, TASKS, WEBHOOKS
 from keelbolt.tasks.pushes import push_key

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json, to_json
 
+from keelbolt.kernel import Entry
 from keelbolt.protocol.types import TaskState
-from keelbolt.storage import Entry
 from keelbolt.tasks import view as view_module
 from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, draft, read_note
 from keelbolt.tasks.view import SegmentedList, TaskView, segment_key

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from keelbolt.errors import ConcurrencyError, InvalidValue, StorageUnreachable, TaskTerminalStateError
+from keelbolt.kernel import open_storage
 from keelbolt.protocol.types import Message, Part, Role, TaskState
-from keelbolt.storage import open_storage
 from keelbolt.tasks import TaskContext, TaskEngine
 from keelbolt.tasks.json import MAX_CHUNK_BYTES, MAX_WORDS_BYTES
 from keelbolt.tasks.worker import Handler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from keelbolt.storage import Record
+from keelbolt.kernel import Record
 from keelbolt.webhooks.cursor import FIRST_SECONDS, LONGEST_SECONDS, DeliveryCursor
 
 

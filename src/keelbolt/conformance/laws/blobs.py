@@ -12,9 +12,9 @@ from pathlib import Path
 from keelbolt.conformance.expect import equal, expect, raises, refuses
 from keelbolt.conformance.law import law
 from keelbolt.errors import BlobNotFound, InvalidValue
-from keelbolt.storage.blobs import CHUNK_BYTES, Attach, Blob, BlobSource, Detach
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.records import Insert, Put
+from keelbolt.kernel.blobs import CHUNK_BYTES, Attach, Blob, BlobSource, Detach
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.records import Insert, Put
 
 P = "p"
 SHORT_SECONDS = 0.15

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from keelbolt.conformance.expect import equal, refuses
 from keelbolt.conformance.law import law
-from keelbolt.storage.blobs import Attach
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.logs import Append, Draft, Head
-from keelbolt.storage.records import (
+from keelbolt.kernel.blobs import Attach
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.logs import Append, Draft, Head
+from keelbolt.kernel.records import (
     Absent,
     Delete,
     FieldIn,
@@ -20,7 +20,7 @@ from keelbolt.storage.records import (
     Take,
     Version,
 )
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Retry
+from keelbolt.kernel.work import Bury, Complete, Enqueue, Fence, Release, Retry
 
 P = "p"
 ENTRY = Draft("note", b"x")

@@ -8,12 +8,12 @@ from collections.abc import Awaitable
 from keelbolt.conformance.expect import collect, equal, expect, following, raises, refuses
 from keelbolt.conformance.law import law
 from keelbolt.errors import CommitRefused, InvalidRequest, WrittenTwice
-from keelbolt.storage.blobs import Attach, Detach
-from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import MAX_VALUE_BYTES, Kernel
-from keelbolt.storage.logs import Append, Draft, Drop, Head, Trim
-from keelbolt.storage.records import Absent, Delete, Insert, Patch, Put, Query, Replace, Take, Version
-from keelbolt.storage.work import Complete, Enqueue, Fence, Remove
+from keelbolt.kernel.blobs import Attach, Detach
+from keelbolt.kernel.commits import Operation, Receipt
+from keelbolt.kernel.contract import MAX_VALUE_BYTES, Kernel
+from keelbolt.kernel.logs import Append, Draft, Drop, Head, Trim
+from keelbolt.kernel.records import Absent, Delete, Insert, Patch, Put, Query, Replace, Take, Version
+from keelbolt.kernel.work import Complete, Enqueue, Fence, Remove
 
 P = "p"
 

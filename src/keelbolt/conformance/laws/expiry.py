@@ -6,8 +6,8 @@ import asyncio
 
 from keelbolt.conformance.expect import equal, expect, refuses
 from keelbolt.conformance.law import law
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.records import Absent, FieldIn, Insert, Patch, Present, Put, Query, Replace, Take, Version
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.records import Absent, FieldIn, Insert, Patch, Present, Put, Query, Replace, Take, Version
 
 P = "p"
 SOON_SECONDS = 0.1

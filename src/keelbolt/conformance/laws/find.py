@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from keelbolt.conformance.expect import equal, expect, raises
 from keelbolt.conformance.law import law
 from keelbolt.errors import BadCursor, InvalidRequest, NoIndex
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.records import Delete, Fields, Page, Patch, Put, Query, Record
-from keelbolt.storage.work import Enqueue
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.records import Delete, Fields, Page, Patch, Put, Query, Record
+from keelbolt.kernel.work import Enqueue
 
 P = "p"
 

@@ -12,12 +12,12 @@ from keelbolt.conformance.expect import broken, equal, expect, raises
 from keelbolt.conformance.law import place_law
 from keelbolt.conformance.subject import DataPlace
 from keelbolt.errors import StorageFull
-from keelbolt.storage.blobs import Attach, Detach
-from keelbolt.storage.commits import Operation
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.logs import Append, Draft, Drop, LogState, Trim
-from keelbolt.storage.records import Delete, Put, Replace, Take
-from keelbolt.storage.work import Claim, Enqueue, Remove
+from keelbolt.kernel.blobs import Attach, Detach
+from keelbolt.kernel.commits import Operation
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.logs import Append, Draft, Drop, LogState, Trim
+from keelbolt.kernel.records import Delete, Put, Replace, Take
+from keelbolt.kernel.work import Claim, Enqueue, Remove
 
 P = "p"
 BODY = random.Random(1).randbytes(64_000)  # some engines compress

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 from keelbolt.conformance.expect import equal
 from keelbolt.conformance.law import law
-from keelbolt.storage.commits import Operation
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.hints import LogTopic, QueueTopic, Topic
-from keelbolt.storage.logs import Append, Draft, Drop
-from keelbolt.storage.work import Claim, Enqueue
+from keelbolt.kernel.commits import Operation
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.hints import LogTopic, QueueTopic, Topic
+from keelbolt.kernel.logs import Append, Draft, Drop
+from keelbolt.kernel.work import Claim, Enqueue
 
 P = "p"
 WAKE_SECONDS = 10.0

@@ -15,12 +15,12 @@ from keelbolt.conformance.expect import equal, eventually, expect, following, ra
 from keelbolt.conformance.law import law, place_law
 from keelbolt.conformance.subject import DataPlace
 from keelbolt.errors import Forked, KeelboltError, NoIndex, NotDeclared, StorageClosed, WrongLoop
-from keelbolt.storage.blobs import Attach
-from keelbolt.storage.contract import Kernel, WorkCounts
-from keelbolt.storage.hints import LogTopic
-from keelbolt.storage.logs import Append, Draft, LogState, Trim
-from keelbolt.storage.records import Collection, Count, Index, Patch, Put, Query
-from keelbolt.storage.work import Enqueue, WorkState
+from keelbolt.kernel.blobs import Attach
+from keelbolt.kernel.contract import Kernel, WorkCounts
+from keelbolt.kernel.hints import LogTopic
+from keelbolt.kernel.logs import Append, Draft, LogState, Trim
+from keelbolt.kernel.records import Collection, Count, Index, Patch, Put, Query
+from keelbolt.kernel.work import Enqueue, WorkState
 
 P = "p"
 ENTRY = Draft("note", b"x")

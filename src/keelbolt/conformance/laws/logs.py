@@ -8,9 +8,9 @@ import time
 from keelbolt.conformance.expect import equal, expect, raises, refuses
 from keelbolt.conformance.law import law
 from keelbolt.errors import LogTrimmed
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.logs import Append, Draft, Drop, LogState, Start, Trim
-from keelbolt.storage.records import Version
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.logs import Append, Draft, Drop, LogState, Start, Trim
+from keelbolt.kernel.records import Version
 
 P = "p"
 

@@ -9,8 +9,8 @@ from keelbolt.conformance.expect import equal, expect
 from keelbolt.conformance.law import law
 from keelbolt.conformance.laws.find import found, keys
 from keelbolt.errors import CommitRefused
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.records import Count, Delete, Insert, Patch, Put, Query, Scalar, Take, Version
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.records import Count, Delete, Insert, Patch, Put, Query, Scalar, Take, Version
 
 P = "p"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from keelbolt.conformance.expect import equal, expect, raises, refuses
 from keelbolt.conformance.law import law
 from keelbolt.errors import BlobNotFound
-from keelbolt.storage.blobs import Attach, Detach
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.logs import Append, Draft, Drop, Head, Trim
-from keelbolt.storage.records import Absent, Delete, FieldIn, Insert, Patch, Present, Put, Query, Record, Take, Version
-from keelbolt.storage.work import Complete, Enqueue, Fence, Remove
+from keelbolt.kernel.blobs import Attach, Detach
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.logs import Append, Draft, Drop, Head, Trim
+from keelbolt.kernel.records import Absent, Delete, FieldIn, Insert, Patch, Present, Put, Query, Record, Take, Version
+from keelbolt.kernel.work import Complete, Enqueue, Fence, Remove
 
 NAMES = ("p", "P", "p/q", "p:q", "{p}", "p%", "p_", "p ", "世界", "é", "e\u0301")
 

@@ -8,10 +8,10 @@ from keelbolt.conformance.expect import collect, equal, expect, following
 from keelbolt.conformance.families import FAMILIES
 from keelbolt.conformance.law import place_law
 from keelbolt.conformance.subject import DataPlace
-from keelbolt.storage.blobs import Attach
-from keelbolt.storage.logs import Append, Draft, LogState, Trim
-from keelbolt.storage.records import Collection, Count, Index, Patch, Put, Query
-from keelbolt.storage.work import Enqueue
+from keelbolt.kernel.blobs import Attach
+from keelbolt.kernel.logs import Append, Draft, LogState, Trim
+from keelbolt.kernel.records import Collection, Count, Index, Patch, Put, Query
+from keelbolt.kernel.work import Enqueue
 
 P = "p"
 ENTRY = Draft("note", b"x")

@@ -14,10 +14,10 @@ from keelbolt.conformance.expect import collect, equal, expect, following, woken
 from keelbolt.conformance.families import FAMILIES
 from keelbolt.conformance.law import place_law
 from keelbolt.conformance.subject import DataPlace
-from keelbolt.storage.hints import LogTopic, QueueTopic
-from keelbolt.storage.logs import Append, Draft
-from keelbolt.storage.records import Collection, Count, Index, Insert, Put, Query
-from keelbolt.storage.work import Enqueue
+from keelbolt.kernel.hints import LogTopic, QueueTopic
+from keelbolt.kernel.logs import Append, Draft
+from keelbolt.kernel.records import Collection, Count, Index, Insert, Put, Query
+from keelbolt.kernel.work import Enqueue
 
 P = "p"
 PROCESSES = 3

@@ -7,9 +7,9 @@ from collections import Counter
 
 from keelbolt.conformance.expect import equal, expect, refuses
 from keelbolt.conformance.law import law
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.records import Put
-from keelbolt.storage.work import Claim, Enqueue
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.records import Put
+from keelbolt.kernel.work import Claim, Enqueue
 
 P = "p"
 FAR_SECONDS = 600.0

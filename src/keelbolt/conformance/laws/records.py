@@ -7,9 +7,9 @@ import asyncio
 from keelbolt.conformance.expect import equal, expect, refuses
 from keelbolt.conformance.law import law
 from keelbolt.errors import CommitRefused
-from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.records import Delete, Insert, Patch, Put, Record, Replace, Restore, Take
+from keelbolt.kernel.commits import Operation, Receipt
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.records import Delete, Insert, Patch, Put, Record, Replace, Restore, Take
 
 P = "p"
 

@@ -7,9 +7,9 @@ from typing import Any
 from keelbolt.conformance.expect import equal, expect, raises
 from keelbolt.conformance.law import law
 from keelbolt.errors import InvalidName, InvalidRequest, InvalidValue, NotDeclared, TooLarge
-from keelbolt.storage.blobs import Attach
-from keelbolt.storage.commits import Operation
-from keelbolt.storage.contract import (
+from keelbolt.kernel.blobs import Attach
+from keelbolt.kernel.commits import Operation
+from keelbolt.kernel.contract import (
     MAX_COMMIT_BYTES,
     MAX_KEY_CHARS,
     MAX_PARTITION_BYTES,
@@ -17,8 +17,8 @@ from keelbolt.storage.contract import (
     MAX_VALUE_BYTES,
     Kernel,
 )
-from keelbolt.storage.logs import Append, Draft, Drop, Head, Start, Trim
-from keelbolt.storage.records import (
+from keelbolt.kernel.logs import Append, Draft, Drop, Head, Start, Trim
+from keelbolt.kernel.records import (
     MAX_FIELD_CHARS,
     Absent,
     Collection,
@@ -37,7 +37,7 @@ from keelbolt.storage.records import (
     Take,
     Version,
 )
-from keelbolt.storage.work import Bury, Complete, Enqueue, Release, Remove, Retry
+from keelbolt.kernel.work import Bury, Complete, Enqueue, Release, Remove, Retry
 
 P = "p"
 ENTRY = Draft("note", b"")

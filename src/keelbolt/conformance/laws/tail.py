@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from keelbolt.conformance.expect import broken, collect, equal, expect, following, raises, soon
 from keelbolt.conformance.law import law
 from keelbolt.errors import LogTrimmed
-from keelbolt.storage.contract import Kernel
-from keelbolt.storage.logs import Append, Draft, Entry, Trim
-from keelbolt.storage.records import Version
+from keelbolt.kernel.contract import Kernel
+from keelbolt.kernel.logs import Append, Draft, Entry, Trim
+from keelbolt.kernel.records import Version
 
 P = "p"
 

@@ -6,10 +6,10 @@ import hashlib
 
 from keelbolt.conformance.expect import equal, expect
 from keelbolt.conformance.law import law
-from keelbolt.storage.contract import MAX_KEY_CHARS, MAX_VALUE_BYTES, Kernel
-from keelbolt.storage.logs import Append, Draft
-from keelbolt.storage.records import Fields, Insert, Patch, Put, Query, Take
-from keelbolt.storage.work import Enqueue
+from keelbolt.kernel.contract import MAX_KEY_CHARS, MAX_VALUE_BYTES, Kernel
+from keelbolt.kernel.logs import Append, Draft
+from keelbolt.kernel.records import Fields, Insert, Patch, Put, Query, Take
+from keelbolt.kernel.work import Enqueue
 
 P = "p"
 

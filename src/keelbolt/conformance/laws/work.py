@@ -6,9 +6,9 @@ import asyncio
 
 from keelbolt.conformance.expect import equal, expect, refuses
 from keelbolt.conformance.law import law
-from keelbolt.storage.contract import MAX_REASON_CHARS, Kernel
-from keelbolt.storage.records import Put, Version
-from keelbolt.storage.work import Claim, Complete, Enqueue, Release, Remove, Retry, WorkItem
+from keelbolt.kernel.contract import MAX_REASON_CHARS, Kernel
+from keelbolt.kernel.records import Put, Version
+from keelbolt.kernel.work import Claim, Complete, Enqueue, Release, Remove, Retry, WorkItem
 
 P = "p"
 FAR_SECONDS = 600.0

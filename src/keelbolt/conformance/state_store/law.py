@@ -15,7 +15,7 @@ from keelbolt.conformance.state_store.things import Things
 from keelbolt.conformance.subject import named
 from keelbolt.conformance.suite import Suite, new_place
 from keelbolt.errors import InvalidValue
-from keelbolt.state.binding import Types
+from keelbolt.state.classes import Types
 from keelbolt.state.protocols import missing_capabilities
 
 CAPABILITIES: Mapping[str, tuple[str, ...]] = MappingProxyType(

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from keelbolt.state.binding import Types
+from keelbolt.state.classes import Types
 
 PAYLOAD: dict[str, Any] = {
     "text": "grüße \U0001f427",

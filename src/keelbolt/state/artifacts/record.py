@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
+from keelbolt.kernel.blobs import Attach, Detach
+from keelbolt.kernel.records import Fields, Insert, Record
 from keelbolt.state import codec
 from keelbolt.state.artifacts.ids import SCOPE_FIELDS, Owner
 from keelbolt.state.artifacts.totals import Group, Total
 from keelbolt.state.families import ARTIFACTS
 from keelbolt.state.names import name
-from keelbolt.storage.blobs import Attach, Detach
-from keelbolt.storage.records import Fields, Insert, Record
 
 KV_NAMESPACE = "session_kv"  # values of ctx.kv that are too long for the memory state
 NEVER = 2**62  # microseconds; added to the rank of ctx.kv values, so that they rank after all removable artifacts

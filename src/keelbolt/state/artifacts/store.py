@@ -20,18 +20,18 @@ from keelbolt.errors import (
     StateTimeout,
     StorageError,
 )
+from keelbolt.kernel.blobs import BlobReader, BlobSource
+from keelbolt.kernel.scope import Scope
 from keelbolt.state.artifacts.ids import Owner
 from keelbolt.state.artifacts.order import WriteOrder
 from keelbolt.state.artifacts.record import ArtifactRecord
-from keelbolt.state.artifacts.shelf import ArtifactRepository
+from keelbolt.state.artifacts.repository import ArtifactRepository
 from keelbolt.state.artifacts.totals import Retention
-from keelbolt.state.policy import tell_load_failed, tell_save_failed
+from keelbolt.state.engine.policy import tell_load_failed, tell_save_failed
 from keelbolt.state.types import ArtifactRetentionConfig
-from keelbolt.storage.blobs import BlobReader, BlobSource
-from keelbolt.storage.scope import Scope
 
 if TYPE_CHECKING:
-    from keelbolt.state.desk import StoreContext
+    from keelbolt.state.store_context import StoreContext
 
 T = TypeVar("T")
 

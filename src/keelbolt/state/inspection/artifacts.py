@@ -8,10 +8,10 @@ from typing import Any
 
 from keelbolt.data.shown import plain, when
 from keelbolt.errors import BlobNotFound
+from keelbolt.kernel import BlobReader, Query, Record, Scope
 from keelbolt.state.artifacts.record import NEVER, ArtifactRecord
 from keelbolt.state.families import ARTIFACTS
 from keelbolt.state.inspection.shown import reference
-from keelbolt.storage import BlobReader, Query, Record, Scope
 
 PREVIEW_BYTES = 4096
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from keelbolt.data.shown import LARGE_BYTES, plain, when
 from keelbolt.errors import LogTrimmed
+from keelbolt.kernel import Entry, LogPage, Scope
 from keelbolt.state.codec import decode
-from keelbolt.state.streams import items_of
-from keelbolt.state.writes import BURSTS
-from keelbolt.storage import Entry, LogPage, Scope
+from keelbolt.state.engine.writes import BURSTS
+from keelbolt.state.events.streams import items_of
 
 Items = dict[str, Any]
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
-from keelbolt.state.events import PRINTED, by_time
+from keelbolt.kernel import Scope
+from keelbolt.state.events.history import PRINTED, by_time
+from keelbolt.state.events.streams import items_of, once, read_all
 from keelbolt.state.families import EVENTS
 from keelbolt.state.inspection.shown import reference
-from keelbolt.state.streams import items_of, once, read_all
-from keelbolt.storage import Scope
 
 Event = dict[str, Any]
 

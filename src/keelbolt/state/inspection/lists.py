@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from keelbolt.data.shown import when
+from keelbolt.kernel import Kernel, Page, Query, Record, Scope
 from keelbolt.state.codec import decode
 from keelbolt.state.families import MEMORY, SESSIONS, STEERING, TASK_ORDER, TRACES, UPDATES
 from keelbolt.state.inspection.shown import original, reference, shown
-from keelbolt.storage import Kernel, Page, Query, Record, Scope
 
 STATE = "~state/"
 

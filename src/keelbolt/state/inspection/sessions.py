@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from keelbolt.data.shown import when
+from keelbolt.kernel import Query, Record, Scope
 from keelbolt.state.codec import decode
 from keelbolt.state.families import (
     ARTIFACTS,
@@ -25,7 +26,6 @@ from keelbolt.state.families import (
 from keelbolt.state.inspection.artifacts import described
 from keelbolt.state.inspection.entries import page_of
 from keelbolt.state.inspection.shown import original, reference, shown
-from keelbolt.storage import Query, Record, Scope
 
 SOME = 50  # items of each list
 

@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 from keelbolt.data.shown import when
+from keelbolt.kernel import Query, Record, Scope
 from keelbolt.state.codec import decode
 from keelbolt.state.families import BINDINGS, EVENTS, PLANNER_EVENTS, TRACES, TRAJECTORIES
 from keelbolt.state.inspection.entries import page_of
 from keelbolt.state.inspection.shown import original, reference, shown
-from keelbolt.storage import Query, Record, Scope
 
 SOME = 50  # bindings, and entries of events
 TRAJECTORIES_SHOWN = 5

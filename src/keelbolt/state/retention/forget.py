@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from keelbolt.errors import CommitRefused
+from keelbolt.kernel import Delete, Drop, Head, Operation, Query, Record, Scope, Version
 from keelbolt.state.families import (
     BINDINGS,
     CONTEXTS,
@@ -22,7 +23,6 @@ from keelbolt.state.families import (
     TRAJECTORIES,
     UPDATES,
 )
-from keelbolt.storage import Delete, Drop, Head, Operation, Query, Record, Scope, Version
 
 PAGE = 100
 

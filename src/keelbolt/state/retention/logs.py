@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from keelbolt.state.streams import items_of
-from keelbolt.storage import Scope, Trim
+from keelbolt.kernel import Scope, Trim
+from keelbolt.state.events.streams import items_of
 
 PAGE = 500
 

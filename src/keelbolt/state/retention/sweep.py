@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from keelbolt.errors import CommitRefused, LogTrimmed
+from keelbolt.kernel import Delete, Put, Query, Record, Scope, Trim
 from keelbolt.state.artifacts.ids import Owner
 from keelbolt.state.artifacts.order import WriteOrder
 from keelbolt.state.artifacts.record import NEVER, ArtifactRecord
-from keelbolt.state.artifacts.shelf import ArtifactRepository
+from keelbolt.state.artifacts.repository import ArtifactRepository
 from keelbolt.state.codec import decode, encode
 from keelbolt.state.families import (
     ARTIFACTS,
@@ -37,7 +38,6 @@ from keelbolt.state.retention.forget import forget_session, forget_trace
 from keelbolt.state.retention.logs import trim
 from keelbolt.state.retention.policy import StateRetention
 from keelbolt.state.types import ArtifactRetentionConfig
-from keelbolt.storage import Delete, Put, Query, Record, Scope, Trim
 
 PAGE = 100
 NOTED_SECONDS = 2 * 3600.0  # processes write a note every hour, and its commit may be delayed

@@ -8,10 +8,10 @@ from dataclasses import asdict
 
 from keelbolt.data.sweeping import Removed, sweep_expired, sweep_in_turn
 from keelbolt.errors import InvalidState
-from keelbolt.state.policy import logger
+from keelbolt.kernel import Kernel
+from keelbolt.state.engine.policy import logger
 from keelbolt.state.retention.policy import StateRetention
 from keelbolt.state.retention.sweep import sweep_state
-from keelbolt.storage import Kernel
 
 SWEEP_SECONDS = 3600.0
 FIRST_SECONDS = 60.0  # after the creation of the store, so that short programs do not sweep

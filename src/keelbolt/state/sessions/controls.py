@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from keelbolt.errors import CommitRefused, SteeringValidationError
+from keelbolt.kernel import Put, Query, Record, Scope, Take, new_id
 from keelbolt.state.codec import decode, encode
+from keelbolt.state.events.steering import sanitize_steering_event, validate_steering_event
 from keelbolt.state.families import CONTROLS, STEERING
 from keelbolt.state.names import joined, name
 from keelbolt.state.sessions.policy import ControlPolicy
 from keelbolt.state.sessions.registry import is_over
-from keelbolt.state.steering import sanitize_steering_event, validate_steering_event
 from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
 from keelbolt.state.types.tasks import TaskState, TaskStatus, UpdateType
-from keelbolt.storage import Put, Query, Record, Scope, Take, new_id
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.core import SessionCore

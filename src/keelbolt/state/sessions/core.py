@@ -6,15 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from keelbolt.errors import LeaseLost
+from keelbolt.kernel import Operation
 from keelbolt.state.sessions.feed import UpdateFeed
-from keelbolt.state.sessions.ground import SessionStorage
 from keelbolt.state.sessions.inbox import SteeringInbox
 from keelbolt.state.sessions.limits import SessionLimits
 from keelbolt.state.sessions.process import Member, SessionProcess, SessionRun
 from keelbolt.state.sessions.registry import TaskRegistry, is_over
+from keelbolt.state.sessions.storage import SessionStorage
 from keelbolt.state.sessions.telemetry import Telemetry
 from keelbolt.state.types.tasks import TaskState, TaskStatus, UpdateType
-from keelbolt.storage import Operation
 
 if TYPE_CHECKING:
     from keelbolt.state.store import StateStore

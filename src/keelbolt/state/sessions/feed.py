@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from keelbolt.kernel import Entry, Operation, Scope
 from keelbolt.state.codec import decode
 from keelbolt.state.families import UPDATES
 from keelbolt.state.names import name
-from keelbolt.state.sessions.ground import SessionStorage
-from keelbolt.storage import Entry, Operation, Scope
+from keelbolt.state.sessions.storage import SessionStorage
 
 if TYPE_CHECKING:
     from keelbolt.state.store import StateStore

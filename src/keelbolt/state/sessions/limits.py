@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from keelbolt.state.steering import MAX_STEERING_PAYLOAD_BYTES
+from keelbolt.state.events.steering import MAX_STEERING_PAYLOAD_BYTES
 
 LEASE_SECONDS = 15.0
 

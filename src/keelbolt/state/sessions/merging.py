@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keelbolt.errors import CommitRefused, KeelboltError, SessionLimitReached
+from keelbolt.kernel import Delete, Insert, Operation, Query, Record, Scope, new_id
 from keelbolt.state.codec import decode, encode
+from keelbolt.state.engine.policy import tell_save_failed
 from keelbolt.state.families import PATCHES
 from keelbolt.state.names import joined, name
-from keelbolt.state.policy import tell_save_failed
 from keelbolt.state.sessions.context import SessionContext, consumed, hash_context, updated
-from keelbolt.state.sessions.ground import may_come_back
 from keelbolt.state.sessions.patches import (
     ContextPatch,
     MergeStrategy,
@@ -25,9 +25,9 @@ from keelbolt.state.sessions.patches import (
     result_of,
 )
 from keelbolt.state.sessions.snapshots import storable
+from keelbolt.state.sessions.storage import may_come_back
 from keelbolt.state.sessions.stored_context import Change, Step, StoredContext
 from keelbolt.state.types.tasks import UpdateType
-from keelbolt.storage import Delete, Insert, Operation, Query, Record, Scope, new_id
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.core import SessionCore

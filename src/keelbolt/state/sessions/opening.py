@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keelbolt.kernel import Scope
 from keelbolt.state.sessions.patches import PendingContextPatch
 from keelbolt.state.sessions.process import SessionRun, list_runs
 from keelbolt.state.types.steering import SteeringEvent
 from keelbolt.state.types.tasks import TaskType
-from keelbolt.storage import Scope
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.controls import Controls

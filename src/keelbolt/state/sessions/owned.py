@@ -16,12 +16,12 @@ from typing import Any
 
 from keelbolt.errors import LeaseLost
 from keelbolt.state.hybrid import HybridStateStore
-from keelbolt.state.sessions.ground import SessionStorage, underlying
 from keelbolt.state.sessions.limits import LEASE_SECONDS
 from keelbolt.state.sessions.patches import MergeStrategy
 from keelbolt.state.sessions.process import SessionProcess, SessionRun
 from keelbolt.state.sessions.recovery import PROCESS_DIED
 from keelbolt.state.sessions.registry import is_over
+from keelbolt.state.sessions.storage import SessionStorage, underlying
 from keelbolt.state.store import StateStore
 from keelbolt.state.types.tasks import TaskState, TaskStatus, UpdateType
 

@@ -20,15 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageClosed
-from keelbolt.leases import Lease, cancelled
-from keelbolt.state.codec import decode, encode
-from keelbolt.state.families import INBOXES, RUNS
-from keelbolt.state.host import KernelHost
-from keelbolt.state.link import CLOSED
-from keelbolt.state.names import joined, name
-from keelbolt.state.sessions.ground import SessionStorage
-from keelbolt.state.types.tasks import TaskState
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Append,
     Claim,
     Delete,
@@ -44,6 +36,14 @@ from keelbolt.storage import (
     Scope,
     new_id,
 )
+from keelbolt.leases import Lease, cancelled
+from keelbolt.state.codec import decode, encode
+from keelbolt.state.engine.connection import CLOSED
+from keelbolt.state.engine.host import KernelHost
+from keelbolt.state.families import INBOXES, RUNS
+from keelbolt.state.names import joined, name
+from keelbolt.state.sessions.storage import SessionStorage
+from keelbolt.state.types.tasks import TaskState
 
 if TYPE_CHECKING:
     from keelbolt.state.store import StateStore

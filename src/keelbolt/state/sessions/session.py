@@ -13,7 +13,6 @@ from keelbolt.state.hybrid import HybridStateStore
 from keelbolt.state.sessions.controls import Controls
 from keelbolt.state.sessions.core import SessionCore
 from keelbolt.state.sessions.feed import Subscription
-from keelbolt.state.sessions.ground import underlying
 from keelbolt.state.sessions.inbox import SteeringInbox
 from keelbolt.state.sessions.launching import Launcher, TaskOptions
 from keelbolt.state.sessions.limits import SessionLimits
@@ -25,6 +24,7 @@ from keelbolt.state.sessions.process import SessionRun
 from keelbolt.state.sessions.recovery import OtherSessions, Recover, SessionRecovery, fail_orphans
 from keelbolt.state.sessions.registry import TaskRegistry, is_over
 from keelbolt.state.sessions.results import TaskPipeline, TaskResult, TaskRuntime
+from keelbolt.state.sessions.storage import underlying
 from keelbolt.state.sessions.telemetry import TaskTelemetrySink, Telemetry
 from keelbolt.state.sessions.transport import SessionConnection, SessionTransport
 from keelbolt.state.store import StateStore

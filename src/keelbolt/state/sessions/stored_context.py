@@ -14,13 +14,13 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 from keelbolt.errors import CommitRefused
+from keelbolt.kernel import Insert, Operation, Patch, Record, Replace, Scope
 from keelbolt.state.codec import decode, encode
+from keelbolt.state.engine.erasure_guard import ErasureGuard, refused_for_good
 from keelbolt.state.families import CONTEXTS
-from keelbolt.state.lives import ErasureGuard, refused_for_good
 from keelbolt.state.names import name
 from keelbolt.state.sessions.context import SessionContext
 from keelbolt.state.types.planner import BackgroundTaskResult
-from keelbolt.storage import Insert, Operation, Patch, Record, Replace, Scope
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from keelbolt.storage.urls import run_script
+from keelbolt.kernel.urls import run_script
 
 NAMES = (
     "artifacts",

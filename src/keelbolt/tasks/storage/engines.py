@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import InvalidValue
-from keelbolt.storage import Clock, Durability, open_storage
+from keelbolt.kernel import Clock, Durability, open_storage
 from keelbolt.tasks.storage.contract import ContextT, Storage
 from keelbolt.tasks.storage.kernel import KernelStorage
 

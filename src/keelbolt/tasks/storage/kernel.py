@@ -23,8 +23,7 @@ from keelbolt.errors import (
     TaskNotFoundError,
     TaskTerminalStateError,
 )
-from keelbolt.protocol.types import Message, Task, TaskState, timestamp
-from keelbolt.storage import (
+from keelbolt.kernel import (
     Clock,
     Head,
     Insert,
@@ -37,6 +36,7 @@ from keelbolt.storage import (
     Replace,
     new_id,
 )
+from keelbolt.protocol.types import Message, Task, TaskState, timestamp
 from keelbolt.tasks.erase import erase_context, erase_task
 from keelbolt.tasks.families import CONTEXTS, EVENTS, FAMILIES, QUEUE, SENDS, TASKS
 from keelbolt.tasks.ids import check_context_id, is_task_id
@@ -47,7 +47,7 @@ from keelbolt.tasks.queries import ListTasksQuery, ListTasksResult
 from keelbolt.tasks.record import CurrentTurn, TaskRecord
 from keelbolt.tasks.storage.changes import Change, json_of
 from keelbolt.tasks.storage.contract import ArtifactWrite, ContextT, Storage
-from keelbolt.tasks.store import StoredTask, StoredTasks, snapshot_operations
+from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks, snapshot_operations
 from keelbolt.tasks.view import SNAPSHOT_ENTRIES, TaskView
 
 RETRIES = 50

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
 from keelbolt.errors import InvalidValue, SchemaTooNew, StorageClosed, TurnStorageSchema
+from keelbolt.kernel import Kernel, Scope, open_storage
+from keelbolt.kernel.contract import LEASE_SECONDS
 from keelbolt.outbound.download import DownloadRules
-from keelbolt.storage import Kernel, Scope, open_storage
-from keelbolt.storage.contract import LEASE_SECONDS
 from keelbolt.turns.callbacks import StorageCallbacks
 from keelbolt.turns.codec import KINDS, ArtifactTypes, Kind, Resolvers, TurnCodec
 from keelbolt.turns.codec.kinds import PLURALS

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from keelbolt.errors import CommitRefused, StorageBusy, TurnStorageCorrupt
-from keelbolt.storage import Delete, Insert, Operation, Query, Record, Replace, Scope
-from keelbolt.storage.records import Scalar
-from keelbolt.storage.staging import chunks_of
+from keelbolt.kernel import Delete, Insert, Operation, Query, Record, Replace, Scope
+from keelbolt.kernel.records import Scalar
+from keelbolt.kernel.staging import chunks_of
 from keelbolt.turns.codec.codec import readers_of
 from keelbolt.turns.codec.resolvers import Resolvers
 from keelbolt.turns.durable import readers

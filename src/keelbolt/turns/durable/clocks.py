@@ -19,8 +19,8 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from keelbolt.storage import Insert, Replace, Scope
-from keelbolt.storage.records import Scalar
+from keelbolt.kernel import Insert, Replace, Scope
+from keelbolt.kernel.records import Scalar
 from keelbolt.turns.durable.families import STREAMS
 
 PLACES = 1 << 20  # positions per commit; the kernel allows fewer operations than that

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from keelbolt.auth.principal import Principal
 from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
 from keelbolt.data.retention import FacePolicy
-from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
+from keelbolt.kernel import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.turns.codec.kinds import Kind
 from keelbolt.turns.durable.readers import Bytes
 from keelbolt.turns.durable.scope import PARTITIONS, name, owner_in, partition_of, tenant_scope, under

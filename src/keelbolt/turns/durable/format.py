@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import CommitRefused, TurnStorageSchema
-from keelbolt.storage import Insert, Kernel, Replace
+from keelbolt.kernel import Insert, Kernel, Replace
 from keelbolt.turns.durable.families import FORMAT_PARTITION, FORMATS
 from keelbolt.turns.durable.last_use import note_last_use
 

@@ -22,7 +22,7 @@ from keelbolt.errors import (
     TurnStorageCorrupt,
     TurnStorageNotFound,
 )
-from keelbolt.storage import Record, Scalar, Scope
+from keelbolt.kernel import Record, Scalar, Scope
 from keelbolt.turns.durable.scope import PARTITIONS
 from keelbolt.turns.events import GateResult
 from keelbolt.turns.gates import Settlement, TurnGate

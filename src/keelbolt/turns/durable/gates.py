@@ -16,7 +16,7 @@ from keelbolt.errors import (
     TurnStorageDuplicateId,
     TurnStorageNotFound,
 )
-from keelbolt.storage import Append, Claim, Draft, Enqueue, Insert, Kernel, Query, Record, Replace, Scope
+from keelbolt.kernel import Append, Claim, Draft, Enqueue, Insert, Kernel, Query, Record, Replace, Scope
 from keelbolt.turns.answers import GateAnswer
 from keelbolt.turns.durable.families import GATE_FAMILIES, GATE_LOG, GATES, WAKES
 from keelbolt.turns.durable.gate_records import GateState, StoredGate, new_gate, read_gate, read_token

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Kernel, Patch, Query, Scope
+from keelbolt.kernel import Kernel, Patch, Query, Scope
 from keelbolt.turns.durable.clocks import used
 from keelbolt.turns.durable.families import KIND_OF, STREAMS
 from keelbolt.turns.durable.records import read

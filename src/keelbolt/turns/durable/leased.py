@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Self
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import CommitRefused, KeelboltError, TurnTakenOver
+from keelbolt.kernel import Claim, Delete, Enqueue, Put, QueueTopic, new_id
 from keelbolt.leases import Lease, cancelled, give_back
-from keelbolt.storage import Claim, Delete, Enqueue, Put, QueueTopic, new_id
 from keelbolt.turns.context import TurnInput
 from keelbolt.turns.durable.families import TURN_RUNS
 from keelbolt.turns.durable.scope import TurnScope, as_scope

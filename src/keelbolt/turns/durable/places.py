@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from keelbolt.errors import CommitRefused, TurnTakenOver
-from keelbolt.storage import FieldIn, Scope
+from keelbolt.kernel import FieldIn, Scope
 from keelbolt.turns.codec.kinds import Kind
 from keelbolt.turns.durable.families import TURNS
 from keelbolt.turns.durable.scope import under

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Insert, Patch, Scalar
+from keelbolt.kernel import Insert, Patch, Scalar
 from keelbolt.turns.durable.families import TURNS
 from keelbolt.turns.durable.places import TurnAddress
 from keelbolt.turns.durable.scope import TurnLike

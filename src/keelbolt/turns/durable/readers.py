@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.errors import BlobNotFound, StorageCorrupt, TurnStorageCorrupt, TurnStorageNotFound
-from keelbolt.storage import BlobReader, Scope
+from keelbolt.kernel import BlobReader, Scope
 from keelbolt.turns.lines import LineIndex, lines_between, text_of
 from keelbolt.turns.memory_bytes import InMemorySpoolReader
 from keelbolt.turns.readers import Descriptor

@@ -14,8 +14,8 @@ from keelbolt.errors import (
     TurnStorageNotFound,
     TurnStorageSchema,
 )
-from keelbolt.storage import Record
-from keelbolt.storage.records import Scalar
+from keelbolt.kernel import Record
+from keelbolt.kernel.records import Scalar
 from keelbolt.turns.codec.kinds import Kind
 from keelbolt.turns.durable.families import DELETED
 from keelbolt.turns.durable.scope import owner_in

@@ -15,7 +15,7 @@ from typing import Any
 from keelbolt.data.erasing import erase_target
 from keelbolt.data.families import EVERYTHING, SubjectLocation
 from keelbolt.errors import CommitRefused, TurnStorageCorrupt
-from keelbolt.storage import Delete, Kernel, Operation, Query, Record, Scope
+from keelbolt.kernel import Delete, Kernel, Operation, Query, Record, Scope
 from keelbolt.turns.durable.blobs import forgetting
 from keelbolt.turns.durable.families import BYTES, DELETED, FACE, FAMILIES, KIND_OF, STREAMS, TURNS, TurnRetention
 from keelbolt.turns.durable.records import Stored, read

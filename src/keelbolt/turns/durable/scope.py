@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from keelbolt.errors import TurnStorageScopeMissing
+from keelbolt.kernel import Kernel
+from keelbolt.kernel import Scope as TenantScope
 from keelbolt.names import escaped, shortened
-from keelbolt.storage import Kernel
-from keelbolt.storage import Scope as TenantScope
 
 PARTITIONS = "~turns/"  # prefix of a tenant's partition; no principal's partition begins with it
 _PLAIN = "!$&'()*+,-.:;=@_ |<>[]{}^`\"\\?#"  # all but "/", "%" and "~", which are reserved

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from keelbolt.errors import InvalidInitialValue, InvalidValue, TurnStorageCorrupt
-from keelbolt.storage import Kernel, Query, Record
+from keelbolt.kernel import Kernel, Query, Record
 from keelbolt.turns.codec.codec import TurnCodec
 from keelbolt.turns.codec.kinds import KINDS, PER_TURN, PLURALS, TYPES, Kind
 from keelbolt.turns.durable.blobs import Blobs

@@ -17,9 +17,9 @@ from keelbolt.errors import (
     TurnStorageNotFound,
     TurnTakenOver,
 )
-from keelbolt.storage import Attach, Detach, FieldIn, Insert, Operation, Patch, Replace
-from keelbolt.storage.records import Scalar
-from keelbolt.storage.requests import MAX_OPERATIONS
+from keelbolt.kernel import Attach, Detach, FieldIn, Insert, Operation, Patch, Replace
+from keelbolt.kernel.records import Scalar
+from keelbolt.kernel.requests import MAX_OPERATIONS
 from keelbolt.turns.codec.kinds import Kind
 from keelbolt.turns.durable.clocks import Clocks, TenantClocks, Tick
 from keelbolt.turns.durable.families import BYTES, COLLECTIONS, DELETED, KIND_OF, STREAMS, TURNS

@@ -10,7 +10,7 @@ from typing import Any
 
 from keelbolt.data.shown import when
 from keelbolt.errors import BadCursor, BlobNotFound, TurnStorageCorrupt, TurnStorageSchema
-from keelbolt.storage import BlobReader, Kernel, Query, Record
+from keelbolt.kernel import BlobReader, Kernel, Query, Record
 from keelbolt.turns.codec.kinds import PLURALS, Kind
 from keelbolt.turns.durable.families import COLLECTIONS, FAMILIES, FORMAT_PARTITION, FORMATS, GATES, STREAMS, TURNS
 from keelbolt.turns.durable.format import upgrade

@@ -8,7 +8,7 @@ from typing import Any
 
 from keelbolt.data.shown import plain, when
 from keelbolt.errors import TurnStorageCorrupt, TurnStorageSchema
-from keelbolt.storage import Record
+from keelbolt.kernel import Record
 from keelbolt.turns.codec.kinds import Kind
 from keelbolt.turns.durable.readers import MEDIA_TAG, SPOOL_TAG, Bytes
 from keelbolt.turns.durable.records import Stored, read

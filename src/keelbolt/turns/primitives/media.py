@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict, cast, get_args
 
 from keelbolt.errors import InvalidInitialMediaValue, NotAMediaReader
-from keelbolt.storage.ids import new_id
+from keelbolt.kernel.ids import new_id
 from keelbolt.turns.primitives.checks import Wrong, one_of, optional_text, refusing, text
 from keelbolt.turns.primitives.trust import ModalityHazard, TrustTier, modality_hazard, trust_tier
 from keelbolt.turns.readers import MediaReader, answer, is_media_reader

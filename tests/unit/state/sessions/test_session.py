@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import SessionLimitReached, StateNotLoaded, SteeringCancelled
+from keelbolt.kernel import open_storage
 from keelbolt.state import HybridStateStore, StateStore
 from keelbolt.state.families import RUNS
 from keelbolt.state.sessions import (
@@ -24,7 +25,6 @@ from keelbolt.state.sessions import (
 )
 from keelbolt.state.sessions.process import list_runs
 from keelbolt.state.types import TaskStatus, TaskType, UpdateType
-from keelbolt.storage import open_storage
 
 BACKGROUND = TaskType.BACKGROUND
 

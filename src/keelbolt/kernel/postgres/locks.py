@@ -1,0 +1,39 @@
+"""The advisory locks of a batch: one per name, out of 512 per partition, always in the same order.
+
+A name has a lock whether or not it exists yet, so that two processes can't insert the same one. All processes take
+locks in ascending order, so batches never deadlock. The record, the log and the work item of one task have the same
+name and share one lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import blake2b
+from zlib import crc32
+
+from keelbolt.kernel.commits import Operation, address
+
+STRIPES = 0x1FF
+
+
+@lru_cache(maxsize=4096)
+def partition_lock(schema: str, partition: str) -> int:
+    """Return a number for a partition; its lowest nine bits are zero."""
+    raw = int.from_bytes(blake2b(f"{schema}\0{partition}".encode(), digest_size=8).digest(), signed=True)
+    return raw & ~STRIPES
+
+
+def catalog_lock(schema: str) -> int:
+    """Return the catalog's lock: shared by all batches, exclusive for a declaration."""
+    return partition_lock(schema, "\0catalog")
+
+
+def locks_of(schema: str, commits: Iterable[tuple[str, Iterable[Operation]]]) -> list[int]:
+    """Return the locks of these commits in the order in which they are taken."""
+    numbers = set()
+    for partition, operations in commits:
+        base = partition_lock(schema, partition)
+        for name in {address(operation)[1] for operation in operations}:
+            numbers.add(base | crc32(name.encode()) & STRIPES)
+    return sorted(numbers)

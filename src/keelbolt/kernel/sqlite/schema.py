@@ -1,0 +1,177 @@
+"""Creates and migrates the schema of a Keelbolt database file."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from keelbolt.errors import CannotOpen, NotKeelbolt, StorageCorrupt, StorageError
+from keelbolt.kernel.clock import Clock
+from keelbolt.kernel.migrations import Migration, migrations_of, unapplied
+from keelbolt.kernel.sqlite.connection import SQL, SqliteConnection, connect, translate
+from keelbolt.kernel.sqlite.files import WriteLock, check_place
+
+APPLICATION_ID = 0x4B454C31  # "KEL1"
+
+_APPLIED = """CREATE TABLE IF NOT EXISTS migration (
+    number   INTEGER PRIMARY KEY,
+    name     TEXT NOT NULL,
+    checksum TEXT NOT NULL,
+    applied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+)"""
+
+
+def pending(path: str) -> list[Migration]:
+    """Return the migrations that `migrate` would apply. Changes nothing."""
+    known = migrations_of("keelbolt.kernel.sqlite")
+    check_place(Path(path))
+    if not Path(path).exists() or Path(path).stat().st_size == 0:
+        return known
+    connection = connect(path)
+    try:
+        return check_file(connection)
+    except sqlite3.Error as error:
+        raise cannot_open(error) from error
+    finally:
+        connection.close()
+
+
+def migrate(path: str) -> list[Migration]:
+    """Apply the missing migrations and return them."""
+    check_place(Path(path))
+    connection = connect(path)
+    try:
+        check_file(connection)
+        with contextlib.closing(WriteLock(path)) as lock:
+            return prepare_file(connection, lock)
+    except sqlite3.Error as error:
+        raise cannot_open(error) from error
+    finally:
+        connection.close()
+
+
+def run_script(path: str, sql: str) -> None:
+    """Run a face's statements in an existing file, all or none."""
+    check_place(Path(path))
+    connection = connect(path)
+    try:
+        if check_file(connection):
+            raise CannotOpen("this storage has not this program's schema; run keelbolt migrate first")
+        with contextlib.closing(WriteLock(path)) as lock, lock.held(), _transaction(connection):
+            for statement in _statements(sql):
+                connection.execute(statement)
+    except sqlite3.Error as error:
+        raise cannot_open(error) from error
+    finally:
+        connection.close()
+
+
+def check_file(connection: SqliteConnection) -> list[Migration]:
+    """Refuse a file of another program, or of a newer Keelbolt, before any file is created next to it."""
+    _check_owner(connection)
+    return unapplied(migrations_of("keelbolt.kernel.sqlite"), _applied(connection))
+
+
+def prepare_file(connection: SqliteConnection, lock: WriteLock | None) -> list[Migration]:
+    """Apply the missing migrations under the lock, in one transaction."""
+    known = migrations_of("keelbolt.kernel.sqlite")
+    if not check_file(connection):
+        return []
+    with lock.held() if lock is not None else contextlib.nullcontext():
+        if not _tables(connection):
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        with _transaction(connection):
+            missing = unapplied(known, _applied(connection))
+            for migration in missing:
+                _apply(connection, migration)
+        return missing
+
+
+@contextlib.contextmanager
+def _transaction(connection: SqliteConnection) -> Iterator[None]:
+    """Run the block in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _apply(connection: SqliteConnection, migration: Migration) -> None:
+    connection.execute(_APPLIED)
+    for statement in _statements(migration.sql):
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO migration (number, name, checksum) VALUES (?, ?, ?)",
+        (migration.number, migration.name, migration.checksum),
+    )
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def _statements(sql: str) -> list[str]:
+    statements, current = [], ""
+    for line in sql.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            statements.append(current)
+            current = ""
+    return statements
+
+
+def _check_owner(connection: SqliteConnection) -> None:
+    tables = _tables(connection)  # first: another process may be creating the tables and the application id together
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    if owner != APPLICATION_ID and (owner or tables):
+        raise NotKeelbolt
+
+
+def _tables(connection: SqliteConnection) -> int:
+    (count,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return int(count)
+
+
+def _applied(connection: SqliteConnection) -> list[tuple[int, str]]:
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migration'").fetchone():
+        return []
+    return [(number, checksum) for number, checksum in connection.execute("SELECT number, checksum FROM migration")]
+
+
+def known_boot(connection: SqliteConnection) -> str | None:
+    """Return the id of the boot in which this file was last opened."""
+    row = connection.execute("SELECT value FROM meta WHERE name = 'boot'").fetchone()
+    return row[0] if row else None
+
+
+def engine_offset(connection: SqliteConnection, clock: Clock) -> int:
+    """Return the microseconds to add to the steady clock to get the engine's time.
+
+    The first process of a boot fixes it, so that later jumps of the wall clock move no lease. A new boot means that all
+    processes of the old one are gone: their leases end. Call it in a transaction.
+    """
+    meta: dict[str, Any] = dict(connection.execute("SELECT name, value FROM meta").fetchall())
+    boot, offset = meta.get("boot"), meta.get("offset", 0)
+    if boot is not None and meta.get("clock_crc") != crc32(f"{boot}\0{offset}".encode()):
+        raise StorageCorrupt.of("the file's clock")
+    if boot != clock.boot():
+        boot, offset = clock.boot(), clock.wall() - clock.steady()
+        connection.execute(SQL["set_meta"], ("boot", boot))
+        connection.execute(SQL["set_meta"], ("offset", offset))
+        connection.execute(SQL["set_meta"], ("clock_crc", crc32(f"{boot}\0{offset}".encode())))
+        connection.execute("UPDATE worker SET lease_until = 0")
+    return int(offset)
+
+
+def cannot_open(error: BaseException) -> StorageError:
+    translated = translate(error) if isinstance(error, sqlite3.Error) else StorageCorrupt()
+    if isinstance(translated, StorageCorrupt):
+        return StorageCorrupt("the file is damaged, or not a database; restore it from a backup or choose another file")
+    if isinstance(translated, StorageError):
+        return translated
+    return CannotOpen()

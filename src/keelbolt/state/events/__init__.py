@@ -1,0 +1,1 @@
+"""The logs of a StateStore: history, planner events, trajectories, updates and steering."""

@@ -1,8 +1,0 @@
-"""The PostgreSQL engine: any number of processes on any number of machines, with group commit in each."""
-
-from __future__ import annotations
-
-from keelbolt.storage.postgres.connection import TLS_OPTIONS
-from keelbolt.storage.postgres.engine import PostgresKernel
-
-__all__ = ["TLS_OPTIONS", "PostgresKernel"]

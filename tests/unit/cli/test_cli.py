@@ -1,0 +1,240 @@
+"""The command line, on real SQLite files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from keelbolt.cli.main import main
+from keelbolt.kernel import Append, Attach, Collection, Draft, Enqueue, Insert, open_storage
+
+
+def keelbolt(*arguments: str) -> Result:
+    """Run the command; anything but an orderly end is raised."""
+    result = CliRunner().invoke(main, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A SQLite file with two records, three entries, a blob, a work item and something to sweep."""
+    url = f"sqlite:///{tmp_path}/agent.db"
+
+    async def fill() -> None:
+        async with open_storage(url, declare=[Collection("tasks"), Collection("keys", expiring=True)]) as kernel:
+            blob = await kernel.stage_blob("acme", b"bytes" * 1000)
+            await kernel.commit(
+                "acme",
+                Insert("tasks", "1", b"{}"),
+                Insert("tasks", "2", b"{}"),
+                Insert("keys", "gone", b"", expires_in=0.001),
+                Append("events", "1", (Draft("a", b"1"), Draft("b", b"2"), Draft("c", b"3"))),
+                Enqueue("runs", "1"),
+                Attach(blob.digest, "task-1"),
+            )
+
+    asyncio.run(fill())
+    return url
+
+
+def commands(command: click.Command = main, path: str = "keelbolt") -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from commands(child, f"{path} {name}")
+
+
+# --------------------------------------------------------------------------------------------------------------- help
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
+def test_every_command_teaches_with_an_example(path: str, command: click.Command) -> None:
+    help_text = keelbolt(*path.split()[1:], "--help").output
+    assert "Example:" in help_text
+    example = help_text.split("Example:\n")[1].splitlines()[0].strip()
+    assert example.startswith(path)
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{path} {parameter.name} says nothing"
+
+
+def test_version() -> None:
+    assert keelbolt("--version").output.startswith("keelbolt 0.")
+
+
+def test_help_is_fast() -> None:
+    """--help loads no engine and no rich."""
+    program = (
+        "import sys; from keelbolt.cli.main import main\n"
+        "main(['--help'], standalone_mode=False)\n"
+        "assert not {'rich', 'sqlite3', 'pydantic', 'starlette'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+# ------------------------------------------------------------------------------------------------------------ storage
+
+
+def test_stats_counts_what_is_kept(url: str) -> None:
+    result = keelbolt("storage", "stats", url, "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["records"]["tasks"] == 2
+    assert (found["partitions"], found["streams"], found["entries"], found["blobs"]) == (1, 1, 3, 1)
+    assert found["blob_bytes"] == 5000
+    assert found["work"]["runs"]["waiting"] == 1
+
+
+def test_stats_prints_a_table(url: str) -> None:
+    output = keelbolt("storage", "stats", url).stdout
+    assert "records of tasks" in output
+    assert "5.0 kB" in output
+    assert "1 waiting" in output
+
+
+def test_check_of_a_sound_storage(url: str) -> None:
+    assert keelbolt("storage", "check", url).stdout == "no problems\n"
+    assert json.loads(keelbolt("storage", "check", url, "--json").stdout) == {"problems": []}
+
+
+def test_check_finds_damage_and_ends_with_1(url: str, damaged: None) -> None:
+    result = keelbolt("storage", "check", url)
+    assert result.exit_code == 1
+    assert "1 problem(s)" in result.stdout
+
+    result = keelbolt("storage", "check", url, "--json")
+    assert result.exit_code == 1
+    [problem] = json.loads(result.stdout)["problems"]
+    assert problem["where"]
+    assert problem["what"]
+
+
+@pytest.fixture
+def damaged(url: str) -> None:
+    """Some bytes of the blob are not what was written."""
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("UPDATE blob_chunk SET data = CAST(replace(data, 'bytes', 'bites') AS BLOB)")
+
+
+def test_sweep_removes_what_is_over(url: str) -> None:
+    assert keelbolt("storage", "sweep", url).stdout == "removed 1 record(s), 0 blob(s), 0 worker(s)\n"
+    swept = json.loads(keelbolt("storage", "sweep", url, "--json").stdout)
+    assert swept == {"records": 0, "blobs": 0, "workers": 0}
+
+
+# ------------------------------------------------------------------------------------------------------------ migrate
+
+
+def test_migrate_shows_then_applies_then_has_nothing_to_do(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/new.db"
+    dry = keelbolt("migrate", url, "--dry-run", "--sql")
+    assert "would be applied" in dry.stdout
+    assert "CREATE TABLE" in dry.stdout.upper()
+    assert not list(tmp_path.iterdir())
+
+    listed = json.loads(keelbolt("migrate", url, "--dry-run", "--json").stdout)
+    applied = json.loads(keelbolt("migrate", url, "--json").stdout)
+    assert applied["applied"]
+    assert not listed["applied"]
+    assert applied["migrations"] == listed["migrations"]
+    assert [each["number"] for each in applied["migrations"]] == list(range(1, len(applied["migrations"]) + 1))
+
+    assert "nothing to do" in keelbolt("migrate", url).stdout
+
+
+# ------------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("command", [("storage", "check"), ("storage", "stats"), ("storage", "sweep"), ("migrate",)])
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("nosuch://x", 2),
+        ("sqlite:///no/such/directory/x.db", 3),
+        ("sqlite:///letter.txt", 1),
+        ("agent.db", 2),
+        ("postgresql://u:secret@localhost:9/x", 1),
+        ("redis://localhost:9/0", 1),
+    ],
+)
+def test_an_error_is_one_line(
+    command: tuple[str, ...], url: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("letter.txt").write_text("Dear Bob,\n" * 1000)
+    if (command, url) == (("migrate",), "redis://localhost:9/0"):
+        return  # Redis has no schema
+    result = keelbolt(*command, url)
+    assert result.exit_code == code
+    assert ("localhost:9" in result.stderr, "connection refused" in result.stderr) == ("localhost:9" in url,) * 2
+    assert "secret" not in result.stderr
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert Path("letter.txt").read_text() == "Dear Bob,\n" * 1000
+
+
+@pytest.mark.parametrize("action", ["check", "stats", "sweep"])
+def test_a_mistyped_path_creates_nothing(action: str, tmp_path: Path) -> None:
+    result = keelbolt("storage", action, f"sqlite:///{tmp_path}/agnet.db")
+    assert result.exit_code == 3
+    assert "nothing is stored" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+# -------------------------------------------------------------------------------------------------------- conformance
+
+
+@pytest.mark.parametrize("name", ["no_such_module:factory", "json:nothing", "json:decoder", "json"])
+def test_a_factory_that_is_none(name: str) -> None:
+    result = keelbolt("conformance", "storage", name)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_conformance_of_the_memory_engine() -> None:
+    result = keelbolt("conformance", "storage", "keelbolt.kernel.memory:MemoryKernel", "--only", "records", "--json")
+    assert result.exit_code == 0, result.stdout
+    report = json.loads(result.stdout)
+    assert report["ok"]
+    assert {law["group"] for law in report["laws"]} == {"records"}
+
+
+def test_an_engine_that_breaks_a_law_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is found in the current directory; the report names the law."""
+    (tmp_path / "forgetful.py").write_text(
+        "from keelbolt.kernel.memory import MemoryKernel\n\n"
+        "class Forgetful(MemoryKernel):\n"
+        "    async def get(self, partition, collection, key):\n"
+        "        return None\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    result = keelbolt("conformance", "storage", "forgetful:Forgetful", "--only", "records")
+    assert result.exit_code == 1
+    assert "FAILED" in result.stdout
+
+
+def test_conformance_of_a_state_store() -> None:
+    """penguiflow's own store is known to break a law of events; the checklist says which items are open."""
+    name = "penguiflow.state:InMemoryStateStore"
+    result = keelbolt("conformance", "state-store", name, "--only", "events", "--json")
+    assert result.exit_code == 1, result.stdout
+    assert [law["law"] for law in json.loads(result.stdout)["laws"] if law["verdict"] == "failed"] == [
+        "a_saved_event_is_a_copy"
+    ]
+    result = keelbolt("conformance", "state-store", name, "--only", "pauses", "--checklist")
+    assert "- [x] load_planner_state consumes the token" in result.stdout
+    assert keelbolt("conformance", "state-store", "keelbolt.state:StateStore").exit_code == 2
