@@ -31,7 +31,7 @@ def _explain(reason: Reason, check: object, found: object) -> str:
     subject = f"{type(check).__name__} of {_subject(check)}"
     match reason:
         case "version":
-            return f"{subject} expects version {getattr(check, 'version', None)} but found {found}"
+            return f"{subject} expects version {getattr(check, 'version', None)} but it is at {found}"
         case "absent":
             return f"{subject} needs it absent but it is at version {found}"
         case "present":
@@ -39,7 +39,7 @@ def _explain(reason: Reason, check: object, found: object) -> str:
         case "field":
             return f"{subject}: the field {getattr(check, 'field', '?')!r} is {found!r}"
         case "head":
-            return f"{subject} expects the log's head at {getattr(check, 'seq', None)} but found {found}"
+            return f"{subject} expects the log's head at {getattr(check, 'seq', None)} but it is at {found}"
         case "fence":
             return f"{subject}: fence {getattr(check, 'fence', None)} no longer holds this work (now {found})"
         case "held":
