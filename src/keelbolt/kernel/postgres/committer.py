@@ -205,7 +205,8 @@ class Committer:
                 self._fail([self._queue.popleft()], error)
         if batch.doubtful is not None:
             error = CommitInDoubt(
-                "the server went away while this was being written: it may or may not be there. Look when it is back"
+                "the connection broke during this commit, which may or may not be stored. Read the data when "
+                "the server is back"
             )
         error.__cause__ = cause
         self._fail(batch.commits, error)

@@ -149,8 +149,8 @@ class PostgresKernel(BaseKernel):
             raise CannotOpen("this server is a replica; use the URL of the primary")
         if self.durability == "durable" and not self._trusted and await connection.fetchval("SHOW fsync") == "off":
             raise CannotOpen(
-                "this server runs with fsync = off and would lose acknowledged writes at power loss; turn it on, ask "
-                "for durability=relaxed, or say fsync=trusted if the server keeps writes by other means"
+                "this server runs with fsync = off and would lose acknowledged writes at power loss; turn it "
+                "on, set durability=relaxed, or set fsync=trusted if the server makes writes durable by other means"
             )
 
     async def _close(self) -> None:
@@ -181,7 +181,7 @@ class PostgresKernel(BaseKernel):
         except StorageError as error:
             return False, False, str(error)
         if replica:
-            return True, False, "this server has become a replica: it takes no writes"
+            return True, False, "this server is now a replica and refuses writes"
         how = "polling, behind a pooler" if self._pooled else "polling" if self._poll else "listening"
         return True, True, f"reads and writes work; {how}"
 
@@ -236,7 +236,7 @@ class PostgresKernel(BaseKernel):
                 ((total,),) = await look("sum_counter", base + number)
                 if total != count:
                     where = f"counter {shape.name}/{','.join(names) or 'all'}"
-                    problems.append(Problem(where, f"it says {total} for {count} records"))
+                    problems.append(Problem(where, f"its total is {total} for {count} records"))
         return problems
 
     async def _sweep(self, limit: int) -> Swept:
