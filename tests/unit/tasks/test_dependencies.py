@@ -44,7 +44,7 @@ async def test_by_type_and_by_name() -> None:
 
 @pytest.mark.parametrize(("key", "name"), [(list, "list"), ("model", "'model'")])
 def test_a_missing_one_says_how_to_give_it(key: type | str, name: str) -> None:
-    with pytest.raises(KeyError, match=f"no dependency {name}; give it to the server"):
+    with pytest.raises(KeyError, match=f"no dependency {name}; pass it to the server"):
         Dependencies()[key]
 
 
@@ -62,7 +62,7 @@ async def test_a_failed_start_is_undone() -> None:
     """If one does not start, those before it are shut down, and the error says which it was."""
     said: list[str] = []
     given = Dependencies({"a": Part("a", said), "b": Part("b", said, fails="startup"), "c": Part("c", said)})
-    with pytest.raises(KeelboltError, match="'b' did not start: no route"):
+    with pytest.raises(KeelboltError, match="'b' failed to start: no route"):
         await given.start()
     assert said == ["+a", "-a"]
 

@@ -81,5 +81,5 @@ async def test_a_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
             await stage.crash(second)
             await stage.engine(worker, max_attempts=2)
             await until(lambda: lines(caplog, "dead letter"))
-    [line] = lines(caplog, "is given up after 2 attempts; it is a dead letter now")
+    [line] = lines(caplog, "is a dead letter after 2 attempts")
     assert (line["task"], line["context"]) == (sent.task.record.task_id, sent.task.record.context_id)

@@ -362,7 +362,7 @@ async def test_optional_methods_are_used() -> None:
         assert task is not None
         page = await engine.tasks.list(ListTasksQuery())
         assert (len(page.tasks), page.total_size) == (3, 3)
-        with pytest.raises(UnsupportedOperationError, match="owners apart"):
+        with pytest.raises(UnsupportedOperationError, match="distinguish owners"):
             await engine.tasks.list(ListTasksQuery(), Principal("alice"))
         assert await erase_task(engine.store, engine.kernel.scoped(task_partition()), task.id)
         assert len(storage.tasks) == 2

@@ -90,7 +90,7 @@ async def test_none_without_anything_fails_with_a_hint() -> None:
         await harness.send("Hello")
         await harness.answer("This one")
         assert harness.state == "failed"
-        assert harness.text == "The agent stopped without an answer: its worker did not end the turn."
+        assert harness.text == "The agent returned no result: its worker did not end the turn."
         [error] = [body for kind, body in harness.events if kind == "error"]
     assert "Return a text or a JSON value" in error["message"]
 
