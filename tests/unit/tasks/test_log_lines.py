@@ -1,4 +1,4 @@
-"""What an operator must read when things break: one line each, with the task's fields in JSON logs."""
+"""Log lines for operators about failures: one line each, with the task's fields in JSON logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 def lines(caplog: pytest.LogCaptureFixture, words: str) -> list[dict[str, Any]]:
-    """The JSON lines about this."""
+    """Return the JSON lines that contain this text."""
     found = [json.loads(JSONLines().format(record)) for record in caplog.records if record.name.startswith("keelbolt")]
     return [line for line in found if words in line["message"]]
 
