@@ -76,7 +76,7 @@ class TaskWatcher:
                 query = Query(TASKS, order="updated", since=since)
                 page = await scope.find(query, limit=100, cursor=cursor)
             except KeelboltError as error:
-                logger.warning("changes of tasks are looked for again soon: %s", error)
+                logger.warning("reading changes of tasks failed and is retried: %s", error)
                 await asyncio.sleep(WATCH_SECONDS)
                 continue
             for record in map(TaskRecord.of, page.records):

@@ -240,7 +240,7 @@ def test_neither_storage_nor_server_is_a_mistake_that_says_what_to_do() -> None:
     [
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9: connection refused. Is the agent running"),
         ("http://no-such-host.invalid", 1, "http://no-such-host.invalid: the name of the host is not known"),
-        ("localhost:9", 2, "the URL of an agent begins with"),
+        ("localhost:9", 2, "the URL of an agent must begin with"),
     ],
 )
 def test_a_server_that_is_not_there_is_told_in_one_line(url: str, code: int, words: str) -> None:

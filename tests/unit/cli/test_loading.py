@@ -82,7 +82,7 @@ def test_whatever_else_can_be_loaded_too() -> None:
         ("some_agent:ecco", "some_agent has no ecco; it has echo"),
         ("some_agent:Nested.outer", "some_agent has no Nested.outer; it has inner"),
         ("some_agent:blocking", "put blocking work into"),
-        ("some_agent:Nested", "a worker is a Worker or an `async def`"),
+        ("some_agent:Nested", "a worker must be a Worker or an `async def`"),
         ("some_agent:Model", "an instance can be named as well as a class"),
         ("some_agent:Keyless", "RuntimeError: MODEL_KEY is not set"),
         ("some_agent:Unfinished", "handle"),

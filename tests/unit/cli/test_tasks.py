@@ -144,7 +144,7 @@ def test_a_page_token_that_is_none(url: str, everyone: list[str], token: str) ->
     asyncio.run(run_all(url, *THREE))
     result = keelbolt("tasks", "list", *everyone, "--page", token)
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: this page token")
+    assert result.stderr.startswith("error: the page token")
 
 
 # --------------------------------------------------------------------------------------------------------- show, tail
