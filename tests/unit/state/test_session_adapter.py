@@ -1,15 +1,13 @@
-"""Sessions over a store with three methods, and stores with older names."""
+"""Sessions over a store with three methods."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from penguiflow.sessions.persistence import StateStoreSessionAdapter as Theirs
 from penguiflow.state import InMemoryStateStore
 
-from keelbolt.state import compat
 from keelbolt.state.session_adapter import StateStoreSessionAdapter
 from keelbolt.state.types import (
     RemoteBinding,
@@ -146,71 +144,3 @@ async def test_penguiflows_adapter_reads_what_ours_wrote_and_the_other_way_round
     assert await ours.list_updates("s") == await theirs.list_updates("s")
     assert await ours.list_steering("s") == await theirs.list_steering("s")
     assert len(await ours.list_steering("s")) == 2
-
-
-# ----------------------------------------------------------------------------------------------------- older names
-
-
-class Old:
-    """The names of before."""
-
-    def __init__(self) -> None:
-        self.kept: list[Any] = []
-
-    async def save_task_update(self, given: StateUpdate) -> None:
-        self.kept.append(given)
-
-    async def list_task_updates(self, session_id: str, **_wanted: Any) -> list[Any]:
-        return [given for given in self.kept if given.session_id == session_id]
-
-    async def save_event(self, trace_id: str, event: Any) -> None:
-        self.kept.append((trace_id, event))
-
-    async def get_events(self, trace_id: str) -> list[Any]:
-        return [event for found, event in self.kept if found == trace_id]
-
-
-async def test_stores_with_older_names() -> None:
-    updates, events = Old(), Old()
-    await compat.save_update_compat(updates, update(1))
-    assert await compat.list_updates_compat(updates, "s", since_id="0") == updates.kept
-    await compat.save_planner_event_compat(events, "t", "event")
-    assert await compat.list_planner_events_compat(events, "t") == ["event"]
-
-
-async def test_stores_with_the_names_of_today() -> None:
-    store = InMemoryStateStore()
-    sessions = StateStoreSessionAdapter(store)
-    await compat.save_task_compat(sessions, task())
-    await compat.save_steering_compat(sessions, steering(1, {"text": "a"}))
-    await compat.save_update_compat(sessions, update(1))
-    assert len(await compat.list_tasks_compat(sessions, "s")) == 1
-    assert len(await compat.list_steering_compat(sessions, "s", limit=1)) == 1
-    assert len(await compat.list_updates_compat(sessions, "s")) == 1
-    assert compat.get_artifact_store(store) is store.artifact_store
-    assert compat.get_artifact_store(sessions) is None
-    await compat.maybe_save_remote_binding(store, RemoteBinding("t", None, "task", "url"))
-    await compat.maybe_save_remote_binding(None, None)
-
-
-@pytest.mark.parametrize(
-    ("call", "arguments"),
-    [
-        (compat.save_update_compat, ("u",)),
-        (compat.list_updates_compat, ("s",)),
-        (compat.save_task_compat, ("t",)),
-        (compat.list_tasks_compat, ("s",)),
-        (compat.save_steering_compat, ("e",)),
-        (compat.list_steering_compat, ("s",)),
-        (compat.save_planner_event_compat, ("t", "e")),
-        (compat.list_planner_events_compat, ("t",)),
-    ],
-)
-async def test_a_store_without_the_method_is_told(call: Any, arguments: tuple[str, ...]) -> None:
-    with pytest.raises(TypeError, match="StateStore missing"):
-        await call(object(), *arguments)
-
-
-async def test_the_save_event_of_today_takes_no_planner_event() -> None:
-    with pytest.raises(TypeError, match="save_planner_event"):
-        await compat.save_planner_event_compat(ThreeMethods(), "t", "e")
