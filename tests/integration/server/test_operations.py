@@ -265,6 +265,20 @@ async def test_each_task_whose_status_changes_is_told() -> None:
         assert (asked["id"], "TASK_STATE_INPUT_REQUIRED") in seen
 
 
+async def test_changes_are_told_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = agent()
+    async with asyncio.timeout(20), talking(server) as client, followed(client, "/events") as events:
+        before = await send(client, "ask")
+        while (await anext(events))[1]["id"] != before["id"]:
+            pass
+        clock = server.routes.service.engine.store.clock
+        wall = clock.wall
+        monkeypatch.setattr(clock, "wall", lambda: wall() - 3600 * 1_000_000)
+        after = await send(client, "ask")
+        while (await anext(events))[1]["id"] != after["id"]:
+            pass
+
+
 async def test_however_many_watch_the_index_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     server = agent()
     async with asyncio.timeout(20), talking(server) as client, AsyncExitStack() as stack:
