@@ -15,7 +15,6 @@ from typing import Any
 from keelbolt.state.artifacts.discovery import discover_artifact_store
 
 __all__ = [
-    "background_saves",
     "get_artifact_store",
     "list_planner_events_compat",
     "list_steering_compat",

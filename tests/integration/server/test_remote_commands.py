@@ -126,6 +126,11 @@ def test_the_commands_work_both_ways(agent: Agent, way: str) -> None:
     ids = {asked, failed, done}
     assert {task["id"] for task in both(agent, "tasks", "list")["tasks"]} == ids
     assert {task["id"] for task in both(agent, "tasks", "list", "--all")["tasks"]} == ids
+    listed = [
+        [task["id"] for task in both(agent, "tasks", "list", "--sort", sort)["tasks"]]
+        for sort in ("-updated", "updated")
+    ]
+    assert listed[0] == listed[1][::-1]
     assert both(agent, "tasks", "list", "--state", "failed")["tasks"][0]["said"] == "fail"
     assert both(agent, "tasks", "show", asked)["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     assert both(agent, "tasks", "list", "--owner", "ada")["tasks"] == []
