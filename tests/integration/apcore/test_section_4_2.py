@@ -197,7 +197,7 @@ async def test_section_4_2_1_values_that_can_not_be(options: dict[str, Any]) -> 
 
 
 def test_section_4_2_1_a_log_level_that_is_none() -> None:
-    with pytest.raises(ValueError, match="log_level is one of debug, info, warning, error, not 'loud'"):
+    with pytest.raises(ValueError, match="log_level must be one of debug, info, warning, error, not 'loud'"):
         serve(registry_of(echo=Echo()), log_level="loud")
 
 

@@ -229,7 +229,7 @@ def test_section_4_9_a_module_that_ends_the_program(tmp_path: Path) -> None:
     extensions(tmp_path / "bad", good=MODULE, exits="import sys\nsys.exit(0)\n")
     ran = run("serve", "--extensions-dir", "bad")
     assert ran.exit_code == 1
-    words = "error: A module in bad ends the program when it is loaded (line 2 of exits.py)\n"
+    words = "error: A module in bad exits the program when it is loaded (line 2 of exits.py)\n"
     assert ran.stderr == words
 
 
