@@ -35,7 +35,7 @@ async def test_a_session_is_exported_and_imported(url: str, tmp_path: Path) -> N
     assert (done.exit_code, json.loads(done.stdout)["skipped"]) == (0, []), done.output
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     again = await run("export", "--session", "session", "--storage", url, "--output", str(file))
-    assert (again.exit_code, "name a new file" in again.stderr) == (1, True)  # no file is overwritten
+    assert (again.exit_code, "choose a new file" in again.stderr) == (1, True)  # no file is overwritten
     for new in (True, False):
         imported = await run("import", str(file), "--storage", other, "--json")
         assert (imported.exit_code, json.loads(imported.stdout)["new"] > 0) == (0, new), imported.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from keelbolt.errors import CannotOpen, StorageError, StorageUnavailable, StorageUnreachable
@@ -40,7 +41,7 @@ from keelbolt.kernel.postgres.connection import (
 )
 from keelbolt.kernel.postgres.entries import fit, prefix_of
 from keelbolt.kernel.postgres.hints import PostgresHints
-from keelbolt.kernel.postgres.locks import catalog_lock
+from keelbolt.kernel.postgres.locks import catalog_lock, worker_lock
 from keelbolt.kernel.postgres.pages import Pages
 from keelbolt.kernel.postgres.readers import PostgresReaders
 from keelbolt.kernel.postgres.rows import work_row
@@ -76,6 +77,7 @@ class PostgresKernel(BaseKernel):
         super().__init__(durability=durability, declare=declare, clock=clock)
         self._url = plain_url(url)
         self._schema = schema
+        self._worker_lock = partial(worker_lock, schema)
         self._sql = statements(schema)
         self._connections = connections
         self._poll = poll
@@ -244,7 +246,7 @@ class PostgresKernel(BaseKernel):
             *(self._committer.commit(partition, (Expire(collection, key),)) for partition, collection, key in expired)
         )
         async with self._readers.writing() as connection:
-            blobs, workers = await queues.sweep_blobs_and_workers(connection, self._sql, limit)
+            blobs, workers = await queues.sweep_blobs_and_workers(connection, self._sql, self._worker_lock, limit)
         return Swept(sum(receipt.outcomes == (1,) for receipt in receipts), blobs, workers)
 
     async def _partitions(self, after: str, limit: int) -> Sequence[str]:
@@ -362,6 +364,7 @@ class PostgresKernel(BaseKernel):
                 claims = await queues.claim(
                     connection,
                     self._sql,
+                    self._worker_lock(worker),
                     self._served,
                     queue,
                     worker,
@@ -385,7 +388,7 @@ class PostgresKernel(BaseKernel):
     async def _retire(self, worker: str) -> int:
         async def attempt() -> list[str]:
             async with self._readers.writing() as connection:
-                return await queues.retire(connection, self._sql, worker)
+                return await queues.retire(connection, self._sql, self._worker_lock(worker), worker)
 
         freed = await self._readers.patiently(attempt)
         self._hints.hint([QueueTopic(queue) for queue in set(freed)])

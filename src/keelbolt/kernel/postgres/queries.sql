@@ -255,6 +255,12 @@ LEFT JOIN LATERAL (
 ) AS s ON true
 WHERE coalesce(s.head, 0) <> n.known
 
+-- share_lock
+SELECT pg_advisory_xact_lock_shared($1)
+
+-- take_lock
+SELECT pg_advisory_xact_lock($1)
+
 -- renew_lease
 INSERT INTO {schema}.worker (id, lease_until)
 VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $2)
@@ -380,12 +386,18 @@ SELECT id FROM {schema}.blob WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
 -- expired_records
 SELECT partition, collection, coalesce(key, name) FROM {schema}.record WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
 
+-- idle_workers
+SELECT id FROM {schema}.worker AS w WHERE lease_until <= $1
+AND NOT EXISTS (SELECT 1 FROM {schema}.work WHERE work.holder = w.id AND work.state = 'held') LIMIT $2
+
+-- try_worker_locks
+-- Skips workers that are claiming now.
+SELECT n.id FROM unnest($1::text[], $2::bigint[]) AS n (id, lock) WHERE pg_try_advisory_xact_lock(n.lock)
+
 -- delete_idle_workers
-WITH idle AS (
-    SELECT id FROM {schema}.worker AS w WHERE lease_until <= $1
-    AND NOT EXISTS (SELECT 1 FROM {schema}.work WHERE work.holder = w.id AND work.state = 'held')
-    LIMIT $2 FOR UPDATE SKIP LOCKED)
-DELETE FROM {schema}.worker AS w USING idle WHERE w.id = idle.id RETURNING w.id
+-- A separate statement, so that it sees claims that were committed before the locks were taken.
+DELETE FROM {schema}.worker AS w WHERE id = ANY($2::text[]) AND lease_until <= $1
+AND NOT EXISTS (SELECT 1 FROM {schema}.work WHERE work.holder = w.id AND work.state = 'held') RETURNING w.id
 
 -- delete_old_batches
 DELETE FROM {schema}.committed WHERE at < $1
