@@ -45,7 +45,7 @@ async def run(storage: DurableStorage, execute: Execute, *middleware: Any, **opt
 
 
 async def test_check_33_conduits_pass_their_arguments(storage: DurableStorage) -> None:
-    """They get the context, the id and the same object; sets do not change, hooks do not fire; all forms are readable."""
+    """They get the context, the id and the same object; sets do not change, no hook fires; all forms are readable."""
     seen: list[tuple[Any, ...]] = []
     heard: list[object] = []
     callbacks = storage.callbacks()
