@@ -16,12 +16,11 @@ from keelbolt.state.artifacts.store import ArtifactStore
 from keelbolt.state.artifacts.totals import Retention
 from keelbolt.state.classes import Choice, Types
 from keelbolt.state.codec import Fallback, describe
-from keelbolt.state.compat import background_saves
 from keelbolt.state.engine.connection import StoreConnection
 from keelbolt.state.engine.health import StateHealth, counters_of, health_of
 from keelbolt.state.engine.host import LoopHost
 from keelbolt.state.engine.policy import Counters, PolicyName
-from keelbolt.state.engine.saving import Saved, handed_over
+from keelbolt.state.engine.saving import Saved, background_saves, handed_over
 from keelbolt.state.engine.sharing import SharedHost
 from keelbolt.state.engine.spool import FileSpool
 from keelbolt.state.engine.thread import ThreadHost, finish_on_sigterm

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
+from keelbolt.names import suggestion
 from keelbolt.turns.events import EVENTS, TurnWarning, now
-from keelbolt.turns.names import suggestion
 
 Listener: TypeAlias = Callable[[Any], Any]
 

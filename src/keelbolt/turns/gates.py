@@ -206,7 +206,7 @@ async def _settled(ctx: TurnContext, gate: TurnGate, signal: AbortSignal, store:
     forget = signal.on_abort(lambda reason: _soon(loop, gate, reason))
     timer = None
     if gate.timeout_ms is not None:  # a stored gate's timeout runs from its first opening
-        past = 0.0 if store is None else (now() - gate.created_at).total_seconds()
+        past = 0.0 if store is None else max(0.0, (now() - gate.created_at).total_seconds())  # the wall clock may jump
         timer = loop.call_later(max(0.0, gate.timeout_ms / 1000 - past), _expire, gate)
     elsewhere = asyncio.ensure_future(store.wait(ctx, gate)) if store is not None else None
     here = asyncio.ensure_future(gate.wait())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from keelbolt.errors import InvalidValue
+from keelbolt.names import suggestion
 from keelbolt.turns.codec.kinds import PLURALS
 from keelbolt.turns.context import TurnContext
-from keelbolt.turns.names import suggestion
 from keelbolt.turns.pipeline import Middleware, Next
 from keelbolt.turns.primitives import Tokenizable
 from keelbolt.turns.windows import EVERYTHING, Limit, asking, check_limit

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from keelbolt.names import suggestion
 from keelbolt.turns.arity import arity_problem
 from keelbolt.turns.callbacks import CALLBACKS, Callback
 from keelbolt.turns.events import KINDS
-from keelbolt.turns.names import suggestion
 from keelbolt.turns.tools import Tool
 
 _STORES = {"gate_store": ("open", "settle", "wait"), "progress_store": ("begin", "reached", "leave")}

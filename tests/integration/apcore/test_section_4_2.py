@@ -312,4 +312,4 @@ def test_without_apcore_the_command_explains_how_to_name_a_worker(tmp_path: Path
     program = 'import sys; sys.modules["apcore"] = None; from keelbolt.cli.main import main; main(["serve"])'
     ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
-    assert "or a worker as module:name" in ran.stderr
+    assert "or name a worker as module:name" in ran.stderr

@@ -172,6 +172,12 @@ async def test_the_timeout_counts_from_the_first_opening(storage: DurableStorage
     assert (late.result, late.value) == ("timeout", None)
 
 
+async def test_a_clock_that_was_set_back_extends_no_time_limit(storage: DurableStorage) -> None:
+    agent = Asking(storage, timeout_ms=50, created_at=datetime.now(UTC) + timedelta(hours=2))
+    assert (await asyncio.wait_for(agent.runner.run_result(turn()), 20)).ok
+    assert type(agent.answers[0]) is TurnGateTimeout
+
+
 async def test_a_gate_is_reused_only_for_the_same_question(storage: DurableStorage) -> None:
     """An approval is never used for another question: gates are identified by id, or else by their question."""
     agent = Asking(storage, id="g", payload={"to": "Ann"})

@@ -22,13 +22,13 @@ from keelbolt.errors import (
     TurnGateRejected,
     TurnGateTimeout,
 )
+from keelbolt.names import suggestion
 from keelbolt.turns.chat.conversation import conversation
 from keelbolt.turns.chat.protocol import CallRequest, Model, ModelRequest, TextDelta, ThoughtDelta, ToolSpec, Usage
 from keelbolt.turns.chat.tool import Calling, calling
 from keelbolt.turns.dispatch_context import DispatchContext
 from keelbolt.turns.helpers import ExecutorHelpers
 from keelbolt.turns.hydrate import hydrate
-from keelbolt.turns.names import suggestion
 from keelbolt.turns.pipeline import Next
 from keelbolt.turns.primitives import Message, SpooledArtifact, Thought, ToolCall
 from keelbolt.turns.tools import Tool, ToolResult

@@ -24,11 +24,12 @@ from keelbolt.errors import (
 )
 from keelbolt.kernel import Record, Scalar, Scope
 from keelbolt.turns.durable.scope import PARTITIONS
-from keelbolt.turns.events import GateResult
+from keelbolt.turns.events import GateResult, now
 from keelbolt.turns.gates import Settlement, TurnGate
 from keelbolt.turns.schemas import checker, json_schema
 
 GateState = Literal["open", "settled"]
+CLOCKS_DIFFER_SECONDS = 60.0  # wall clocks of machines may differ by this much
 
 _SECRET_BYTES = 24
 _ERRORS: dict[str, type[TurnError]] = {
@@ -70,6 +71,19 @@ class StoredGate:
     @property
     def settled(self) -> bool:
         return self.result is not None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time until the deadline, 0 or less if it is over; None: the gate has no deadline.
+
+        A gate whose creation is in the future was created before the wall clock was set back. Its deadline is over: the
+        engine's clock, which does not jump, made its work item ready.
+        """
+        if self.deadline is None:
+            return None
+        at = now()
+        set_back = (self.created_at - at).total_seconds() > CLOCKS_DIFFER_SECONDS
+        return 0.0 if set_back else (self.deadline - at).total_seconds()
 
     @property
     def task_id(self) -> str | None:

@@ -131,8 +131,9 @@ class DurableGates:
         if record is None:
             return None
         gate = read_gate(record)
-        if not gate.settled and gate.deadline is not None and gate.deadline <= now():
-            return await self._settle(gate.token, Settlement("timeout"), wakes=False)
+        left = gate.seconds_left
+        if not gate.settled and left is not None and left <= 0:
+            return await self._settle(gate.token, _timeout(gate), wakes=False)
         return gate
 
     # -------------------------------------------------------------------------------------------------- for the turn
@@ -226,6 +227,11 @@ def _in_time(gate: StoredGate, settlement: Settlement) -> Settlement:
     """Return a timeout instead of a settlement after the deadline, even if no process noticed the deadline."""
     if gate.deadline is None or settlement.settled_at < gate.deadline:
         return settlement
+    return _timeout(gate)
+
+
+def _timeout(gate: StoredGate) -> Settlement:
+    assert gate.deadline is not None
     words = f"gate {gate.id} timed out: it was not settled by {gate.deadline.isoformat()}"
     return Settlement("timeout", error=TurnGateTimeout(words), settled_at=now())
 
