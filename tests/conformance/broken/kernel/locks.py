@@ -53,6 +53,6 @@ FAULTS = (
     ),
     (
         KernelSubject("TheLivingLookDead", make_free, persistent=True, shared=True, prompt=True),
-        "the_work_of_a_living_process_is_not_taken_over",
+        "the_work_of_a_live_process_is_not_taken_over",
     ),
 )

@@ -10,7 +10,7 @@ from keelbolt.state.engine.saving import Saved
 from tests.conformance.broken.state_store.fault import caught_by
 
 
-@caught_by("saves_that_a_killed_process_awaited_are_kept")
+@caught_by("awaited_saves_of_a_killed_process_are_stored")
 class SavesEventsWhenItIsClosed(StateStore):
     def __init__(self, url: str) -> None:
         super().__init__(url)
