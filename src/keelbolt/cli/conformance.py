@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def conformance() -> None:
-    """Check whether an implementation keeps the laws of its contract.
+    """Check an implementation against the laws of its contract.
 
     \b
     Example:
@@ -32,13 +32,13 @@ def conformance() -> None:
 
 @conformance.command()
 @click.argument("factory", metavar="MODULE:FACTORY")
-@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; may be repeated.")
+@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; repeatable.")
 @as_json
 def kernel(factory: str, only: tuple[str, ...], json_output: bool) -> None:
     """Run every law of the kernel's contract on an engine of your own.
 
-    MODULE:FACTORY names a function that returns an unopened kernel, or a KernelSubject of keelbolt.conformance.kernel,
-    which can say more. Modules are also looked for in the current directory. The exit code is 1 when a law is broken.
+    MODULE:FACTORY is a function that returns an unopened kernel, or a KernelSubject of keelbolt.conformance.kernel,
+    which has more options. The current directory is on the import path. The exit code is 1 if a law is broken.
 
     \b
     Example:
@@ -49,14 +49,14 @@ def kernel(factory: str, only: tuple[str, ...], json_output: bool) -> None:
 
 @conformance.command()
 @click.argument("factory", metavar="MODULE:FACTORY")
-@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; may be repeated.")
+@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; repeatable.")
 @as_json
 def task_storage(factory: str, only: tuple[str, ...], json_output: bool) -> None:
     """Run every law of the task storage contract on a Storage of your own.
 
-    MODULE:FACTORY names a class of storages, a function that answers an empty one at each call, or a TaskStorageSubject
-    of keelbolt.conformance.task_storage, which can say more. The laws of optional methods apply where they are
-    overridden. Modules are also looked for in the current directory. The exit code is 1 when a law is broken.
+    MODULE:FACTORY is a class of storages, a function that returns an empty storage at each call, or a
+    TaskStorageSubject of keelbolt.conformance.task_storage, which has more options. The laws of optional methods apply
+    if the class overrides them. The current directory is on the import path. The exit code is 1 if a law is broken.
 
     \b
     Example:
@@ -67,16 +67,16 @@ def task_storage(factory: str, only: tuple[str, ...], json_output: bool) -> None
 
 @conformance.command()
 @click.argument("factory", metavar="MODULE:FACTORY")
-@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; may be repeated.")
+@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; repeatable.")
 @click.option("--checklist", is_flag=True, help="Print the specification's checklist, filled in, instead of the laws.")
 @as_json
 def state_store(factory: str, only: tuple[str, ...], checklist: bool, json_output: bool) -> None:
     """Run every law of the StateStore specification on a store of your own.
 
-    MODULE:FACTORY names a class of stores, a function that answers an empty one at each call (or a coroutine, as
-    penguiflow-admin takes them), or a StateStoreSubject of keelbolt.conformance.state_store, which can say more. The
-    laws of a capability apply to stores that have its methods. Modules are looked for in the current directory too. The
-    exit code is 1 when a law is broken.
+    MODULE:FACTORY is a class of stores, a function or coroutine function that returns an empty store at each call (as
+    for penguiflow-admin), or a StateStoreSubject of keelbolt.conformance.state_store, which has more options. The laws
+    of a capability apply to stores that have its methods. The current directory is on the import path. The exit code is
+    1 if a law is broken.
 
     \b
     Example:
@@ -90,14 +90,14 @@ def state_store(factory: str, only: tuple[str, ...], checklist: bool, json_outpu
 
 @conformance.command()
 @click.argument("factory", metavar="MODULE:FACTORY")
-@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; may be repeated.")
+@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; repeatable.")
 @as_json
 def turn_callbacks(factory: str, only: tuple[str, ...], json_output: bool) -> None:
     """Run every law of the 27 callbacks on a storage adapter of your own.
 
-    MODULE:FACTORY names a function that answers an empty adapter at each call (a mapping of the callbacks, or an object
-    with callbacks()), or a TurnCallbacksSubject of keelbolt.conformance.turn_callbacks, which can say more. Modules are
-    also looked for in the current directory. The exit code is 1 when a law is broken.
+    MODULE:FACTORY is a function that returns an empty adapter at each call (a mapping of the callbacks, or an object
+    with callbacks()), or a TurnCallbacksSubject of keelbolt.conformance.turn_callbacks, which has more options. The
+    current directory is on the import path. The exit code is 1 if a law is broken.
 
     \b
     Example:

@@ -190,7 +190,7 @@ def test_an_error_is_one_line(
 def test_a_mistyped_path_creates_nothing(action: str, tmp_path: Path) -> None:
     result = keelbolt("storage", action, f"sqlite:///{tmp_path}/agnet.db")
     assert result.exit_code == 3
-    assert "nothing is stored" in result.stderr
+    assert "no storage exists" in result.stderr
     assert not list(tmp_path.iterdir())
 
 
