@@ -1,4 +1,4 @@
-"""Every engine under the StateStore obeys its laws; penguiflow's own store breaks the ones that are named here."""
+"""The StateStore obeys its laws on every engine; penguiflow's own store breaks those in `DEVIATIONS`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keelbolt.testing import postgres, valkey
 
 pytest_plugins = ["keelbolt.testing.pytest"]
 
-# What 3.11.2 does otherwise. A law that is no longer broken must go from here, one that is newly broken must come in.
+# Laws that penguiflow 3.11.2 breaks. Remove a law that it obeys again; add one that it newly breaks.
 DEVIATIONS = {
     "a_saved_event_is_a_copy": "events are kept as the objects that they are",
     "a_saved_pause_is_a_copy": "payloads of pauses are copied one level deep",
@@ -92,7 +92,7 @@ async def test_sessions_over_three_methods_obey_the_laws_of_sessions() -> None:
     assert not report.skipped
 
 
-async def test_two_stores_as_one_obey_every_law() -> None:
+async def test_a_hybrid_store_obeys_every_law() -> None:
     report = await validate(hybrid)
     assert report.ok, str(report)
     assert {finding.law.needs for finding in report.skipped} == {"persistent", "processes"}
@@ -102,7 +102,7 @@ def test_our_store_has_every_capability() -> None:
     assert {*CAPABILITIES} == {*ALL}
 
 
-async def test_penguiflows_own_store_breaks_what_is_named_and_nothing_else() -> None:
+async def test_penguiflows_own_store_breaks_only_the_listed_laws() -> None:
     report = await validate(InMemoryStateStore)
     assert {finding.law.name for finding in report.failed} == set(DEVIATIONS), str(report)
     assert {finding.law.needs for finding in report.skipped} == {"persistent", "processes", *BEYOND_THE_SPECIFICATION}

@@ -133,7 +133,7 @@ class RefusalsNameTheFirstOperation(Broken):
 
 
 class Batched(Broken):
-    """Commits what was called in one moment a little later, all together."""
+    """Commits all concurrent calls together, a little later."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)

@@ -64,7 +64,7 @@ class FoundRecordsHaveNoBody(Broken):
 
 @caught_by("the_last_page_has_no_cursor")
 class AFullPageHasACursor(Broken):
-    """Takes a full page for a sign that there is more."""
+    """Returns a cursor after every full page, also after the last."""
 
     async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
         if cursor == "end":

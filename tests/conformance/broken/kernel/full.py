@@ -1,4 +1,4 @@
-"""Faults of a full storage. The memory engine never is: here it has a limit."""
+"""Faults of a full storage: the memory engine with a limit."""
 
 from __future__ import annotations
 

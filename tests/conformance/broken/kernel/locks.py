@@ -1,4 +1,4 @@
-"""SQLite engines whose locks say the wrong thing about a process."""
+"""SQLite engines whose locks report the wrong state of a process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keelbolt.kernel.sqlite.worker_locks import WorkerLocks
 
 
 class NoLocks(WorkerLocks):
-    """Holds no lock: the death of a process is not noticed."""
+    """Holds no lock: the death of a process is not detected."""
 
     def hold(self, worker: str) -> None:
         pass

@@ -16,7 +16,7 @@ from tests.conformance.broken.kernel.fault import Broken, caught_by, done
 
 @caught_by("seqs_stay_dense_under_refusals_and_races")
 class ARefusedAppendLeavesAGap(Broken):
-    """The seq of a refused entry is used up: readers find a hole."""
+    """A refused entry uses its seq: readers find a gap."""
 
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         end = super()._submit(partition, operations)
@@ -262,7 +262,7 @@ class TailsShareTheEntries(Broken):
 
 @caught_by("concurrent_appends_with_one_dedupe_key_write_once")
 class DedupeForgetsWhatIsOnItsWay(Broken):
-    """Knows only dedupe keys that were there when this moment began."""
+    """Compares only with dedupe keys that were stored before the batch."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)

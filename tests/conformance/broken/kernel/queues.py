@@ -223,7 +223,7 @@ class OnePartitionIsNeverServed(Broken):
 
 @caught_by("concurrent_claims_share_the_items")
 class RacingClaimsGetTheSame(Broken):
-    """Chooses first and marks later: whoever comes between gets the same items."""
+    """Chooses first and marks later: a concurrent claim gets the same items."""
 
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
         now = self.clock.steady()

@@ -84,7 +84,7 @@ class TakeLeavesTheRecord(Broken):
 
 @caught_by("one_of_many_concurrent_takes_succeeds")
 class TakeIsTwoSteps(Broken):
-    """Reads first and deletes later: whoever comes between gets the record too."""
+    """Reads first and deletes later: a concurrent caller gets the record too."""
 
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         end = super()._submit(partition, operations)
@@ -152,7 +152,7 @@ class ExpiredRecordsStayUntilSwept(Broken):
 
 @caught_by("checks_do_not_see_expired_records")
 class ExpiredRecordsStillBlock(Broken):
-    """Readers don't see an expired record any more, but checks do."""
+    """Reads don't see an expired record, but checks do."""
 
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         for operation in operations:

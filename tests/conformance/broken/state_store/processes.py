@@ -33,6 +33,6 @@ class ComparesAndThenSaves(StateStore):
     ) -> Saved | None:
         if if_version not in (None, (await self.load_memory_version(key))[1]):
             raise ValueError(if_version)
-        await asyncio.sleep(0.05)  # in which the other process saves
+        await asyncio.sleep(0.05)  # the other process saves meanwhile
         await super().save_memory_state(key, state)
         return None

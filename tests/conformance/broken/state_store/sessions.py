@@ -192,7 +192,7 @@ class ForgetsUpdatesAtItsEnd(Kept):
 
 
 class With(Kept):
-    """A place to break artifacts."""
+    """Base of faults of artifacts."""
 
     kind: type[Any] = Artifacts
 
@@ -219,7 +219,7 @@ class CopiesAllToAddOne(With):
     class kind(Artifacts):  # noqa: N801
         async def put_bytes(self, data: bytes, **named: Any) -> Any:
             before = dict(self.kept)
-            await asyncio.sleep(0)  # in which others add theirs
+            await asyncio.sleep(0)  # other callers add theirs meanwhile
             ref = await super().put_bytes(data, **named)
             added = {**before, ref.id: self.kept[ref.id]}
             self.kept.clear()

@@ -13,7 +13,7 @@ from tests.conformance.three_methods import ThreeMethods
 
 
 class Create(ThreeMethods):
-    """A place to break what is made."""
+    """Base of faults of new tasks."""
 
     async def create_task(self, context_id: str, message: Message, *, idempotency_key: str | None = None) -> Task:
         task = await super().create_task(context_id, message, idempotency_key=idempotency_key)
@@ -21,7 +21,7 @@ class Create(ThreeMethods):
         return self.tasks[task.id].model_copy(deep=True)
 
     def made(self, task: Task, message: Message) -> None:
-        """What becomes of a task that was made."""
+        """Changes a new task."""
 
 
 @caught_by("a_new_task_is_submitted")
@@ -62,7 +62,7 @@ class KeepsTheCallersMessage(Create):
 
 
 class Keys(ThreeMethods):
-    """A place to break how keys are found."""
+    """Base of faults of idempotency keys."""
 
     async def create_task(self, context_id: str, message: Message, *, idempotency_key: str | None = None) -> Task:
         if idempotency_key is not None:
@@ -144,7 +144,7 @@ class RaisesForUnknownTasks(ThreeMethods):
 
 
 class Load(ThreeMethods):
-    """A place to break what is read."""
+    """Base of faults of loads."""
 
     async def load_task(
         self, task_id: str, history_length: int | None = None, *, include_artifacts: bool = True
@@ -214,7 +214,7 @@ class AnswersItsOwnObject(Load):
 
 @caught_by("a_load_after_an_update_sees_it")
 class ReadsFromAReplica(ThreeMethods):
-    """What is read lags one write behind."""
+    """Loads return the state before the last write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ class ReadsFromAReplica(ThreeMethods):
 
 
 class Update(ThreeMethods):
-    """A place to break an update: what is given, and the task after it."""
+    """Base of faults of updates: changes the arguments, or the task after the update."""
 
     async def update_task(
         self,
@@ -263,10 +263,10 @@ class Update(ThreeMethods):
         return self.answer(version)
 
     def change(self, task: Task | None, given: dict[str, Any]) -> None:
-        """What is given."""
+        """Changes the arguments."""
 
     def after(self, task: Task, before: Task | None, given: dict[str, Any]) -> None:
-        """The task after it."""
+        """Changes the task after the update."""
 
     def answer(self, version: int) -> int:
         return version

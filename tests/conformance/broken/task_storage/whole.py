@@ -1,4 +1,4 @@
-"""Faults of the optional methods: our own storage in memory, with one thing broken."""
+"""Faults of the optional methods: `InMemoryStorage` with one seeded fault each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.conformance.broken.task_storage.fault import caught_by
 
 
 class Listing(InMemoryStorage[Any]):
-    """A place to break lists: what is asked, and what is answered."""
+    """Base of faults of lists: changes the query, or the page."""
 
     async def list_tasks(self, query: ListTasksQuery) -> ListTasksResult:
         page = await super().list_tasks(self.asked(query.model_copy()))
@@ -68,7 +68,7 @@ class IgnoresTheStatus(Listing):
 
 @caught_by("tasks_are_found_by_status")
 class FiltersAfterCounting(Listing):
-    """The rows are right, the total is that of all."""
+    """The tasks are right, the total counts all tasks."""
 
     def asked(self, query: ListTasksQuery) -> ListTasksQuery:
         query.status = None
@@ -80,7 +80,7 @@ class FiltersAfterCounting(Listing):
 
 @caught_by("tasks_are_found_by_time")
 class LeavesTheMomentOut(Listing):
-    """After, and not since."""
+    """Excludes the moment itself."""
 
     def answered(self, page: ListTasksResult, query: ListTasksQuery) -> None:
         since = query.status_timestamp_after
@@ -100,7 +100,7 @@ class ComparesMomentsAsText(Listing):
 
 @caught_by("the_last_page_has_no_token", "an_empty_storage_lists_nothing")
 class AlwaysGoesOn(Listing):
-    """The token of a full page, or of none, is the same again: the reader is not told that it has everything."""
+    """The last page has a token too: the reader can't see that the list has ended."""
 
     def answered(self, page: ListTasksResult, query: ListTasksQuery) -> None:
         page.next_page_token = page.next_page_token or "more"
@@ -140,7 +140,7 @@ class Offsets(InMemoryStorage[Any]):
 
 @caught_by("a_task_that_stays_is_not_lost_between_pages", "an_invalid_token_is_refused")
 class TurnsPagesByOffset(Offsets):
-    """Garbage is the first page."""
+    """An invalid token returns the first page."""
 
 
 @caught_by("a_token_of_another_query_is_refused")

@@ -44,7 +44,7 @@ class SplitsAsPythonDoes(Kept):
 
 @caught_by("bytes_are_read_through_the_fetched_value")
 class HasASpoolForEachCall(Kept):
-    """Its readers read, but nothing that was written under an id is found under it."""
+    """Readers work, but bytes are not found by the id that they were written under."""
 
     async def text(self, ctx: Any, key: str, data: Any) -> Any:
         reader = await InMemorySpoolStore().write(key, data)
@@ -81,7 +81,7 @@ class ReadsWhatIsThereNow(Kept):
 
 @caught_by("bytes_survive")
 class KeepsBytesInMemory(HasASpoolForEachCall):
-    """Records outlive it, bytes do not."""
+    """Records survive a reopen, bytes do not."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)

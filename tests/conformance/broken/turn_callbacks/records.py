@@ -1,4 +1,4 @@
-"""Faults of what is stored, changed and deleted, of whose it is, and of units of work."""
+"""Faults of records, scopes and units of work."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class KeepsPendingCalls(Kept):
 
 @caught_by("deleted_values_are_not_fetched")
 class HidesInsteadOfDeleting(Kept):
-    """Only the turn that deleted it does not see it."""
+    """Hides a deleted value only from the turn that deleted it."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)
