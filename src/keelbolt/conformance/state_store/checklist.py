@@ -100,7 +100,7 @@ ITEMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 
 
 def checklist(report: ConformanceReport) -> str:
-    """The checklist as Markdown: an item is done, broken (by the named laws), not implemented, or needs a manual check."""
+    """The checklist as Markdown: items are done, broken (by which laws), not implemented, or need a manual check."""
     verdicts = {finding.law.name: finding.verdict for finding in report.findings}
     lines = []
     for title, items in ITEMS.items():
