@@ -20,7 +20,7 @@ FAULTS: dict[ModuleType, Faults] = {
     state_store: broken_state_store.FAULTS,
     turn_callbacks: broken_turn_callbacks.FAULTS,
 }
-# A failure that begins so is an accident of the broken implementation, not the seeded fault.
+# A failure with one of these prefixes is another error of the broken implementation, not the seeded fault.
 ACCIDENTS = (
     "AttributeError",
     "KeyError",

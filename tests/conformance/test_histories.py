@@ -71,5 +71,5 @@ def test_fault_is_found(fault: Fault) -> None:
     assert isinstance(error, LawBroken) or (isinstance(error, ExceptionGroup) and error.subgroup(LawBroken)), error
 
 
-def test_the_list_is_of_faults() -> None:
+def test_found_lists_known_faults() -> None:
     assert set(FOUND) <= {fault.name for fault in FAULTS}

@@ -1,4 +1,4 @@
-"""The PostgreSQL engine obeys every law: a schema of its own for each, in one real server."""
+"""The PostgreSQL engine obeys every law. Each law has its own schema in one real server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make(place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?schema={place.name}", declare=declare)
 
 
-# The server refuses whatever would make a table larger than this, as it does on a full disk.
+# The server refuses rows that would make a table larger than this, as on a full disk.
 LIMIT = """
 CREATE OR REPLACE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

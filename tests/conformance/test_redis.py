@@ -1,4 +1,4 @@
-"""The Redis and Valkey engine obeys every law: a namespace of its own for each, on one real server."""
+"""The Redis and Valkey engine obeys every law. Each law has its own namespace on one real server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make(place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
 
 @cache
 def small_server() -> str:
-    """The URL of a server with little memory; it is ended with this process."""
+    """The URL of a server with little memory; it stops with this process."""
     server = own_valkey(settings={"maxmemory": "24mb", "maxmemory-policy": "noeviction"})
     atexit.register(server.__exit__, None, None, None)
     return server.__enter__().url
@@ -63,5 +63,5 @@ test_relaxed = kernel_laws(RELAXED)
 
 
 def test_random_histories(full: bool) -> None:
-    """Whatever is done to it in whatever order, the engine answers what the model answers."""
+    """Random histories, compared with an independent model."""
     check_histories(DURABLE, steps=20_000 if full else 2000)

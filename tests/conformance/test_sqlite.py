@@ -15,7 +15,7 @@ PAGES = 1500  # of 4 KiB
 
 
 def connect_small(path: str) -> SqliteConnection:
-    """SQLite takes the limit for a full disk."""
+    """With this limit SQLite behaves as on a full disk."""
     connection = connect(path)
     connection.execute(f"PRAGMA max_page_count = {PAGES}")
     return connection

@@ -42,11 +42,11 @@ def declaring(*, declare: Sequence[Collection] = ()) -> Kernel:
     return MemoryKernel(declare=declare)
 
 
-def answers_a_subject() -> KernelSubject:
+def returns_a_subject() -> KernelSubject:
     return MEMORY
 
 
-def answers_nonsense() -> object:
+def returns_nonsense() -> object:
     return "a kernel"
 
 
@@ -105,7 +105,7 @@ def test_without_hypothesis_histories_say_what_to_install() -> None:
 # ----------------------------------------------------------------------------------------------------------- report
 
 
-async def test_a_report_of_a_whole_engine() -> None:
+async def test_a_report_of_a_conforming_engine() -> None:
     seen: list[Finding] = []
     report = await validate(MEMORY, only=["records", "persistence"], progress=seen.append)
     assert report.ok
@@ -118,16 +118,16 @@ async def test_a_report_of_a_whole_engine() -> None:
 async def test_a_report_of_a_broken_engine() -> None:
     report = await validate(TakeLeavesTheRecord, only=["records"])
     assert not report.ok
-    assert "take_answers_the_record_and_removes_it" in {finding.law.name for finding in report.failed}
+    assert "take_returns_the_record_and_removes_it" in {finding.law.name for finding in report.failed}
     text = str(report)
-    assert "FAILED  take_answers_the_record_and_removes_it" in text
-    assert "but: the taken record is still there" in text
+    assert "FAILED  take_returns_the_record_and_removes_it" in text
+    assert "but: the taken record still exists" in text
     told = json.loads(json.dumps(report.to_dict()))
     assert (told["ok"], told["failed"]) == (False, len(report.failed))
     assert {law["verdict"] for law in told["laws"]} == {"passed", "failed"}
 
 
-async def test_an_engine_that_fails_in_its_own_way_is_a_finding() -> None:
+async def test_an_unexpected_error_is_a_finding() -> None:
     class Crashing(MemoryKernel):
         async def open(self) -> None:
             raise ZeroDivisionError("out of order")
@@ -142,7 +142,7 @@ async def test_a_law_that_does_not_end_is_broken(monkeypatch: pytest.MonkeyPatch
             await asyncio.sleep(3600)
 
     monkeypatch.setattr("keelbolt.conformance.suite.LAW_SECONDS", 0.1)
-    report = await validate(Hanging, only=["a_caller_who_never_awaits_loses_nothing"])
+    report = await validate(Hanging, only=["a_commit_that_is_not_awaited_is_committed"])
     assert [finding.message for finding in report.failed] == ["no end within 0.1 s"]
 
 
@@ -154,13 +154,13 @@ async def test_an_unknown_law_is_refused() -> None:
 # ---------------------------------------------------------------------------------------------------------- subjects
 
 
-@pytest.mark.parametrize("given", [plain, declaring, answers_a_subject, MEMORY, MemoryKernel])
-async def test_every_way_to_name_an_engine(given: KernelSubject) -> None:
-    report = await validate(given, only=["one_commit_writes_every_noun"])
+@pytest.mark.parametrize("given", [plain, declaring, returns_a_subject, MEMORY, MemoryKernel])
+async def test_every_kind_of_subject_argument(given: KernelSubject) -> None:
+    report = await validate(given, only=["one_commit_writes_records_logs_work_and_blobs"])
     assert report.ok, str(report)
 
 
-def test_load_finds_what_is_named() -> None:
+def test_load_returns_the_named_subject() -> None:
     assert load("tests.conformance.test_suite:MEMORY").name == "memory"
     assert load("keelbolt.kernel.memory:MemoryKernel").name == "keelbolt.kernel.memory:MemoryKernel"
 
@@ -173,15 +173,15 @@ def test_load_finds_what_is_named() -> None:
         ("no_such_module:factory", "can't be loaded"),
         ("tests.conformance.test_suite:missing", "can't be loaded"),
         ("tests.conformance.test_suite:ROOT", "must be a KernelSubject or a factory"),
-        ("tests.conformance.test_suite:answers_nonsense", "must return a KernelSubject or an unopened Kernel"),
+        ("tests.conformance.test_suite:returns_nonsense", "must return a KernelSubject or an unopened Kernel"),
     ],
 )
-def test_load_says_what_is_wrong(reference: str, message: str) -> None:
+def test_load_errors_name_the_cause(reference: str, message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
         load(reference)
 
 
-def test_what_is_no_subject_is_refused() -> None:
+def test_an_invalid_subject_is_refused() -> None:
     with pytest.raises(InvalidValue, match="neither a KernelSubject nor a factory"):
         KernelSubject.of("memory:")
 
@@ -204,10 +204,10 @@ async def test_places_are_new_and_are_removed() -> None:
 async def test_laws_leave_no_threads_behind() -> None:
     before = threading.active_count()
     await validate(MEMORY, only=["commit"])
-    assert threading.active_count() <= before + 1  # the loop's own pool may have begun
+    assert threading.active_count() <= before + 1  # the loop's own pool may have started a thread
 
 
 def test_laws_are_plain_functions() -> None:
-    """A law can be called with a kernel, by whoever writes an engine and looks for what is wrong."""
+    """The author of an engine can call a law with a kernel."""
     assert commit.call_order_is_commit_order.__doc__
     assert issubclass(LawBroken, AssertionError)

@@ -63,8 +63,8 @@ async def test_check_48_the_durable_adapter_passes(
 
 async def test_noop_storage_fails_the_laws_that_need_storage() -> None:
     report = await validate(noop_storage)
-    assert "what_is_stored_is_fetched" in {finding.law.name for finding in report.failed}
-    assert "a_runner_takes_them" in {finding.law.name for finding in report.passed}
+    assert "stored_values_are_fetched" in {finding.law.name for finding in report.failed}
+    assert "all_callbacks_exist" in {finding.law.name for finding in report.passed}
     assert {finding.law.needs for finding in report.skipped} == {"persistent", "unit_of_work", "group", "gates"}
 
 

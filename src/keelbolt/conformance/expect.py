@@ -1,4 +1,4 @@
-"""What a law expects, with messages that tell an engine's author what was found instead."""
+"""Expectations of laws, with messages that show the found and the expected value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 10.0
 
 
 class LawBroken(AssertionError):
-    """The engine does not obey the law."""
+    """The subject does not obey the law."""
 
 
 def broken(message: str) -> NoReturn:
@@ -44,7 +44,7 @@ class Caught(Generic[E]):
 
     def __call__(self) -> E:
         if self.error is None:
-            broken("nothing was raised")
+            broken("no error was raised")
         return self.error
 
 
@@ -63,11 +63,11 @@ def raises(*kinds: type[E]) -> Iterator[Caught[E]]:
     except Exception as error:
         message = f"expected {wanted}, but {type(error).__name__} was raised: {error}"
         raise LawBroken(message) from error
-    broken(f"expected {wanted}, but nothing was raised")
+    broken(f"expected {wanted}, but no error was raised")
 
 
 async def soon(work: Awaitable[T], what: str, *, seconds: float | None = None) -> T:
-    """What this answers, which must not take long."""
+    """The result of ``work``, which must end in time."""
     seconds = PATIENCE_SECONDS if seconds is None else seconds
     try:
         async with asyncio.timeout(seconds):
@@ -100,7 +100,7 @@ async def following(tail: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
 
 
 async def eventually(condition: Callable[[], Awaitable[object]], message: str, *, seconds: float | None = None) -> None:
-    """The condition becomes true, sooner or later."""
+    """The condition becomes true in time."""
     seconds = PATIENCE_SECONDS if seconds is None else seconds
     deadline = asyncio.get_running_loop().time() + seconds
     while not await condition():

@@ -18,18 +18,18 @@ P = "p"
 
 
 async def append(kernel: Kernel, *, name: str, streams: list[str], count: int) -> None:
-    """Append to all streams in each commit; answer what was acknowledged."""
+    """Append to all streams in each commit; reply with the acknowledged entries."""
     await go()
-    told = []
+    reported = []
     for number in range(count):
         text = f"{name}.{number}"
         receipt = await kernel.commit(P, *(Append("log", s, (Draft("note", text.encode()),)) for s in streams))
-        told.append((text, [receipt.seqs("log", stream)[0] for stream in streams]))
-    say(told)
+        reported.append((text, [receipt.seqs("log", stream)[0] for stream in streams]))
+    say(reported)
 
 
 async def append_for_ever(kernel: Kernel, *, name: str) -> None:
-    """Append and answer each acknowledged seq, until killed."""
+    """Append until killed; reply with each acknowledged seq."""
     await go()
     for number in range(1_000_000):
         receipt = await kernel.commit(P, Append("log", "s", (Draft("note", f"{name}.{number}".encode()),)))
@@ -37,17 +37,17 @@ async def append_for_ever(kernel: Kernel, *, name: str) -> None:
 
 
 async def repeat(kernel: Kernel, *, keys: list[str]) -> None:
-    """Append entries with dedupe keys that other processes use as well; answer the seqs."""
+    """Append entries with dedupe keys that other processes use as well; reply with the seqs."""
     await go()
-    told = {}
+    reported = {}
     for key in keys:
         receipt = await kernel.commit(P, Append("log", "s", (Draft("note", key.encode(), key),)))
-        told[key] = receipt.seqs("log", "s")[0]
-    say(told)
+        reported[key] = receipt.seqs("log", "s")[0]
+    say(reported)
 
 
 async def count(kernel: Kernel, *, times: int) -> None:
-    """Add to the counter with optimistic versions; answer how often it succeeded."""
+    """Add to the counter with optimistic versions; reply with the number of successes."""
     await go()
     done = 0
     for _ in range(times):
@@ -60,7 +60,7 @@ async def count(kernel: Kernel, *, times: int) -> None:
 
 
 async def put(kernel: Kernel, *, name: str, count: int) -> None:
-    """Put records that are counted; answer when done."""
+    """Put records that are counted; reply when done."""
     await go()
     for number in range(count):
         await kernel.commit(P, Put("counted", f"{name}{number}", b"", {"state": name, "rank": number}))
@@ -68,7 +68,7 @@ async def put(kernel: Kernel, *, name: str, count: int) -> None:
 
 
 async def put_grown(kernel: Kernel, *, keys: list[str]) -> None:
-    """Put records into a collection that another process has declared anew meanwhile; answer which were written."""
+    """Put records into a collection whose declaration another process has changed; reply with the written keys."""
     await go()
     written = []
     with suppress(SchemaMismatch):
@@ -79,7 +79,7 @@ async def put_grown(kernel: Kernel, *, keys: list[str]) -> None:
 
 
 async def take(kernel: Kernel, *, keys: list[str]) -> None:
-    """Try to take each of the records; answer which were won."""
+    """Try to take each of the records; reply with the taken keys."""
     await go()
     won = []
     for key in keys:
@@ -90,7 +90,7 @@ async def take(kernel: Kernel, *, keys: list[str]) -> None:
 
 
 async def claim(kernel: Kernel, *, worker: str, limit: int) -> None:
-    """Claim and complete until nothing is left; answer what was held."""
+    """Claim and complete until no item is left; reply with the keys and fences."""
     await go()
     held = []
     while claims := await kernel.claim("runs", worker, limit=limit, lease_seconds=30.0):
@@ -103,7 +103,7 @@ async def claim(kernel: Kernel, *, worker: str, limit: int) -> None:
 
 
 async def hold(kernel: Kernel, *, worker: str, lease_seconds: float) -> None:
-    """Claim, answer the claim, and then try to write under its fence when told to."""
+    """Claim, reply with the claim, wait, and then write under its fence."""
     (one,) = await kernel.claim("runs", worker, lease_seconds=lease_seconds)
     say([one.key, one.fence])
     await go()
@@ -116,7 +116,7 @@ async def hold(kernel: Kernel, *, worker: str, lease_seconds: float) -> None:
 
 
 async def tail(kernel: Kernel, *, after: int, count: int) -> None:
-    """Follow the stream; answer each entry."""
+    """Follow the stream; reply with each entry."""
     say("ready")
     entries = kernel.tail(P, "log", "s", after=after)
     for _ in range(count):
@@ -125,7 +125,7 @@ async def tail(kernel: Kernel, *, after: int, count: int) -> None:
 
 
 async def watch(kernel: Kernel, *, topic: str, name: str) -> None:
-    """Wait until a hint of a queue or a stream comes after which the commit is visible; answer whether it came."""
+    """Wait for a hint after which the commit is visible; reply whether it came."""
     with kernel.watch(QueueTopic(name) if topic == "queue" else LogTopic(P, "log", name)) as waiting:
         say("ready")
         say(await woken(waiting, partial(_committed, kernel, topic, name), CHILD_SECONDS / 2))
@@ -138,7 +138,7 @@ async def _committed(kernel: Kernel, topic: str, name: str) -> bool:
 
 
 async def enqueue(kernel: Kernel, *, keys: list[str]) -> None:
-    """Enqueue items; answer when done."""
+    """Enqueue items; reply when done."""
     await go()
     for key in keys:
         await kernel.commit(P, Enqueue("runs", key))

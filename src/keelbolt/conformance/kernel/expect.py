@@ -17,19 +17,19 @@ ANY = object()
 async def refuses(
     kernel: Kernel, partition: str, *operations: Operation, reason: Reason, found: object = ANY, check: int = -1
 ) -> CommitRefused:
-    """The commit is refused for this reason, and names the operation at ``check`` and what was found."""
+    """The commit is refused for this reason; the refusal has the operation at ``check`` and the stored value."""
     with raises(CommitRefused) as caught:
         await kernel.commit(partition, *operations)
     refusal = caught()
     equal(refusal.reason, reason, "the reason of the refusal")
     equal(refusal.check, operations[check], "the check that the refusal names")
     if found is not ANY:
-        equal(refusal.found, found, "what the refusal found")
+        equal(refusal.found, found, "the stored value in the refusal")
     return refusal
 
 
 async def woken(watch: Watch, seen: Callable[[], Awaitable[bool]], seconds: float) -> bool:
-    """Whether a wake comes in time after which ``seen`` returns True. A watch may also be woken without a cause."""
+    """Whether the watch wakes in time and ``seen`` returns True. A watch may also wake without a cause."""
     deadline = time.monotonic() + seconds
     while await watch.wait(max(0.0, deadline - time.monotonic())):
         if await seen():

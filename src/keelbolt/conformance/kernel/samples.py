@@ -1,4 +1,4 @@
-"""What the laws declare: one family for each kind of declaration there is."""
+"""The collections that the laws declare: one for each kind of declaration."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from keelbolt.conformance.state_store.subject import StateStoreCase
 
 
 async def save_some(case: StateStoreCase, *, count: int) -> None:
-    """Save so many things of each kind, answer when all were awaited, and wait to be killed."""
+    """Save ``count`` values of each kind, reply when all are awaited, and wait to be killed."""
     await go()
     for number in range(count):
         if case.can("memory_state"):
@@ -26,13 +26,13 @@ async def save_some(case: StateStoreCase, *, count: int) -> None:
 
 
 async def add(case: StateStoreCase, *, name: str, count: int) -> None:
-    """Add items to the state under "key" by load_memory_version and if_version; answer how often another came first."""
+    """Add items to the state under "key" by load_memory_version and if_version; reply with the failed attempts."""
     await go()
     say(await added(case, name, count))
 
 
 async def added(case: StateStoreCase, name: str, count: int) -> int:
-    """Add so many items, each with as many attempts as it takes; how many attempts failed."""
+    """Add ``count`` items and retry until each is saved; returns the number of failed attempts."""
     failed = 0
     for number in range(count):
         while True:

@@ -89,7 +89,7 @@ class Samples:
 
 
 def seen(value: Any) -> Any:
-    """The fields of what came back, whichever class it has."""
+    """The fields of a value of any class."""
     if isinstance(value, BaseModel):
         return {name: seen(getattr(value, name)) for name in type(value).model_fields}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -100,10 +100,10 @@ def seen(value: Any) -> Any:
 
 
 def ids(values: Iterable[Any], name: str) -> list[Any]:
-    """One field of each."""
+    """One field of each value."""
     return [getattr(value, name) for value in values]
 
 
 def steps(updates: Sequence[Any]) -> list[int]:
-    """The numbers of updates."""
+    """The step numbers of updates."""
     return [update.content["step"] for update in updates]

@@ -1,4 +1,4 @@
-"""Messages, artifacts and tasks that the laws of task storages speak of."""
+"""Sample messages, artifacts and tasks."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ async def loaded(storage: AnyStorage, task: Task) -> Task:
     found = await storage.load_task(task.id)
     if found is None:
         broken(f"task {task.id} can't be loaded")
-    expect(found.id == task.id, f"task {task.id} was asked for, and {found.id} came")
+    expect(found.id == task.id, f"load_task({task.id!r}) returned the task {found.id!r}")
     return found

@@ -102,7 +102,7 @@ async def write(turn: TurnContext, op: str, kind: Kind, value: Any) -> None:
 async def fetch(turn: TurnContext, kind: Kind) -> list[Any]:
     found = await getattr(turn, FETCH[kind])()
     if not isinstance(found, list | tuple):
-        broken(f"{FETCH[kind]}_callback answered {type(found).__name__}, not a list")
+        broken(f"{FETCH[kind]}_callback returned {type(found).__name__}, not a list")
     return list(found)
 
 

@@ -1,4 +1,4 @@
-"""An engine that claims to be shared, though each process has a file of its own."""
+"""An engine that is declared shared, but has one file per process."""
 
 from __future__ import annotations
 

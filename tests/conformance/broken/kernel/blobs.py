@@ -15,7 +15,7 @@ from keelbolt.kernel.contract import Swept
 from tests.conformance.broken.kernel.fault import NOTHING, Broken, caught_by
 
 
-@caught_by("a_held_blob_is_never_reaped")
+@caught_by("a_held_blob_is_never_swept")
 class HeldBlobsAreReaped(Broken):
     async def _sweep(self, limit: int) -> Swept:
         held, self._holders = self._holders, {}
@@ -25,13 +25,13 @@ class HeldBlobsAreReaped(Broken):
             self._holders = held
 
 
-@caught_by("a_staged_blob_is_reaped_after_its_grace")
+@caught_by("a_staged_blob_is_removed_after_its_grace_period")
 class StagedBlobsStayForEver(Broken):
     async def stage_blob(self, partition: str, source: BlobSource, *, keep_seconds: float = 1.0) -> Blob:
         return await super().stage_blob(partition, source)
 
 
-@caught_by("staging_again_prolongs_the_grace")
+@caught_by("staging_again_extends_the_grace_period")
 class StagingAgainShortensTheGrace(Broken):
     async def stage_blob(self, partition: str, source: BlobSource, *, keep_seconds: float = 60.0) -> Blob:
         blob = await super().stage_blob(partition, source, keep_seconds=keep_seconds)
@@ -40,7 +40,7 @@ class StagingAgainShortensTheGrace(Broken):
         return blob
 
 
-@caught_by("a_blob_let_go_has_a_grace")
+@caught_by("a_detached_blob_has_a_grace_period")
 class BlobsGoWithTheirLastHolder(Broken):
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         end = super()._submit(partition, operations)
@@ -112,7 +112,7 @@ class DigestsAreUpperCase(Broken):
         return replace(blob, digest=blob.digest.upper())
 
 
-@caught_by("a_blob_is_written_from_anything_with_bytes")
+@caught_by("a_blob_is_written_from_every_kind_of_source")
 class TextIsEncodedAnotherWay(Broken):
     async def stage_blob(self, partition: str, source: BlobSource, **how: Any) -> Blob:
         return await super().stage_blob(
@@ -127,7 +127,7 @@ class EqualBytesAreKeptTwice(Broken):
         await super()._stage_done(partition, upload, blob, keep_seconds)
 
 
-@caught_by("a_stream_that_breaks_leaves_no_blob")
+@caught_by("a_source_that_raises_leaves_no_blob")
 class ABrokenStreamIsABlob(Broken):
     async def stage_blob(self, partition: str, source: BlobSource, **how: Any) -> Blob:
         try:
@@ -161,7 +161,7 @@ class UnknownBlobsAreEmpty(Broken):
             return await super().open_blob(partition, (await self.stage_blob(partition, b"")).digest)
 
 
-@caught_by("what_is_no_source_is_refused")
+@caught_by("an_invalid_source_is_refused")
 class AnythingIsASource(Broken):
     async def stage_blob(self, partition: str, source: Any, **how: Any) -> Blob:
         try:

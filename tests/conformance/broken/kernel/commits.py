@@ -28,31 +28,31 @@ from keelbolt.kernel.work import Fence
 from tests.conformance.broken.kernel.fault import NOTHING, Broken, caught_by, done, failed
 
 
-@caught_by("version_asks_for_exactly_this_version")
+@caught_by("version_requires_exactly_this_version")
 class ForgetsVersions(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         return NOTHING if isinstance(operation, Version) else operation
 
 
-@caught_by("absent_asks_that_there_is_no_record")
+@caught_by("absent_requires_that_there_is_no_record")
 class ForgetsAbsent(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         return NOTHING if isinstance(operation, Absent) else operation
 
 
-@caught_by("present_asks_that_there_is_a_record")
+@caught_by("present_requires_a_record")
 class ForgetsPresent(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         return NOTHING if isinstance(operation, Present) else operation
 
 
-@caught_by("field_in_asks_for_one_of_the_values")
+@caught_by("field_in_requires_one_of_the_values")
 class ForgetsFieldIn(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         return NOTHING if isinstance(operation, FieldIn) else operation
 
 
-@caught_by("field_not_in_asks_for_none_of_the_values")
+@caught_by("field_not_in_requires_none_of_the_values")
 class TakesNoneForNoValue(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, FieldNotIn):
@@ -60,19 +60,19 @@ class TakesNoneForNoValue(Broken):
         return operation
 
 
-@caught_by("head_asks_for_exactly_this_head")
+@caught_by("head_requires_exactly_this_head")
 class ForgetsHeads(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         return NOTHING if isinstance(operation, Head) else operation
 
 
-@caught_by("fence_asks_that_the_item_is_held_under_it")
+@caught_by("fence_requires_that_the_item_is_held_under_it")
 class ForgetsFences(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         return NOTHING if isinstance(operation, Fence) else operation
 
 
-@caught_by("insert_writes_only_where_there_is_none")
+@caught_by("insert_writes_only_a_new_record")
 class InsertOverwrites(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Insert):
@@ -133,7 +133,7 @@ class RefusalsNameTheFirstOperation(Broken):
 
 
 class Batched(Broken):
-    """Commits what was called in one moment a little later, all together."""
+    """Commits all concurrent calls together, a little later."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -173,7 +173,7 @@ class CommitsInAnyOrder(Batched):
         return called[::-1]
 
 
-@caught_by("each_commit_sees_those_called_before")
+@caught_by("each_commit_sees_the_commits_called_before")
 class JudgesABatchByTheStateBeforeIt(Batched):
     def order(self, called: list[Any]) -> list[Any]:
         for _, operations, _ in called:
@@ -183,7 +183,7 @@ class JudgesABatchByTheStateBeforeIt(Batched):
         return called
 
 
-@caught_by("one_refused_caller_harms_no_other")
+@caught_by("a_refusal_does_not_affect_other_commits")
 class OneRefusalRefusesTheBatch(Batched):
     def _batch(self) -> None:
         called, self._called = self._called, []
@@ -197,7 +197,7 @@ class OneRefusalRefusesTheBatch(Batched):
                 future.set_result(end.result())
 
 
-@caught_by("one_invalid_caller_harms_no_other")
+@caught_by("an_invalid_commit_does_not_affect_other_commits")
 class AnInvalidCallSpoilsTheNext(Broken):
     spoiled = False
 
@@ -220,13 +220,13 @@ class _Lazy:
         return self._call().__await__()
 
 
-@caught_by("a_caller_who_never_awaits_loses_nothing")
+@caught_by("a_commit_that_is_not_awaited_is_committed")
 class CommitsOnlyWhenAwaited(Broken):
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
         return _Lazy(lambda: super(CommitsOnlyWhenAwaited, self).commit(partition, *operations))
 
 
-@caught_by("a_cancelled_caller_loses_nothing")
+@caught_by("a_cancelled_commit_is_committed")
 class ACancelledCallerLosesItsCommit(Broken):
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
         async def later() -> Receipt:
@@ -237,7 +237,7 @@ class ACancelledCallerLosesItsCommit(Broken):
         return asyncio.ensure_future(later())
 
 
-@caught_by("what_is_given_is_copied")
+@caught_by("arguments_are_copied")
 class ReadsItsInputLater(Broken):
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
         async def later() -> Receipt:
@@ -246,7 +246,7 @@ class ReadsItsInputLater(Broken):
         return asyncio.ensure_future(later())
 
 
-@caught_by("what_is_given_is_copied")
+@caught_by("arguments_are_copied")
 class HandsOutItsOwnFields(Broken):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -271,7 +271,7 @@ class ReplaceTakesAnyVersion(Broken):
         return super()._submit(partition, tuple(anyhow))
 
 
-@caught_by("readers_never_see_a_part")
+@caught_by("readers_never_see_a_part_of_a_commit")
 class StreamsAppearOneAfterAnother(Broken):
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         appends = [operation for operation in operations if isinstance(operation, Append)]
@@ -283,7 +283,7 @@ class StreamsAppearOneAfterAnother(Broken):
         return end
 
 
-@caught_by("a_large_commit_is_one_commit")
+@caught_by("a_large_commit_is_atomic")
 class LargeCommitsAreSplit(Broken):
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         if len(operations) <= 100:
@@ -311,7 +311,7 @@ class DeleteIgnoresItsVersion(Broken):
         return replace(operation, version=None) if isinstance(operation, Delete) else operation
 
 
-@caught_by("insert_raced_by_many_has_one_winner")
+@caught_by("one_of_many_concurrent_inserts_succeeds")
 class InsertChecksWhatWasThereAMomentAgo(Broken):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -326,7 +326,7 @@ class InsertChecksWhatWasThereAMomentAgo(Broken):
         return operation
 
 
-@caught_by("the_same_name_elsewhere_is_not_the_same_key")
+@caught_by("equal_names_in_different_families_do_not_clash")
 class NamesAreOneAcrossFamilies(Broken):
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
         names = [address(operation)[1] for operation in operations if not isinstance(operation, Version | Absent)]
@@ -335,7 +335,7 @@ class NamesAreOneAcrossFamilies(Broken):
         return super().commit(partition, *operations)
 
 
-@caught_by("a_fence_check_and_a_write_may_share_a_key")
+@caught_by("a_check_and_a_write_may_share_a_key")
 class ChecksCountAsWrites(Broken):
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
         if len({address(operation) for operation in operations}) < len(operations):
@@ -343,7 +343,7 @@ class ChecksCountAsWrites(Broken):
         return super().commit(partition, *operations)
 
 
-@caught_by("an_acknowledged_commit_is_seen")
+@caught_by("every_read_sees_an_acknowledged_commit")
 class AcknowledgesTooEarly(Batched):
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         asyncio.get_running_loop().call_soon(super()._submit, partition, operations)

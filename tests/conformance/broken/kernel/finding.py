@@ -16,7 +16,7 @@ from keelbolt.kernel.records import Count, Delete, Page, Patch, Put, Query, Reco
 from tests.conformance.broken.kernel.fault import Broken, caught_by
 
 
-@caught_by("ties_are_cut_by_no_page")
+@caught_by("pages_do_not_lose_equal_values")
 class CursorsSkipTies(Broken):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -41,13 +41,13 @@ class CursorsAreOffsets(Broken):
         return Page(page.records[start : start + limit], str(start + limit) if more else None, page.started_at)
 
 
-@caught_by("find_answers_what_matches_and_nothing_else")
+@caught_by("find_returns_exactly_the_matching_records")
 class TheDirectionIsIgnored(Broken):
     async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
         return await super().find(partition, replace(query, newest_first=False), limit=limit, cursor=cursor)
 
 
-@caught_by("find_answers_what_matches_and_nothing_else")
+@caught_by("find_returns_exactly_the_matching_records")
 class UntilIsIncluded(Broken):
     async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
         if type(query.until) is int:
@@ -55,7 +55,7 @@ class UntilIsIncluded(Broken):
         return await super().find(partition, query, limit=limit, cursor=cursor)
 
 
-@caught_by("found_records_are_whole")
+@caught_by("found_records_are_complete")
 class FoundRecordsHaveNoBody(Broken):
     async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
         page = await super().find(partition, query, limit=limit, cursor=cursor)
@@ -64,7 +64,7 @@ class FoundRecordsHaveNoBody(Broken):
 
 @caught_by("the_last_page_has_no_cursor")
 class AFullPageHasACursor(Broken):
-    """Takes a full page for a sign that there is more."""
+    """Returns a cursor after every full page, also after the last."""
 
     async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
         if cursor == "end":
@@ -115,7 +115,7 @@ class PatchLeavesTheIndexes(Broken):
             self._indexes = indexes
 
 
-@caught_by("texts_are_ordered_by_their_characters")
+@caught_by("strings_are_ordered_by_code_points")
 class TextsAreOrderedWithoutCase(Broken):
     async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
         page = await super().find(partition, query, limit=limit, cursor=cursor)
@@ -124,7 +124,7 @@ class TextsAreOrderedWithoutCase(Broken):
         return replace(page, records=tuple(sorted(page.records, key=lambda r: str(r.fields.get("text")).lower())))
 
 
-@caught_by("long_values_are_filtered_whole")
+@caught_by("filters_compare_whole_strings")
 class LongValuesAreCut(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Put):
@@ -133,7 +133,7 @@ class LongValuesAreCut(Broken):
         return operation
 
 
-@caught_by("none_is_a_value_of_its_own")
+@caught_by("none_is_a_distinct_value")
 class NoneIsTheEmptyString(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Put) and operation.collection == "things":
@@ -163,7 +163,7 @@ class CappedCountsClaimToBeExact(Broken):
         return replace(await super().count(partition, query, cap=cap), exact=True)
 
 
-@caught_by("whole_numbers_are_ordered_by_value")
+@caught_by("integers_are_ordered_by_value")
 class NumbersAreOrderedAsText(Broken):
     async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
         page = await super().find(partition, query, limit=limit, cursor=cursor)
@@ -172,7 +172,7 @@ class NumbersAreOrderedAsText(Broken):
         return replace(page, records=tuple(sorted(page.records, key=lambda r: str(r.fields.get("whole")))))
 
 
-@caught_by("real_numbers_are_ordered_by_value")
+@caught_by("floats_are_ordered_by_value")
 class SmallNumbersAreZero(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Put) and type(operation.fields.get("real")) is float:
@@ -180,14 +180,14 @@ class SmallNumbersAreZero(Broken):
         return operation
 
 
-@caught_by("keys_are_ordered_by_their_characters")
+@caught_by("keys_are_ordered_by_code_points")
 class KeysAreOrderedWithoutCase(Broken):
     async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
         page = await super().find(partition, query, limit=limit, cursor=cursor)
         return replace(page, records=tuple(sorted(page.records, key=lambda record: record.key.lower())))
 
 
-@caught_by("long_texts_come_exactly_once")
+@caught_by("long_strings_come_exactly_once")
 class LongTextsAreOne(Broken):
     async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
         page = await super().find(partition, query, limit=limit, cursor=cursor)
@@ -202,7 +202,7 @@ class FalseIsNone(Broken):
         return operation
 
 
-@caught_by("a_cursor_survives_what_moves")
+@caught_by("a_cursor_survives_changes_of_the_order")
 class MovesShiftThePages(CursorsAreOffsets):
     pass
 

@@ -1,4 +1,4 @@
-"""Faults of a full storage. The memory engine never is: here it has a limit."""
+"""Faults of a full storage: the memory engine with a limit."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def small(kind: type[Small]) -> KernelSubject:
 
 
 FAULTS = (
-    (small(WritesByHalves), "a_full_storage_refuses_what_adds"),
-    (small(RefusesEverything), "a_full_storage_takes_what_gives_back"),
-    (small(AddsWhatComesWithADelete), "giving_back_is_no_excuse_for_adding"),
-    (small(RefusesTheWholeBatch), "a_refusal_of_others_does_not_reach_what_gives_back"),
+    (small(WritesByHalves), "a_full_storage_refuses_commits_that_only_add"),
+    (small(RefusesEverything), "a_full_storage_accepts_commits_that_free_space"),
+    (small(AddsWhatComesWithADelete), "a_full_storage_refuses_commits_that_free_and_add"),
+    (small(RefusesTheWholeBatch), "freeing_commits_pass_beside_refused_ones"),
 )

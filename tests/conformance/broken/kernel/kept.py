@@ -30,7 +30,7 @@ class EverythingIsGoneAfterReopening(Kept):
         pass
 
 
-@caught_by("seqs_and_fences_go_on_after_reopening")
+@caught_by("seqs_and_fences_continue_after_reopening")
 class FencesStartAnewAfterReopening(Kept):
     def take_over(self, other: MemoryKernel) -> None:
         super().take_over(other)
@@ -48,7 +48,7 @@ class CloseLosesWhatIsOnItsWay(Kept):
         return future
 
 
-@caught_by("declarations_are_kept_in_step")
+@caught_by("data_follow_a_changed_declaration")
 class NewIndexesAreEmpty(Kept):
     async def _declare(self, shape: CheckedCollection) -> None:
         pass

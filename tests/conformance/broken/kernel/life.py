@@ -94,7 +94,7 @@ class OneWatchIsWoken(Boarded):
     boards = _WakesOne
 
 
-@caught_by("a_watch_that_was_left_is_forgotten")
+@caught_by("a_closed_watch_is_not_woken")
 class LeftWatchesAreWoken(Boarded):
     boards = _NeverForgets
 
@@ -148,7 +148,7 @@ class CloseForgetsWhatWasCalled(Batched):
         self._called.clear()
 
 
-@caught_by("a_closed_storage_lets_its_readers_go")
+@caught_by("close_ends_waiting_tails")
 class ReadersWaitForEver(Boarded):
     boards = _NeverWakesAll
 
@@ -183,14 +183,14 @@ class HoldersOfAllQueuesAreCounted(Broken):
         return dataclasses.replace(await super().count_work(queues), holders=everything.holders)
 
 
-@caught_by("the_longest_wait_and_the_leases_are_shown")
+@caught_by("count_work_has_the_longest_wait_and_the_leases")
 class ItemsOfTheFutureWait(Broken):
     async def count_work(self, queues: Sequence[str]) -> WorkCounts:
         counts = await super().count_work(queues)
         return dataclasses.replace(counts, oldest=dict.fromkeys(counts.work, 1.0))
 
 
-@caught_by("sweep_leaves_living_workers_alone")
+@caught_by("sweep_does_not_remove_live_workers")
 class SweepRetiresTheLiving(Broken):
     async def _sweep(self, limit: int) -> Swept:
         for worker in list(self._queues.leases):
@@ -210,7 +210,7 @@ class BadKeysAreDropped(Broken):
             return super().commit(partition, NOTHING)
 
 
-@caught_by("what_is_too_large_is_refused")
+@caught_by("large_values_are_refused")
 class LargeBodiesAreCut(Broken):
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
         try:
@@ -219,7 +219,7 @@ class LargeBodiesAreCut(Broken):
             return super().commit(partition, *(replace(o, body=o.body[:9]) for o in operations if isinstance(o, Put)))
 
 
-@caught_by("what_is_not_declared_is_refused")
+@caught_by("undeclared_collections_and_fields_are_refused")
 class UndeclaredCollectionsAreEmpty(Broken):
     async def get_many(self, partition: str, collection: str, keys: Any) -> Sequence[Any]:
         try:
@@ -237,7 +237,7 @@ class WrongTypesAreIgnored(Broken):
             return super().commit(partition, NOTHING)
 
 
-@caught_by("bad_limits_of_reads_are_refused")
+@caught_by("invalid_limits_of_reads_are_refused")
 class BadLimitsAreCorrected(Broken):
     async def claim(self, queue: str, worker: str, *, limit: Any = 1, **how: Any) -> Any:
         return await super().claim(queue, worker, limit=limit if type(limit) is int and limit > 0 else 1, **how)
@@ -277,7 +277,7 @@ class BadDeclarationsAreIgnored(Broken):
             await super().declare(*families)
 
 
-@caught_by("a_caller_who_never_awaits_loses_nothing")
+@caught_by("a_commit_that_is_not_awaited_is_committed")
 class FlushReturnsAtOnce(Batched):
     async def flush(self) -> None:
         pass
@@ -290,7 +290,7 @@ class ThreadsAreLeftBehind(Broken):
         threading.Thread(target=time.sleep, args=(2.0,), daemon=True).start()
 
 
-@caught_by("check_finds_nothing_in_good_order")
+@caught_by("check_finds_no_problem_in_a_sound_storage")
 class CheckSeesGhosts(Broken):
     async def _check(self) -> AsyncIterator[Problem]:
         yield Problem("somewhere", "a ghost")

@@ -1,4 +1,4 @@
-"""SQLite engines whose locks say the wrong thing about a process."""
+"""SQLite engines whose locks report the wrong state of a process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keelbolt.kernel.sqlite.worker_locks import WorkerLocks
 
 
 class NoLocks(WorkerLocks):
-    """Holds no lock: the death of a process is not noticed."""
+    """Holds no lock: the death of a process is not detected."""
 
     def hold(self, worker: str) -> None:
         pass
@@ -53,6 +53,6 @@ FAULTS = (
     ),
     (
         KernelSubject("TheLivingLookDead", make_free, persistent=True, shared=True, prompt=True),
-        "the_work_of_a_living_process_is_not_taken_over",
+        "the_work_of_a_live_process_is_not_taken_over",
     ),
 )

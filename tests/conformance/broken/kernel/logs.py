@@ -16,7 +16,7 @@ from tests.conformance.broken.kernel.fault import Broken, caught_by, done
 
 @caught_by("seqs_stay_dense_under_refusals_and_races")
 class ARefusedAppendLeavesAGap(Broken):
-    """The seq of a refused entry is used up: readers find a hole."""
+    """A refused entry uses its seq: readers find a gap."""
 
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         end = super()._submit(partition, operations)
@@ -53,7 +53,7 @@ class StreamsOfALogShareTheirSeqs(Broken):
         return replace(operation, stream="all") if isinstance(operation, Append) else operation
 
 
-@caught_by("a_repeat_writes_nothing_and_answers_the_first_seq")
+@caught_by("a_repeat_writes_nothing_and_returns_the_first_seq")
 class DedupeIsIgnored(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Append):
@@ -131,7 +131,7 @@ class TheByteBudgetIsIgnored(Broken):
         return await super().read_log(*place, **how)
 
 
-@caught_by("what_was_trimmed_is_reported")
+@caught_by("reading_below_the_floor_raises")
 class TrimmedEntriesAreSkippedSilently(Broken):
     async def read_log(self, *place: Any, after: int | None = None, **how: Any) -> LogPage:
         try:
@@ -146,7 +146,7 @@ class TrimKeepsItsLast(Broken):
         return replace(operation, through=max(operation.through - 1, 0)) if isinstance(operation, Trim) else operation
 
 
-@caught_by("trim_cuts_at_most_the_head_and_never_back")
+@caught_by("trim_stops_at_the_head_and_never_lowers_the_floor")
 class TrimGoesBeyondTheHead(Broken):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -183,14 +183,14 @@ class TailsSkipAnEntry(Broken):
                 yield entry
 
 
-@caught_by("tail_begins_with_what_is_there")
+@caught_by("tail_begins_with_stored_entries")
 class TailsRepeatTheLastEntry(Broken):
     async def tail(self, partition: str, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
         async for entry in super().tail(partition, log, stream, after=after and after - 1):
             yield entry
 
 
-@caught_by("tail_goes_on_with_what_is_committed")
+@caught_by("tail_continues_with_new_entries")
 class TailsEndWhenTheyHaveCaughtUp(Broken):
     async def tail(self, partition: str, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
         for entry in (await self.read_log(partition, log, stream, after=after)).entries:
@@ -198,7 +198,7 @@ class TailsEndWhenTheyHaveCaughtUp(Broken):
         await asyncio.sleep(3600)
 
 
-@caught_by("tail_passes_pages_of_any_size")
+@caught_by("tail_is_complete_over_many_pages")
 class TailsReadOnlyTheFirstPage(Broken):
     async def tail(self, partition: str, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
         first = await self.read_log(partition, log, stream, after=after)
@@ -208,7 +208,7 @@ class TailsReadOnlyTheFirstPage(Broken):
             yield entry
 
 
-@caught_by("a_tail_that_is_overtaken_by_a_trim_is_told")
+@caught_by("a_tail_that_is_overtaken_by_a_trim_raises")
 class TailsJumpOverTrimmedEntries(Broken):
     async def tail(self, partition: str, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
         while True:
@@ -230,7 +230,7 @@ class TailsMixPartitions(Broken):
             await asyncio.sleep(0.01)
 
 
-@caught_by("tail_below_the_floor_is_told")
+@caught_by("tail_below_the_floor_raises")
 class TailsBeginAtTheFloor(Broken):
     async def tail(self, partition: str, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
         floor = (await self.log_state(partition, log, stream)).floor
@@ -260,9 +260,9 @@ class TailsShareTheEntries(Broken):
                 yield entry
 
 
-@caught_by("dedupe_holds_against_a_race")
+@caught_by("concurrent_appends_with_one_dedupe_key_write_once")
 class DedupeForgetsWhatIsOnItsWay(Broken):
-    """Knows only dedupe keys that were there when this moment began."""
+    """Compares only with dedupe keys that were stored before the batch."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)

@@ -123,7 +123,7 @@ class LeasesNeverEnd(Queued):
     queues = _LeasesNeverEnd
 
 
-@caught_by("before_its_lease_ends_nobody_takes_over")
+@caught_by("a_running_lease_prevents_other_claims")
 class LeasesEndAtOnce(Broken):
     async def _heartbeat(self, worker: str, lease_seconds: float) -> None:
         await super()._heartbeat(worker, lease_seconds / 1000)
@@ -135,7 +135,7 @@ class HeartbeatsAreIgnored(Broken):
         pass
 
 
-@caught_by("leases_belong_to_incarnations")
+@caught_by("leases_belong_to_workers")
 class HeartbeatsRenewEverybody(Broken):
     async def heartbeat(self, worker: str, *, lease_seconds: float = 1.0) -> None:
         for each in {worker, *self._queues.leases}:
@@ -152,7 +152,7 @@ class EmptyClaimsDoNotRenew(Broken):
         return claims
 
 
-@caught_by("an_expired_lease_nobody_took_over_still_holds")
+@caught_by("an_expired_lease_holds_until_the_takeover")
 class ExpiredHoldersLoseAtOnce(Broken):
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         now = self.clock.steady()
@@ -181,7 +181,7 @@ class ATakeoverKeepsTheFence(Broken):
         return claims
 
 
-@caught_by("an_exhausted_item_is_handed_out_to_be_buried")
+@caught_by("an_exhausted_item_is_claimed_once_more")
 class ATakeoverIsNoAttempt(Broken):
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
         before = {key: row.attempt for key, row in self._ledger.work.items() if row is not None and row.state == "held"}
@@ -221,9 +221,9 @@ class OnePartitionIsNeverServed(Broken):
         return [claim for claim in claims if claim.partition != "p3"]
 
 
-@caught_by("racing_claims_share_the_items")
+@caught_by("concurrent_claims_share_the_items")
 class RacingClaimsGetTheSame(Broken):
-    """Chooses first and marks later: whoever comes between gets the same items."""
+    """Chooses first and marks later: a concurrent claim gets the same items."""
 
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
         now = self.clock.steady()
@@ -241,7 +241,7 @@ class EveryEnqueueIsAClaim(Broken):
         return [*claims, *claims][:limit]
 
 
-@caught_by("enqueue_with_a_worker_gives_a_new_worker_its_lease")
+@caught_by("enqueue_with_a_new_worker_starts_a_lease")
 class NewWorkersHaveNoLease(Broken):
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         before = set(self._queues.leases)
@@ -251,7 +251,7 @@ class NewWorkersHaveNoLease(Broken):
         return end
 
 
-@caught_by("racing_takeovers_have_one_heir")
+@caught_by("concurrent_takeovers_have_one_winner")
 class EverybodyInherits(RacingClaimsGetTheSame):
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
         keys = list(islice(self._queues.expired(queue, self._ledger.work, now=self.clock.steady()), limit))
@@ -260,7 +260,7 @@ class EverybodyInherits(RacingClaimsGetTheSame):
         return claims or [Claim(self.scoped(key[0]), *key[1:], self._ledger.next_fence(), 1, 5, "", 0) for key in keys]
 
 
-@caught_by("retry_of_an_exhausted_item_is_its_end")
+@caught_by("retry_of_an_exhausted_item_makes_it_dead")
 class TheExhaustedAreTriedAgain(Broken):
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
         claims = await super()._claim(queue, worker, limit, lease_seconds)

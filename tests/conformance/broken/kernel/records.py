@@ -71,7 +71,7 @@ class PatchMakesARecord(Broken):
         return operation
 
 
-@caught_by("take_answers_the_record_and_removes_it")
+@caught_by("take_returns_the_record_and_removes_it")
 class TakeLeavesTheRecord(Broken):
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         end = super()._submit(partition, operations)
@@ -82,9 +82,9 @@ class TakeLeavesTheRecord(Broken):
         return end
 
 
-@caught_by("take_raced_by_many_has_one_winner")
+@caught_by("one_of_many_concurrent_takes_succeeds")
 class TakeIsTwoSteps(Broken):
-    """Reads first and deletes later: whoever comes between gets the record too."""
+    """Reads first and deletes later: a concurrent caller gets the record too."""
 
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         end = super()._submit(partition, operations)
@@ -97,7 +97,7 @@ class TakeIsTwoSteps(Broken):
         return end
 
 
-@caught_by("a_deleted_key_starts_anew")
+@caught_by("a_deleted_key_starts_at_version_one")
 class DeletedKeysGoOnCounting(Broken):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -119,13 +119,13 @@ class DeletedKeysGoOnCounting(Broken):
         return end
 
 
-@caught_by("get_many_answers_in_the_order_of_the_keys")
+@caught_by("get_many_returns_records_in_the_order_of_the_keys")
 class GetManyAnswersInTheOrderOfTheStore(Broken):
     async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]:
         return await super()._get_many(partition, collection, sorted(keys))
 
 
-@caught_by("get_many_is_of_one_moment")
+@caught_by("get_many_is_one_snapshot")
 class GetManyReadsOneByOne(Broken):
     async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]:
         found: list[Record | None] = []
@@ -138,7 +138,7 @@ class GetManyReadsOneByOne(Broken):
 # ---------------------------------------------------------------------------------------------------------- expiry
 
 
-@caught_by("an_expired_record_is_gone_for_every_reader")
+@caught_by("reads_do_not_return_expired_records")
 class ExpiredRecordsStayUntilSwept(Broken):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -150,9 +150,9 @@ class ExpiredRecordsStayUntilSwept(Broken):
         return operation
 
 
-@caught_by("an_expired_record_is_gone_for_every_check")
+@caught_by("checks_do_not_see_expired_records")
 class ExpiredRecordsStillBlock(Broken):
-    """Readers don't see an expired record any more, but checks do."""
+    """Reads don't see an expired record, but checks do."""
 
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         for operation in operations:
@@ -173,7 +173,7 @@ class PatchForgetsTheExpiry(Broken):
         return operation
 
 
-@caught_by("put_and_replace_set_the_expiry_anew")
+@caught_by("put_and_replace_replace_the_expiry")
 class TheFirstExpiryHolds(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Put | Replace) and operation.expires_in is None:
@@ -193,7 +193,7 @@ class SweepKnowsNoLimit(Broken):
 # ---------------------------------------------------------------------------------------------------------- values
 
 
-@caught_by("bodies_come_back_byte_for_byte")
+@caught_by("bodies_are_stored_byte_for_byte")
 class BodiesAreEncodedAgain(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Put | Insert | Replace):
@@ -204,7 +204,7 @@ class BodiesAreEncodedAgain(Broken):
         return operation
 
 
-@caught_by("entries_come_back_byte_for_byte")
+@caught_by("entries_are_stored_byte_for_byte")
 class EntriesEndAtNul(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Append):
@@ -213,7 +213,7 @@ class EntriesEndAtNul(Broken):
         return operation
 
 
-@caught_by("ten_megabytes_come_back")
+@caught_by("ten_megabytes_are_stored")
 class LongBodiesAreCut(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Put):
@@ -221,7 +221,7 @@ class LongBodiesAreCut(Broken):
         return operation
 
 
-@caught_by("every_key_is_its_own")
+@caught_by("similar_keys_are_different")
 class KeysIgnoreCase(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Insert):
@@ -303,7 +303,7 @@ class ReplaceWritesOverNewerVersions(Broken):
         return operation
 
 
-@caught_by("dedupe_keys_are_their_own")
+@caught_by("similar_dedupe_keys_are_different")
 class DedupeKeysIgnoreCase(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Append):
@@ -323,7 +323,7 @@ class PatchStripsTheBody(Broken):
         return operation
 
 
-@caught_by("a_record_written_anew_is_not_swept")
+@caught_by("a_rewritten_record_is_not_swept")
 class SweepRemovesWhatWasWrittenAnew(Broken):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)

@@ -146,7 +146,7 @@ class EnqueueForgetsTheAttempts(TheLaterTimeWins):
     pass
 
 
-@caught_by("a_dead_item_that_is_enqueued_starts_anew")
+@caught_by("enqueue_of_a_dead_item_starts_again")
 class TheDeadStayDead(OfWork):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Enqueue):

@@ -14,7 +14,7 @@ from tests.conformance.broken.state_store.kept import Kept
 # ------------------------------------------------------------------------------------------------------------ events
 
 
-@caught_by("events_come_back")
+@caught_by("events_are_loaded")
 class ForgetsTheNode(Kept):
     async def load_history(self, trace_id: str) -> Any:
         history = await super().load_history(trace_id)
@@ -49,27 +49,27 @@ class OrdersByNode(Kept):
         return sorted(await super().load_history(trace_id), key=lambda event: (event.ts, event.node_name))
 
 
-@caught_by("an_event_saved_again_is_the_same", "events_survive")
+@caught_by("an_event_saved_again_is_stored_once", "events_survive")
 class KeepsRepeats(Kept):
     async def save_event(self, event: Any) -> None:
         self.data.events[event.trace_id or "__global__"].append(copy.deepcopy(event))
 
 
-@caught_by("different_events_are_all_kept")
+@caught_by("different_events_are_all_stored")
 class KnowsEventsByTheirTime(Kept):
     async def save_event(self, event: Any) -> None:
         if all(known.ts != event.ts for known in self.data.events[event.trace_id or ""]):
             await super().save_event(event)
 
 
-@caught_by("traces_are_kept_apart")
+@caught_by("traces_are_separate")
 class TakesBeginningsOfTraces(Kept):
     async def load_history(self, trace_id: str) -> Any:
         found = [trace for trace in self.data.events if trace.startswith(trace_id)]
         return [event for trace in found for event in await super(TakesBeginningsOfTraces, self).load_history(trace)]
 
 
-@caught_by("events_of_no_trace_are_taken")
+@caught_by("events_without_a_trace_are_saved")
 class NeedsATrace(Kept):
     async def save_event(self, event: Any) -> None:
         if event.trace_id is None:
@@ -77,7 +77,7 @@ class NeedsATrace(Kept):
         await super().save_event(event)
 
 
-@caught_by("unknown_kinds_are_kept")
+@caught_by("unknown_kinds_are_stored")
 class KnowsItsKinds(Kept):
     async def save_event(self, event: Any) -> None:
         if event.kind.startswith(("node_", "remote_", "session.")):
@@ -104,7 +104,7 @@ class StreamsItsHistory(Kept):
         return iter(await super().load_history(trace_id))
 
 
-@caught_by("several_events_are_saved_whole_or_not_at_all")
+@caught_by("save_events_bulk_is_atomic")
 class SavesTheFirstOfABulk(Kept):
     async def save_events_bulk(self, events: Any) -> None:
         for event in events:
@@ -139,7 +139,7 @@ class AcknowledgesBeforeTheCommit(Kept):
 # ---------------------------------------------------------------------------------------------------------- bindings
 
 
-@caught_by("bindings_are_taken")
+@caught_by("bindings_are_saved")
 class RefusesKnownBindings(Kept):
     async def save_remote_binding(self, binding: Any) -> None:
         if (binding.trace_id, binding.context_id, binding.task_id) in self.data.bindings:
@@ -177,7 +177,7 @@ class FindsForEverybody(Kept):
         return None
 
 
-@caught_by("bindings_are_known_by_trace_context_and_task")
+@caught_by("bindings_are_keyed_by_trace_context_and_task")
 class KnowsBindingsByTraceAndTask(Kept):
     async def save_remote_binding(self, binding: Any) -> None:
         self.data.bindings[binding.trace_id, None, binding.task_id] = binding
@@ -186,7 +186,7 @@ class KnowsBindingsByTraceAndTask(Kept):
 # ------------------------------------------------------------------------------------------------- pauses and memory
 
 
-@caught_by("a_pause_comes_back")
+@caught_by("a_pause_is_loaded")
 class KeepsThePayloadAlone(Kept):
     async def save_planner_state(self, token: str, payload: dict[str, Any]) -> None:
         await super().save_planner_state(token, {key: value for key, value in payload.items() if value is not None})
@@ -213,7 +213,7 @@ class AnswersAnEmptyPause(Kept):
         return await super().load_planner_state(token) or {}
 
 
-@caught_by("a_pause_saved_again_is_the_last")
+@caught_by("a_pause_saved_again_is_replaced")
 class KeepsTheFirstPause(Kept):
     async def save_planner_state(self, token: str, payload: dict[str, Any]) -> None:
         self.data.pauses.setdefault(token, copy.deepcopy(payload))
@@ -245,13 +245,13 @@ class LoadsInSpiteOfLeases(Kept):
         return self.data.pauses.pop(token, None)
 
 
-@caught_by("a_pause_comes_back_when_its_lease_ends")
+@caught_by("a_pause_is_available_when_its_lease_ends")
 class LeasesForEver(Kept):
     def leased(self, token: str) -> bool:
         return token in self.data.leases
 
 
-@caught_by("memory_comes_back")
+@caught_by("memory_is_loaded")
 class ForgetsWhatItTold(Kept):
     async def load_memory_state(self, key: str) -> Any:
         return self.data.memory.pop(key, None)
@@ -269,7 +269,7 @@ class MergesMemory(Kept):
         await super().save_memory_state(key, {**self.data.memory.get(key, {}), **state})
 
 
-@caught_by("keys_are_kept_apart_and_may_be_long")
+@caught_by("keys_are_separate_and_may_be_long")
 class CutsKeys(Kept):
     async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
         await super().save_memory_state(key[:256], state)
@@ -284,7 +284,7 @@ class CopiesMemoryFlat(Kept):
         self.data.memory[key] = dict(state)
 
 
-@caught_by("a_memory_is_saved_over_the_version_that_was_read")
+@caught_by("if_version_refuses_a_stale_memory")
 class IgnoresVersions(Kept):
     async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
         await super().save_memory_state(key, state)

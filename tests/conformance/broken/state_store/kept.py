@@ -1,4 +1,4 @@
-"""A StateStore in few lines that obeys every law: it keeps copies in dictionaries, one set of them for each place."""
+"""A small StateStore that obeys every law: it stores copies in dictionaries, separately for each place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from keelbolt.state.types import ArtifactRef
 
 
 class Data:
-    """What one place keeps."""
+    """The data of one place."""
 
     def __init__(self) -> None:
         self.events: dict[str, list[Any]] = defaultdict(list)
@@ -72,7 +72,7 @@ class Lease:
 
 
 class Kept:
-    """Whole, without a fault."""
+    """A store without a fault."""
 
     def __init__(self, place: str) -> None:
         self.data = PLACES[place]

@@ -10,7 +10,7 @@ from keelbolt.state.engine.saving import Saved
 from tests.conformance.broken.state_store.fault import caught_by
 
 
-@caught_by("saves_that_a_killed_process_awaited_are_kept")
+@caught_by("awaited_saves_of_a_killed_process_are_stored")
 class SavesEventsWhenItIsClosed(StateStore):
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -33,6 +33,6 @@ class ComparesAndThenSaves(StateStore):
     ) -> Saved | None:
         if if_version not in (None, (await self.load_memory_version(key))[1]):
             raise ValueError(if_version)
-        await asyncio.sleep(0.05)  # in which the other process saves
+        await asyncio.sleep(0.05)  # the other process saves meanwhile
         await super().save_memory_state(key, state)
         return None

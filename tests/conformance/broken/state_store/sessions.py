@@ -13,7 +13,7 @@ from tests.conformance.broken.state_store.kept import Artifacts, Kept
 # ------------------------------------------------------------------------------------------------------------- tasks
 
 
-@caught_by("tasks_come_back")
+@caught_by("tasks_are_loaded")
 class ForgetsTheContextsHash(Kept):
     async def save_task(self, state: Any) -> None:
         state = copy.deepcopy(state)
@@ -27,13 +27,13 @@ class KeepsTheFirstTask(Kept):
         self.data.tasks[state.session_id].setdefault(state.task_id, copy.deepcopy(state))
 
 
-@caught_by("tasks_are_listed_as_they_came")
+@caught_by("tasks_are_listed_in_the_order_of_first_saves")
 class ListsTasksByName(Kept):
     async def list_tasks(self, session_id: str) -> Any:
         return sorted(await super().list_tasks(session_id), key=lambda task: task.task_id)
 
 
-@caught_by("sessions_are_kept_apart")
+@caught_by("sessions_are_separate")
 class KnowsTasksByTheirIds(Kept):
     async def save_task(self, state: Any) -> None:
         for tasks in self.data.tasks.values():
@@ -50,7 +50,7 @@ class KeepsTheCallersTask(Kept):
 # ----------------------------------------------------------------------------------------------------------- updates
 
 
-@caught_by("updates_come_back")
+@caught_by("updates_are_loaded")
 class ListsUpdatesBackward(Kept):
     async def list_updates(self, session_id: str, **wanted: Any) -> Any:
         return list(reversed(await super().list_updates(session_id, **wanted)))
@@ -64,14 +64,14 @@ class IncludesTheCursor(Kept):
         return [found[cursor], *rest] if cursor in found else rest
 
 
-@caught_by("an_unknown_cursor_is_no_cursor")
+@caught_by("an_unknown_cursor_is_ignored")
 class AnswersNothingForUnknownCursors(Kept):
     def page(self, found: dict[str, Any], **wanted: Any) -> list[Any]:
         cursor = wanted.get("since_id")
         return super().page(found, **wanted) if cursor is None or cursor in found else []
 
 
-@caught_by("cursors_lead_through_everything", "steering_pages_lead_through_everything")
+@caught_by("cursors_return_every_update", "steering_pages_return_every_event")
 class ListsTheLastAfterACursor(Kept):
     def page(self, found: dict[str, Any], *, limit: int = 500, **wanted: Any) -> list[Any]:
         return super().page(found, **wanted)[-limit:]
@@ -83,20 +83,20 @@ class ListsTheFirst(Kept):
         return super().page(found, **wanted)[:limit]
 
 
-@caught_by("the_filter_goes_before_the_limit")
+@caught_by("the_filter_is_applied_before_the_limit")
 class FiltersAfterTheLimit(Kept):
     def page(self, found: dict[str, Any], *, task_id: str | None = None, **wanted: Any) -> list[Any]:
         return [each for each in super().page(found, **wanted) if task_id in (None, each.task_id)]
 
 
-@caught_by("an_update_saved_again_is_the_same")
+@caught_by("an_update_saved_again_is_stored_once")
 class KnowsUpdatesEverywhere(Kept):
     async def save_update(self, update: Any) -> None:
         if not any(update.update_id in known for known in self.data.updates.values()):
             await super().save_update(update)
 
 
-@caught_by("updates_nobody_waits_for_keep_their_order")
+@caught_by("concurrent_updates_keep_their_order")
 class ScramblesWhatRunsAtOnce(Kept):
     async def save_update(self, update: Any) -> None:
         for _ in range(update.content["step"] % 3):
@@ -107,7 +107,7 @@ class ScramblesWhatRunsAtOnce(Kept):
 # ---------------------------------------------------------------------------------------------------------- steering
 
 
-@caught_by("steering_comes_back")
+@caught_by("steering_is_loaded")
 class ForgetsTheSource(Kept):
     async def list_steering(self, session_id: str, **wanted: Any) -> Any:
         found = await super().list_steering(session_id, **wanted)
@@ -120,7 +120,7 @@ class KeepsWhatItIsGiven(Kept):
         self.data.steering[event.session_id][event.event_id] = event
 
 
-@caught_by("a_steering_event_saved_again_is_the_same")
+@caught_by("a_steering_event_saved_again_is_stored_once")
 class KeepsSteeringTwice(Kept):
     async def save_steering(self, event: Any) -> None:
         known = self.data.steering[event.session_id]
@@ -130,7 +130,7 @@ class KeepsSteeringTwice(Kept):
 # -------------------------------------------------------------------------------------- trajectories, planner events
 
 
-@caught_by("trajectories_come_back")
+@caught_by("trajectories_are_loaded")
 class ForgetsTheContext(Kept):
     async def save_trajectory(self, trace_id: str, session_id: str, trajectory: Any) -> None:
         trajectory = copy.deepcopy(trajectory)
@@ -163,20 +163,20 @@ class KnowsTrajectoriesByTrace(Kept):
         await super().save_trajectory(trace_id, session_id, trajectory)
 
 
-@caught_by("planner_events_come_back")
+@caught_by("planner_events_are_loaded")
 class DropsTheExtra(Kept):
     async def list_planner_events(self, trace_id: str) -> list[Any]:
         found = await super().list_planner_events(trace_id)
         return [type(event)(event.event_type, event.ts, event.trajectory_step) for event in found]
 
 
-@caught_by("planner_events_come_as_they_were_saved")
+@caught_by("planner_events_are_in_the_order_of_saving")
 class OrdersPlannerEventsByTime(Kept):
     async def list_planner_events(self, trace_id: str) -> list[Any]:
         return sorted(await super().list_planner_events(trace_id), key=lambda event: event.ts)
 
 
-@caught_by("a_planner_event_saved_again_is_the_same")
+@caught_by("a_planner_event_saved_again_is_stored_once")
 class KeepsPlannerEventsTwice(Kept):
     async def save_planner_event(self, trace_id: str, event: Any) -> None:
         self.data.planner_events[trace_id].append(event)
@@ -192,7 +192,7 @@ class ForgetsUpdatesAtItsEnd(Kept):
 
 
 class With(Kept):
-    """A place to break artifacts."""
+    """Base of faults of artifacts."""
 
     kind: type[Any] = Artifacts
 
@@ -207,19 +207,19 @@ class HasNoList(With):
         list = None  # type: ignore[assignment]
 
 
-@caught_by("artifacts_come_back")
+@caught_by("artifacts_are_loaded")
 class ForgetsTheFilename(With):
     class kind(Artifacts):  # noqa: N801
         async def put_bytes(self, data: bytes, **named: Any) -> Any:
             return await super().put_bytes(data, **{**named, "filename": None})
 
 
-@caught_by("artifacts_put_at_once_are_all_kept")
+@caught_by("concurrent_puts_are_all_stored")
 class CopiesAllToAddOne(With):
     class kind(Artifacts):  # noqa: N801
         async def put_bytes(self, data: bytes, **named: Any) -> Any:
             before = dict(self.kept)
-            await asyncio.sleep(0)  # in which others add theirs
+            await asyncio.sleep(0)  # other callers add theirs meanwhile
             ref = await super().put_bytes(data, **named)
             added = {**before, ref.id: self.kept[ref.id]}
             self.kept.clear()
@@ -257,7 +257,7 @@ class NamesArtifactsByTheirBytes(With):
             return f"{namespace or 'art'}_{digest[:12]}"
 
 
-@caught_by("steering_that_is_not_valid_is_kept")
+@caught_by("invalid_steering_is_stored")
 class RefusesInvalidSteering(Kept):
     async def save_steering(self, event: Any) -> None:
         validate_steering_event(event)

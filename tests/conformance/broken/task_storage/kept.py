@@ -1,4 +1,4 @@
-"""Faults of what is left when a storage is made anew: it keeps files in its place, and loses one thing each time."""
+"""Faults of persistence: a storage that loses a part of its data at a reopen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLACES: dict[str, dict[str, Any]] = {}
 
 
 class Kept(ThreeMethods):
-    """Finds what the one before it left, except for ``lost``."""
+    """Finds the data of the storage before it, except for ``lost``."""
 
     takes_a_place = True
     lost: ClassVar[str] = ""

@@ -13,7 +13,7 @@ from tests.conformance.three_methods import ThreeMethods
 
 
 class Create(ThreeMethods):
-    """A place to break what is made."""
+    """Base of faults of new tasks."""
 
     async def create_task(self, context_id: str, message: Message, *, idempotency_key: str | None = None) -> Task:
         task = await super().create_task(context_id, message, idempotency_key=idempotency_key)
@@ -21,7 +21,7 @@ class Create(ThreeMethods):
         return self.tasks[task.id].model_copy(deep=True)
 
     def made(self, task: Task, message: Message) -> None:
-        """What becomes of a task that was made."""
+        """Changes a new task."""
 
 
 @caught_by("a_new_task_is_submitted")
@@ -43,7 +43,7 @@ class ForgetsTheMessage(Create):
         task.history = []
 
 
-@caught_by("the_stored_message_knows_its_task", "a_message_of_every_part_comes_back")
+@caught_by("the_stored_message_has_the_ids_of_its_task", "every_kind_of_part_is_stored")
 class LeavesTheMessageUnbound(Create):
     def made(self, task: Task, message: Message) -> None:
         task.history[0].task_id = None
@@ -62,7 +62,7 @@ class KeepsTheCallersMessage(Create):
 
 
 class Keys(ThreeMethods):
-    """A place to break how keys are found."""
+    """Base of faults of idempotency keys."""
 
     async def create_task(self, context_id: str, message: Message, *, idempotency_key: str | None = None) -> Task:
         if idempotency_key is not None:
@@ -82,7 +82,7 @@ class Keys(ThreeMethods):
         return task
 
 
-@caught_by("of_many_creates_with_one_key_one_makes_the_task")
+@caught_by("concurrent_creates_with_one_key_create_one_task")
 class LooksAndThenMakes(Keys):
     """SELECT, then INSERT."""
 
@@ -93,13 +93,13 @@ class KeysAreGlobal(Keys):
         return "", key
 
 
-@caught_by("keys_and_contexts_are_not_run_together")
+@caught_by("keys_and_contexts_are_not_joined")
 class JoinsKeyAndContext(Keys):
     def key(self, context_id: str, key: str) -> tuple[str, str]:
         return "", f"{context_id}:{key}"
 
 
-@caught_by("different_keys_make_different_tasks")
+@caught_by("different_keys_create_different_tasks")
 class FoldsTheCaseOfKeys(Keys):
     def key(self, context_id: str, key: str) -> tuple[str, str]:
         return context_id, key.lower()
@@ -118,13 +118,13 @@ class RepeatingAppends(Keys):
         return task
 
 
-@caught_by("a_repeated_key_answers_the_first_task")
+@caught_by("a_repeated_key_returns_the_first_task")
 class IgnoresKeys(ThreeMethods):
     async def create_task(self, context_id: str, message: Message, *, idempotency_key: str | None = None) -> Task:
         return await super().create_task(context_id, message)
 
 
-@caught_by("every_task_has_an_id_of_its_own")
+@caught_by("every_task_has_its_own_id")
 class TakesTheMessageForAKey(ThreeMethods):
     async def create_task(self, context_id: str, message: Message, *, idempotency_key: str | None = None) -> Task:
         return await super().create_task(context_id, message, idempotency_key=idempotency_key or message.message_id)
@@ -144,7 +144,7 @@ class RaisesForUnknownTasks(ThreeMethods):
 
 
 class Load(ThreeMethods):
-    """A place to break what is read."""
+    """Base of faults of loads."""
 
     async def load_task(
         self, task_id: str, history_length: int | None = None, *, include_artifacts: bool = True
@@ -160,7 +160,7 @@ class Load(ThreeMethods):
         return task
 
 
-@caught_by("history_length_keeps_the_last_messages")
+@caught_by("history_length_loads_the_last_messages")
 class KeepsTheFirstMessages(Load):
     def cut(self, task: Task, length: int | None, artifacts: bool) -> Task:
         task.history = task.history[:length]
@@ -174,13 +174,13 @@ class TakesZeroForAll(Load):
         return task
 
 
-@caught_by("without_a_length_the_history_is_whole")
+@caught_by("without_a_length_the_history_is_complete")
 class CutsUnasked(Load):
     def cut(self, task: Task, length: int | None, artifacts: bool) -> Task:
         return super().cut(task, 3 if length is None else length, artifacts)
 
 
-@caught_by("history_length_may_be_more_than_there_is")
+@caught_by("history_length_may_exceed_the_history")
 class HasNoMoreThanItHas(Load):
     def cut(self, task: Task, length: int | None, artifacts: bool) -> Task:
         return super().cut(task, length if length is None or length <= len(task.history) else 0, artifacts)
@@ -200,7 +200,7 @@ class AlwaysBringsArtifacts(Load):
         return super().cut(task, length, True)
 
 
-@caught_by("a_short_load_cuts_nothing_off")
+@caught_by("a_short_load_removes_nothing")
 class CutsWhatIsStored(Load):
     def cut(self, task: Task, length: int | None, artifacts: bool) -> Task:
         return super().cut(self.tasks[task.id], length, artifacts).model_copy(deep=True)
@@ -214,7 +214,7 @@ class AnswersItsOwnObject(Load):
 
 @caught_by("a_load_after_an_update_sees_it")
 class ReadsFromAReplica(ThreeMethods):
-    """What is read lags one write behind."""
+    """Loads return the state before the last write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ class ReadsFromAReplica(ThreeMethods):
 
 
 class Update(ThreeMethods):
-    """A place to break an update: what is given, and the task after it."""
+    """Base of faults of updates: changes the arguments, or the task after the update."""
 
     async def update_task(
         self,
@@ -263,10 +263,10 @@ class Update(ThreeMethods):
         return self.answer(version)
 
     def change(self, task: Task | None, given: dict[str, Any]) -> None:
-        """What is given."""
+        """Changes the arguments."""
 
     def after(self, task: Task, before: Task | None, given: dict[str, Any]) -> None:
-        """The task after it."""
+        """Changes the task after the update."""
 
     def answer(self, version: int) -> int:
         return version
@@ -279,7 +279,7 @@ class NoStateIsWorking(Update):
             given["state"] = TaskState.working
 
 
-@caught_by("a_status_message_stands_in_the_status")
+@caught_by("a_status_message_is_in_the_status")
 class ForgetsTheStatusMessage(Update):
     def change(self, task: Task | None, given: dict[str, Any]) -> None:
         given["status_message"] = None
@@ -305,14 +305,14 @@ class TurnsMessagesAround(Update):
         given["messages"] = list(reversed(given["messages"] or []))
 
 
-@caught_by("messages_are_stored_as_they_are")
+@caught_by("messages_are_stored_unchanged")
 class FillsIdsIn(Update):
     def after(self, task: Task, before: Task | None, given: dict[str, Any]) -> None:
         for message in task.history:
             message.metadata = None
 
 
-@caught_by("metadata_are_merged", "metadata_come_with_any_update")
+@caught_by("metadata_are_merged", "metadata_are_merged_with_any_update")
 class ReplacesMetadata(Update):
     def after(self, task: Task, before: Task | None, given: dict[str, Any]) -> None:
         if given["task_metadata"]:
@@ -326,7 +326,7 @@ class ForgetsTheRestAtTheEnd(Update):
             task.artifacts = before.artifacts
 
 
-@caught_by("updates_touch_no_other_task")
+@caught_by("updates_change_no_other_task")
 class WritesToTheWholeContext(Update):
     def after(self, task: Task, before: Task | None, given: dict[str, Any]) -> None:
         for other in self.tasks.values():
@@ -351,14 +351,14 @@ class NeverAppends(Update):
         given["artifacts"] = [ArtifactWrite(write.artifact) for write in given["artifacts"] or ()]
 
 
-@caught_by("append_and_replace_mix_in_one_update", "writes_of_one_artifact_follow_each_other")
+@caught_by("append_and_replace_mix_in_one_update", "writes_of_one_artifact_apply_in_order")
 class OneFlagForAll(Update):
     def change(self, task: Task | None, given: dict[str, Any]) -> None:
         writes = given["artifacts"] or []
         given["artifacts"] = [ArtifactWrite(write.artifact, append=writes[0].append) for write in writes]
 
 
-@caught_by("an_append_to_nothing_begins_the_artifact")
+@caught_by("an_append_with_a_new_id_creates_the_artifact")
 class AppendsOnlyToWhatIsThere(Update):
     def change(self, task: Task | None, given: dict[str, Any]) -> None:
         known = {artifact.artifact_id for artifact in task.artifacts} if task is not None else set()
@@ -366,7 +366,7 @@ class AppendsOnlyToWhatIsThere(Update):
         given["artifacts"] = [write for write in writes if not write.append or write.artifact.artifact_id in known]
 
 
-@caught_by("an_artifact_is_stored_as_it_is")
+@caught_by("an_artifact_is_stored_unchanged")
 class ForgetsNames(Update):
     def after(self, task: Task, before: Task | None, given: dict[str, Any]) -> None:
         for artifact in task.artifacts:
@@ -381,7 +381,7 @@ class KeepsTheCallersArtifact(Update):
                 task.artifacts = [write.artifact]
 
 
-@caught_by("any_text_comes_back")
+@caught_by("any_text_is_stored")
 class CutsTextsAtNul(Update):
     def after(self, task: Task, before: Task | None, given: dict[str, Any]) -> None:
         for artifact in task.artifacts:
@@ -389,7 +389,7 @@ class CutsTextsAtNul(Update):
                 part.text = (part.text or "").partition("\0")[0]
 
 
-@caught_by("any_json_comes_back")
+@caught_by("any_json_is_stored")
 class MakesNumbersFloat(Update):
     def after(self, task: Task, before: Task | None, given: dict[str, Any]) -> None:
         task.metadata = {
@@ -400,19 +400,19 @@ class MakesNumbersFloat(Update):
 # ------------------------------------------------------------------------------------------------------ versions, ends
 
 
-@caught_by("every_write_answers_a_new_version", "an_empty_update_is_a_write")
+@caught_by("every_write_returns_a_new_version", "an_empty_update_is_a_write")
 class VersionsStandStill(Update):
     def answer(self, version: int) -> int:
         return 1
 
 
-@caught_by("the_answered_version_can_be_expected")
+@caught_by("the_returned_version_can_be_expected")
 class AnswersTheVersionBefore(Update):
     def answer(self, version: int) -> int:
         return version - 1
 
 
-@caught_by("a_stale_version_is_refused", "of_writers_that_expect_one_version_one_wins")
+@caught_by("a_stale_version_is_refused", "one_of_many_writers_of_a_version_wins")
 class IgnoresVersions(Update):
     def change(self, task: Task | None, given: dict[str, Any]) -> None:
         given["expected_version"] = None
@@ -425,7 +425,7 @@ class ChecksVersionsOfStatesOnly(Update):
             given["expected_version"] = None
 
 
-@caught_by("a_version_of_the_future_is_refused")
+@caught_by("a_future_version_is_refused")
 class TakesAnyLargerVersion(Update):
     def change(self, task: Task | None, given: dict[str, Any]) -> None:
         expected = given["expected_version"]
@@ -440,7 +440,7 @@ class ExpectsAlways(Update):
             given["expected_version"] = 1
 
 
-@caught_by("a_write_refused_for_its_version_leaves_nothing", "a_write_refused_for_the_end_leaves_nothing")
+@caught_by("a_write_refused_for_its_version_stores_nothing", "a_refused_write_to_an_ended_task_stores_nothing")
 class WritesMessagesFirst(ThreeMethods):
     async def update_task(
         self, task_id: str, state: TaskState | None = None, *, messages: list[Message] | None = None, **more: Any
@@ -484,7 +484,7 @@ class EndsTwiceInTheSameState(ThreeMethods):
         return await super().update_task(task_id, state, **more)
 
 
-@caught_by("an_ended_task_ends_with_the_right_version_too")
+@caught_by("an_ended_task_is_refused_with_the_right_version_too")
 class TheRightVersionMayDoAnything(ThreeMethods):
     async def update_task(self, task_id: str, state: TaskState | None = None, **more: Any) -> int:
         if more.get("expected_version") == self.versions.get(task_id):
@@ -492,7 +492,7 @@ class TheRightVersionMayDoAnything(ThreeMethods):
         return await super().update_task(task_id, state, **more)
 
 
-@caught_by("paused_tasks_go_on")
+@caught_by("paused_tasks_can_continue")
 class PausedIsEnded(ThreeMethods):
     async def update_task(self, task_id: str, state: TaskState | None = None, **more: Any) -> int:
         if state is not None and task_id in self.tasks and self.tasks[task_id].status.state.paused:
@@ -500,7 +500,7 @@ class PausedIsEnded(ThreeMethods):
         return await super().update_task(task_id, state, **more)
 
 
-@caught_by("an_ended_task_takes_appends")
+@caught_by("an_ended_task_accepts_appends")
 class EndedIsReadOnly(ThreeMethods):
     async def update_task(self, task_id: str, state: TaskState | None = None, **more: Any) -> int:
         if task_id in self.tasks and self.tasks[task_id].status.state.terminal:
@@ -508,7 +508,7 @@ class EndedIsReadOnly(ThreeMethods):
         return await super().update_task(task_id, state, **more)
 
 
-@caught_by("updates_at_the_same_time_all_count")
+@caught_by("concurrent_updates_are_all_stored")
 class ReadsModifiesWrites(ThreeMethods):
     """Each update writes the whole task as it read it."""
 
@@ -537,7 +537,7 @@ class KnowsNoRejection(ThreeMethods):
         return await super().update_task(task_id, state, **more)
 
 
-@caught_by("large_texts_come_back")
+@caught_by("large_texts_are_stored")
 class RefusesLargeTexts(ThreeMethods):
     async def create_task(self, context_id: str, message: Message, *, idempotency_key: str | None = None) -> Task:
         if len(message.text) > 100_000:

@@ -1,4 +1,4 @@
-"""Faults of the optional methods: our own storage in memory, with one thing broken."""
+"""Faults of the optional methods: `InMemoryStorage` with one seeded fault each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.conformance.broken.task_storage.fault import caught_by
 
 
 class Listing(InMemoryStorage[Any]):
-    """A place to break lists: what is asked, and what is answered."""
+    """Base of faults of lists: changes the query, or the page."""
 
     async def list_tasks(self, query: ListTasksQuery) -> ListTasksResult:
         page = await super().list_tasks(self.asked(query.model_copy()))
@@ -31,7 +31,7 @@ class OldestFirst(Listing):
         page.tasks.reverse()
 
 
-@caught_by("lists_leave_artifacts_out_unless_asked")
+@caught_by("lists_have_artifacts_only_on_request")
 class ListsArtifactsAlways(Listing):
     def asked(self, query: ListTasksQuery) -> ListTasksQuery:
         query.include_artifacts = True
@@ -52,7 +52,7 @@ class ListsWholeHistories(Listing):
         return query
 
 
-@caught_by("tasks_are_found_by_context", "filters_go_together")
+@caught_by("tasks_are_found_by_context", "filters_are_combined")
 class IgnoresTheContext(Listing):
     def asked(self, query: ListTasksQuery) -> ListTasksQuery:
         query.context_id = None
@@ -68,7 +68,7 @@ class IgnoresTheStatus(Listing):
 
 @caught_by("tasks_are_found_by_status")
 class FiltersAfterCounting(Listing):
-    """The rows are right, the total is that of all."""
+    """The tasks are right, the total counts all tasks."""
 
     def asked(self, query: ListTasksQuery) -> ListTasksQuery:
         query.status = None
@@ -80,14 +80,14 @@ class FiltersAfterCounting(Listing):
 
 @caught_by("tasks_are_found_by_time")
 class LeavesTheMomentOut(Listing):
-    """After, and not since."""
+    """Excludes the moment itself."""
 
     def answered(self, page: ListTasksResult, query: ListTasksQuery) -> None:
         since = query.status_timestamp_after
         page.tasks = [task for task in page.tasks if since is None or (task.status.timestamp or "") > since]
 
 
-@caught_by("moments_are_compared_as_moments")
+@caught_by("timestamps_are_compared_as_moments")
 class ComparesMomentsAsText(Listing):
     def asked(self, query: ListTasksQuery) -> ListTasksQuery:
         query.status_timestamp_after = None
@@ -100,7 +100,7 @@ class ComparesMomentsAsText(Listing):
 
 @caught_by("the_last_page_has_no_token", "an_empty_storage_lists_nothing")
 class AlwaysGoesOn(Listing):
-    """The token of a full page, or of none, is the same again: the reader is not told that it has everything."""
+    """The last page has a token too: the reader can't see that the list has ended."""
 
     def answered(self, page: ListTasksResult, query: ListTasksQuery) -> None:
         page.next_page_token = page.next_page_token or "more"
@@ -138,9 +138,9 @@ class Offsets(InMemoryStorage[Any]):
         return int(token) if token and token.isdecimal() else 0
 
 
-@caught_by("a_task_that_stays_is_not_lost_between_pages", "a_token_that_is_none_is_refused")
+@caught_by("a_task_that_stays_is_not_lost_between_pages", "an_invalid_token_is_refused")
 class TurnsPagesByOffset(Offsets):
-    """Garbage is the first page."""
+    """An invalid token returns the first page."""
 
 
 @caught_by("a_token_of_another_query_is_refused")
@@ -159,7 +159,7 @@ class FiltersTheFirstPage(Offsets):
         return await super().list_tasks(query)
 
 
-@caught_by("tasks_of_one_moment_are_on_one_page_each")
+@caught_by("tasks_of_one_moment_are_paged_once")
 class SkipsWhatIsEqual(Listing):
     """The next page begins after the last moment, not after the last task."""
 
@@ -172,7 +172,7 @@ class SkipsWhatIsEqual(Listing):
         return page
 
 
-@caught_by("a_moment_that_is_none_is_refused")
+@caught_by("an_invalid_timestamp_is_refused")
 class UnderstandsEveryMoment(Listing):
     async def list_tasks(self, query: ListTasksQuery) -> ListTasksResult:
         try:
@@ -209,14 +209,14 @@ class DeletesNothing(InMemoryStorage[Any]):
         return await self.load_task(task_id) is not None
 
 
-@caught_by("what_is_not_there_is_not_deleted", "a_task_is_deleted_once")
+@caught_by("deleting_an_unknown_task_returns_false", "a_task_is_deleted_once")
 class DeletesAnything(InMemoryStorage[Any]):
     async def delete_task(self, task_id: str) -> bool:
         await super().delete_task(task_id)
         return True
 
 
-@caught_by("deleting_leaves_the_others")
+@caught_by("deleting_a_task_leaves_the_others")
 class DeletesTheContextToo(InMemoryStorage[Any]):
     async def delete_task(self, task_id: str) -> bool:
         task = await self.load_task(task_id)
@@ -267,7 +267,7 @@ class RemembersKeysForEver(InMemoryStorage[Any]):
         return task
 
 
-@caught_by("a_refused_write_makes_no_version")
+@caught_by("a_refused_write_keeps_the_version")
 class CountsAttempts(InMemoryStorage[Any]):
     attempts = 0
 
@@ -280,7 +280,7 @@ class CountsAttempts(InMemoryStorage[Any]):
         return self.attempts
 
 
-@caught_by("the_version_can_be_asked_for")
+@caught_by("get_version_returns_the_last_version")
 class AnswersTheLengthOfTheHistory(InMemoryStorage[Any]):
     async def get_version(self, task_id: str) -> int | None:
         task = await self.load_task(task_id)
@@ -302,7 +302,7 @@ class UnknownContextsAreEmpty(InMemoryStorage[Any]):
         return await super().load_context(context_id) or {}
 
 
-@caught_by("a_context_comes_back")
+@caught_by("a_context_is_loaded")
 class MergesContexts(InMemoryStorage[Any]):
     async def update_context(self, context_id: str, context: Any, *, version: int | None = None) -> int:
         known = await self.load_context(context_id)
@@ -311,7 +311,7 @@ class MergesContexts(InMemoryStorage[Any]):
         return await super().update_context(context_id, context, version=version)
 
 
-@caught_by("contexts_are_apart")
+@caught_by("contexts_are_separate")
 class OneContextForAll(InMemoryStorage[Any]):
     async def update_context(self, context_id: str, context: Any, *, version: int | None = None) -> int:
         return await super().update_context("same", context, version=version)

@@ -22,7 +22,7 @@ class GivesReadersForOneUse(Kept):
         return _Once(await bytes_of(data))
 
 
-@caught_by("streams_are_stored_whole")
+@caught_by("streams_are_stored_completely")
 class TakesOnePieceOfAStream(Kept):
     async def text(self, ctx: Any, key: str, data: Any) -> Any:
         if hasattr(data, "__aiter__"):
@@ -42,9 +42,9 @@ class SplitsAsPythonDoes(Kept):
         return _SplitLines(await bytes_of(data), self.spool_key(ctx, key))
 
 
-@caught_by("bytes_are_there_when_their_owner_is_fetched")
+@caught_by("bytes_are_read_through_the_fetched_value")
 class HasASpoolForEachCall(Kept):
-    """Its readers read, but nothing that was written under an id is found under it."""
+    """Readers work, but bytes are not found by the id that they were written under."""
 
     async def text(self, ctx: Any, key: str, data: Any) -> Any:
         reader = await InMemorySpoolStore().write(key, data)
@@ -69,7 +69,7 @@ class _Live(Spooled):
         return await found.read_all() if found is not None else ""
 
 
-@caught_by("what_was_handed_out_reads_on", "bytes_of_tenants_are_their_own")
+@caught_by("a_reader_is_not_changed_by_a_later_write", "bytes_of_tenants_are_separate")
 class ReadsWhatIsThereNow(Kept):
     def spool_key(self, ctx: Any, key: str) -> str:
         return key
@@ -79,9 +79,9 @@ class ReadsWhatIsThereNow(Kept):
         return _Live(self.data.spools, key)
 
 
-@caught_by("bytes_are_there_again")
+@caught_by("bytes_survive")
 class KeepsBytesInMemory(HasASpoolForEachCall):
-    """Records outlive it, bytes do not."""
+    """Records survive a reopen, bytes do not."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)

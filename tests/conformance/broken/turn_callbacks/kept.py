@@ -1,4 +1,4 @@
-"""A plain adapter that keeps everything in dicts and obeys every law: what the faults are made from."""
+"""A plain adapter in dictionaries that obeys every law; the base of the faults."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Row:
 
 @dataclass
 class Data:
-    """What outlives an adapter."""
+    """The data that survive a reopen."""
 
     rows: dict[Place, list[Row]] = field(default_factory=dict)
     spools: InMemorySpoolStore = field(default_factory=InMemorySpoolStore)
@@ -43,7 +43,7 @@ class Data:
 
 
 class Spooled(InMemorySpoolReader):
-    """A reader that knows under which key its bytes lie."""
+    """A reader with the key of its bytes."""
 
     def __init__(self, data: bytes, key: str) -> None:
         super().__init__(data)
@@ -69,7 +69,7 @@ class Gates:
 
 
 class Kept:
-    """``rows`` by tenant, thread and kind; units of work put back what they found."""
+    """``rows`` by tenant, thread and kind; a failed unit of work restores them."""
 
     def __init__(self, place: str) -> None:
         self.data = PLACES.setdefault(place, Data())
@@ -93,7 +93,7 @@ class Kept:
         return self.data.rows.setdefault(self.place(ctx, kind), [])
 
     def at(self, ctx: Any, kind: Kind, key: str) -> int | None:
-        """Where a value is: that of this turn, or else the last one."""
+        """The index of a value: that of this turn, or else the last one."""
         found = [number for number, row in enumerate(self.rows(ctx, kind)) if row.key == key]
         own = [number for number in found if self.rows(ctx, kind)[number].turn == ctx.id]
         return (own or found)[-1] if found else None

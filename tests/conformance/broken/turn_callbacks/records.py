@@ -1,4 +1,4 @@
-"""Faults of what is stored, changed and deleted, of whose it is, and of units of work."""
+"""Faults of records, scopes and units of work."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ def changed(value: Any, **fields: Any) -> Any:
     return type(value)(**{**{name: getattr(value, name) for name in value.__slots__}, **fields})
 
 
-@caught_by("a_runner_takes_them")
+@caught_by("all_callbacks_exist")
 class HidesItsParameters(Kept):
     def callbacks(self) -> dict[str, Any]:
         store = self.store
         return {**super().callbacks(), "store_message_callback": lambda *args: store(args[0], "message", args[1])}
 
 
-@caught_by("nothing_is_stored_at_first")
+@caught_by("a_new_adapter_is_empty")
 class ComesWithAnExample(Kept):
     async def fetch(self, ctx: Any, kind: Kind) -> list[Any]:
         return await super().fetch(ctx, kind) or (["be an example"] if kind == "standing_instruction" else [])
 
 
-@caught_by("what_is_stored_is_fetched")
+@caught_by("stored_values_are_fetched")
 class LosesAField(Kept):
     async def store(self, ctx: Any, kind: Kind, value: Any) -> None:
         await super().store(ctx, kind, changed(value, score=None) if isinstance(value, Retrievable) else value)
 
 
-@caught_by("media_comes_back_with_its_labels")
+@caught_by("media_keeps_its_labels")
 class TrustsEverything(Kept):
     async def store(self, ctx: Any, kind: Kind, value: Any) -> None:
         if isinstance(value, Message):
@@ -47,20 +47,20 @@ class TrustsEverything(Kept):
         await super().store(ctx, kind, value)
 
 
-@caught_by("order_is_that_of_storing")
+@caught_by("values_are_fetched_in_the_order_of_storing")
 class OrdersByTime(Kept):
     async def fetch(self, ctx: Any, kind: Kind) -> list[Any]:
         found = await super().fetch(ctx, kind)
         return sorted(found, key=lambda value: value.created_at) if kind != "standing_instruction" else found
 
 
-@caught_by("a_mutated_value_is_replaced", "what_was_deleted_stays_so")
+@caught_by("a_mutated_value_is_replaced", "changes_and_deletions_survive")
 class LosesMutates(Kept):
     async def mutate(self, ctx: Any, kind: Kind, value: Any) -> None:
         return None
 
 
-@caught_by("a_mutate_keeps_the_place")
+@caught_by("a_mutate_keeps_the_position")
 class MovesWhatIsMutated(Kept):
     async def mutate(self, ctx: Any, kind: Kind, value: Any) -> None:
         await self.delete(ctx, kind, self.key(kind, value))
@@ -76,9 +76,9 @@ class KeepsPendingCalls(Kept):
             await super().mutate(ctx, kind, value)
 
 
-@caught_by("what_is_deleted_is_not_fetched")
+@caught_by("deleted_values_are_not_fetched")
 class HidesInsteadOfDeleting(Kept):
-    """Only the turn that deleted it does not see it."""
+    """Hides a deleted value only from the turn that deleted it."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -110,7 +110,7 @@ class KnowsCallsByTheirIdAlone(Kept):
             await super().store(ctx, kind, value)
 
 
-@caught_by("what_is_stored_at_once_is_stored")
+@caught_by("concurrent_stores_are_all_stored")
 class ReadsThenWrites(Kept):
     async def store(self, ctx: Any, kind: Kind, value: Any) -> None:
         rows = list(self.rows(ctx, kind))
@@ -118,7 +118,7 @@ class ReadsThenWrites(Kept):
         self.data.rows[self.place(ctx, kind)] = [*rows, self.row(ctx, kind, value)]
 
 
-@caught_by("what_is_fetched_can_be_stored_again")
+@caught_by("a_fetched_value_can_be_stored_again")
 class EmptiesWhatIsStoredAgain(Kept):
     async def mutate(self, ctx: Any, kind: Kind, value: Any) -> None:
         if isinstance(value, Message):
@@ -129,14 +129,14 @@ class EmptiesWhatIsStoredAgain(Kept):
 # -------------------------------------------------------------------------------------------------------- instructions
 
 
-@caught_by("instructions_come_back_in_order")
+@caught_by("instructions_are_fetched_in_order")
 class SortsInstructions(Kept):
     async def fetch(self, ctx: Any, kind: Kind) -> list[Any]:
         found = await super().fetch(ctx, kind)
         return sorted(found, key=str) if kind == "standing_instruction" else found
 
 
-@caught_by("instructions_are_deleted_by_what_they_say")
+@caught_by("instructions_are_deleted_by_their_text")
 class KnowsInstructionsByIdentity(Kept):
     async def delete(self, ctx: Any, kind: Kind, key: str | Tokenizable) -> None:
         if kind != "standing_instruction":
@@ -148,13 +148,13 @@ class KnowsInstructionsByIdentity(Kept):
 # --------------------------------------------------------------------------------------------------------------- scope
 
 
-@caught_by("tenants_see_only_their_own")
+@caught_by("tenants_are_separate")
 class HasOneTenant(Kept):
     def place(self, ctx: Any, kind: Kind) -> Place:
         return ("", *super().place(ctx, kind)[1:])
 
 
-@caught_by("instructions_of_tenants_are_their_own")
+@caught_by("instructions_of_tenants_are_separate")
 class SharesInstructions(Kept):
     def place(self, ctx: Any, kind: Kind) -> Place:
         return (kind,) if kind == "standing_instruction" else super().place(ctx, kind)
@@ -170,14 +170,14 @@ class HasOneThread(Kept):
 # ----------------------------------------------------------------------------------------------------- units of work
 
 
-@caught_by("a_unit_that_fails_leaves_nothing")
+@caught_by("a_failed_unit_of_work_stores_nothing")
 class FlushesOneByOne(Kept):
     @asynccontextmanager
     async def unit_of_work(self, _ctx: Any) -> AsyncIterator[None]:
         yield
 
 
-@caught_by("a_unit_that_ends_has_happened")
+@caught_by("a_unit_of_work_is_stored")
 class NeverCommits(Kept):
     @asynccontextmanager
     async def unit_of_work(self, _ctx: Any) -> AsyncIterator[None]:
@@ -186,7 +186,7 @@ class NeverCommits(Kept):
         self.data.rows = before
 
 
-@caught_by("units_at_once_all_happen")
+@caught_by("concurrent_units_of_work_are_all_stored")
 class RefusesUnitsThatOverlap(Kept):
     @asynccontextmanager
     async def unit_of_work(self, ctx: Any) -> AsyncIterator[None]:
@@ -196,13 +196,13 @@ class RefusesUnitsThatOverlap(Kept):
         self.data.rows = {place: [*before.get(place, []), *rows] for place, rows in own.items()}
 
 
-@caught_by("a_repeated_store_is_one")
+@caught_by("a_repeated_store_is_stored_once")
 class AppendsEveryStore(Kept):
     async def store(self, ctx: Any, kind: Kind, value: Any) -> None:
         self.rows(ctx, kind).append(self.row(ctx, kind, value))
 
 
-@caught_by("a_repeated_unit_is_one")
+@caught_by("a_repeated_unit_of_work_is_stored_once")
 class AppendsWhatUnitsRepeat(Kept):
     units = 0
 
@@ -219,7 +219,7 @@ class AppendsWhatUnitsRepeat(Kept):
             await super().store(ctx, kind, value)
 
 
-@caught_by("a_repeat_after_a_crash_is_one")
+@caught_by("a_repeat_after_a_crash_is_stored_once")
 class KnowsRepeatsOfItsProcess(Kept):
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -232,7 +232,7 @@ class KnowsRepeatsOfItsProcess(Kept):
             self.rows(ctx, kind).append(self.row(ctx, kind, value))
 
 
-@caught_by("of_settlements_at_once_one_counts")
+@caught_by("one_of_concurrent_settlements_counts")
 class ReadsThenSettles(Kept):
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -261,7 +261,7 @@ class LastCounts(Gates):
         return settlement
 
 
-@caught_by("a_settlement_answers_its_own_question")
+@caught_by("a_settlement_belongs_to_one_gate")
 class ApprovesWhatComesLater(Kept):
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -279,7 +279,7 @@ class OnlyRemovesGroups(Kept):
         await super().replace_group(ctx, ids, [])
 
 
-@caught_by("everything_is_there_again")
+@caught_by("values_survive")
 class ForgetsAtTheEnd(Kept):
     def __init__(self, place: str) -> None:
         super().__init__(place)

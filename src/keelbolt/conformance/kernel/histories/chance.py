@@ -1,4 +1,4 @@
-"""Random operations on a few keys, so that they meet often."""
+"""Random operations on a few keys, so that they often conflict."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RIGHT, WRONG = -1, -2  # versions, seqs and fences that are resolved when the co
 
 
 class Chance:
-    """Everything that is left to chance in one step; the same seed chooses the same."""
+    """The random choices of one step; the same seed gives the same choices."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -1,4 +1,4 @@
-"""Compares all that an engine keeps with what the model keeps."""
+"""Compares all data of an engine with the model."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ async def _compare_blob(kernel: Kernel, model: EngineModel, partition: str, dige
     try:
         await kernel.open_blob(partition, digest)
     except BlobNotFound:
-        expect((partition, digest) not in model.blobs, f"the blob {digest} is gone")
+        expect((partition, digest) not in model.blobs, f"the blob {digest} does not exist")
     else:
-        expect((partition, digest) in model.blobs, f"the blob {digest} of another partition is seen")
+        expect((partition, digest) in model.blobs, f"the blob {digest} of another partition is visible")
 
 
 async def _compare_work(kernel: Kernel, model: EngineModel, partition: str, queue: str, state: WorkState) -> None:
@@ -84,7 +84,7 @@ async def compare_found(kernel: Kernel, model: EngineModel, partition: str, quer
         cursor = page.cursor
         if cursor is None:
             break
-    equal(_by_key(found), _by_key(wanted), f"what {query} finds in {partition}")
+    equal(_by_key(found), _by_key(wanted), f"the records of {query} in {partition}")
     places = [_place(record, query) for record in found]
     equal(places, sorted(places, reverse=query.newest_first), f"the order of {query}")
     equal(await kernel.count(partition, query), Count(len(wanted), exact=True), f"the count of {query}")

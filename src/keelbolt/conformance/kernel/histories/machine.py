@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class StorageMachine(RuleBasedStateMachine):
-    """Rules for one subject; ``steps`` counts the rules that all machines of a class have made."""
+    """Rules for one subject; ``steps`` counts the rules that all machines of a class have run."""
 
     subject: ClassVar[KernelSubject]
     steps: ClassVar[int] = 0
@@ -93,7 +93,7 @@ class StorageMachine(RuleBasedStateMachine):
     # ----------------------------------------------------------------------------------------------------- commits
 
     def commit(self, partition: str, operations: tuple[Operation, ...]) -> Awaitable[Receipt]:
-        """Call the commit now; a call that is wrong in itself may raise at once or when it is awaited."""
+        """Call the commit now; an invalid call may raise at once or when it is awaited."""
         try:
             return self.kernel.commit(partition, *operations)
         except WrittenTwice as error:
@@ -103,14 +103,18 @@ class StorageMachine(RuleBasedStateMachine):
 
     def judge(self, partition: str, operations: tuple[Operation, ...], end: Receipt | BaseException) -> None:
         if written_twice(operations):
-            expect(isinstance(end, WrittenTwice), f"{operations} write a key twice, but ended with {end!r}")
+            expect(
+                isinstance(end, WrittenTwice), f"{operations} write a key twice; expected WrittenTwice, found {end!r}"
+            )
             return
         failures = self.model.failures(partition, operations)
         if isinstance(end, CommitRefused):
             number = next((n for n, operation in enumerate(operations) if same(operation, end.check)), -1)
-            told = (number, end.reason, end.found)
-            right = any(told == failure or (told[:2] == failure[:2] and failure[2] is ANY) for failure in failures)
-            expect(right, f"{operations} were refused with {told}, but the failing checks are {failures}")
+            reported = (number, end.reason, end.found)
+            right = any(
+                reported == failure or (reported[:2] == failure[:2] and failure[2] is ANY) for failure in failures
+            )
+            expect(right, f"{operations} were refused with {reported}, but the failing checks are {failures}")
         elif isinstance(end, Receipt):
             expect(not failures, f"{operations} were committed, but {failures} fail")
             self.model.commit(partition, operations, end.outcomes)
@@ -127,7 +131,7 @@ class StorageMachine(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 2**32 - 1))
     def step(self, seed: int) -> None:
-        """One step of many kinds; Hypothesis varies and shortens the history, chance fills in the details."""
+        """One step of many kinds; Hypothesis varies and shortens the history, `Chance` chooses the details."""
         chance = Chance(seed)
         kinds = {
             self.one_commit: 6,
@@ -158,7 +162,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.judge(partition, resolved, self.run(work()))
 
     def commits_at_once(self, chance: Chance) -> None:
-        """Called in one go: they end as if made one after another, and a reader sees one of the states between."""
+        """Concurrent commits end as if made one after another; a reader sees one of the states between."""
         awaited, steered = chance.often(), chance.often()
         commits = [chance.commit() for _ in range(chance.number(2, 6))]
         resolved = [(p, tuple(resolve(self.model, p, each, steered=steered) for each in some)) for p, some in commits]
@@ -191,23 +195,23 @@ class StorageMachine(RuleBasedStateMachine):
         return tuple(self.model.records.get(("p", "things", key)) for key in KEYS)
 
     def fleeting_record(self, chance: Chance) -> None:
-        """A record that expires at once is written, and is gone."""
+        """A record that expires at once is written, and no longer found."""
         key, rank = chance.one(*KEYS), chance.number(-2, 2)
 
         async def work() -> None:
             before = await self.kernel.get("p", "passing", key)
-            expect(before is None, f"an expired record is still there: {before}")
+            expect(before is None, f"an expired record was returned: {before}")
             receipt = await self.kernel.commit("p", Insert("passing", key, b"", {"rank": rank}, expires_in=0.002))
             equal(receipt.version("passing", key), 1, "the version of a record whose predecessor expired")
             await asyncio.sleep(0.004)
-            equal((await self.kernel.find("p", Query("passing", order="rank"))).records, (), "what is left")
+            equal((await self.kernel.find("p", Query("passing", order="rank"))).records, (), "the remaining records")
 
         self.run(work())
 
     # -------------------------------------------------------------------------------------------------------- work
 
     def claim(self, chance: Chance) -> None:
-        """Some items come, some are claimed, and perhaps the worker dies with them."""
+        """Some items are enqueued, some are claimed, and the worker may die."""
         queue, worker, limit = chance.one(*QUEUES), chance.one(*WORKERS), chance.number(1, 6)
         for _ in range(chance.number(0, 8)):
             self._commit(chance.partition(), (chance.enqueue(queue),), steered=True)
@@ -220,7 +224,7 @@ class StorageMachine(RuleBasedStateMachine):
         return await self.kernel.claim(queue, worker, limit=limit, lease_seconds=LATER_SECONDS)
 
     def claims_at_once(self, chance: Chance) -> None:
-        """All living workers claim in one go: no item is handed out twice."""
+        """All live workers claim concurrently: no item is claimed twice."""
         queue = chance.one(*QUEUES)
         alive = [worker for worker in WORKERS if worker not in self.model.expired]
 
@@ -272,7 +276,7 @@ class StorageMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------------------------------------------------ reading
 
     def find(self, chance: Chance) -> None:
-        """Some records come, and then all that match are found."""
+        """Some records are written, then all matching ones are found."""
         partition, query = chance.partition(), chance.query()
         for _ in range(chance.number(0, 4)):
             put = Put(query.collection, chance.one(*KEYS), b"", chance.fields())
@@ -319,7 +323,7 @@ class StorageMachine(RuleBasedStateMachine):
 
 
 def machine_of(subject: KernelSubject) -> type[StorageMachine]:
-    """A machine class of its own, so that its steps are counted apart."""
+    """A new machine class with its own count of steps."""
     return type("StorageMachine", (StorageMachine,), {"subject": subject, "steps": 0})
 
 
@@ -331,7 +335,7 @@ def check_histories(
     shrink: bool = True,
     repeatable: bool = False,
 ) -> int:
-    """Make at least ``steps`` random steps in histories of ``length``; answers how many were made.
+    """Make at least ``steps`` random steps in histories of ``length``; returns their number.
 
     A broken law is raised with the shortest history that shows it (``shrink``) and a blob that repeats it;
     ``repeatable`` makes the same histories each time.

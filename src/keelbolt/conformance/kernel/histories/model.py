@@ -1,6 +1,6 @@
-"""The contract once more, as small and plain as possible: what an engine answers is compared with this.
+"""A small model of the contract; results of an engine are compared with it.
 
-It knows nothing of the engines and shares no code with them. Times are only *now* and *later*: an item is ready or not,
+It shares no code with the engines. Times are only *now* and *later*: an item is ready or not,
 a lease runs or is over. It does not choose what a claim serves; it judges what an engine chose.
 """
 
@@ -121,7 +121,7 @@ class EngineModel:
                 return None
 
     def commit(self, partition: str, operations: Sequence[Operation], outcomes: Sequence[Outcome]) -> None:
-        """Do this commit, and compare what the engine says came of it."""
+        """Apply this commit and compare the receipt of the engine."""
         for operation, outcome in zip(operations, outcomes, strict=True):
             wanted = self._write(partition, operation, outcome)
             equal(outcome, wanted, f"the outcome of {operation}")
@@ -166,7 +166,7 @@ class EngineModel:
         return version
 
     def find(self, partition: str, query: Query) -> list[Record]:
-        """What matches, in no order."""
+        """The matching records, unordered."""
         mine = [record for (p, c, _), record in self.records.items() if (p, c) == (partition, query.collection)]
         return [record for record in mine if _matches(record, query)]
 
@@ -216,7 +216,7 @@ class EngineModel:
         return self._fenced(key, outcome)
 
     def _fenced(self, key: Key, fence: Outcome) -> int:
-        """Any fence is right that is greater than all before it."""
+        """Check that the fence is greater than all earlier ones."""
         assert isinstance(fence, int)
         expect(fence > self.fences[key], f"the fence {fence} of {key} is not greater than {self.fences[key]}")
         self.fences[key] = fence
@@ -255,7 +255,7 @@ class EngineModel:
         return len(held)
 
     def claim(self, queue: str, worker: str, limit: int, claims: Sequence[Claim]) -> None:
-        """Judge what one claim answered while nobody else claimed, and do it."""
+        """Check the result of one claim without concurrent claims, and apply it."""
         self.expired.discard(worker)
         of_queue = {key: item for key, item in self.items.items() if key[1] == queue}
         orphans = [key for key, item in of_queue.items() if item.state == "held" and item.holder in self.expired]
@@ -283,17 +283,19 @@ class EngineModel:
                     expect(ahead, f"{other} {mine} was served before {key} {item}")
 
     def claimed(self, key: Key, worker: str, claim: Claim) -> None:
-        """This item was handed out: it was free, or its holder's lease is over."""
+        """Apply a claim of this item: it was free, or its holder's lease has ended."""
         item = self.items.get(key)
         free = item is not None and (
             (item.state == "waiting" and item.ready) or (item.state == "held" and item.holder in self.expired)
         )
-        expect(free, f"{key} was handed out to {worker} but is {item}")
+        expect(free, f"{worker} claimed {key}, which is {item}")
         assert item is not None
         held = replace(item, state="held", holder=worker, attempt=item.attempt + 1)
         self._fenced(key, claim.fence)
-        told = (claim.attempt, claim.max_attempts, claim.lane, claim.priority)
-        equal(told, (held.attempt, held.max_attempts, held.lane, held.priority), f"what the claim of {key} says")
+        reported = (claim.attempt, claim.max_attempts, claim.lane, claim.priority)
+        equal(
+            reported, (held.attempt, held.max_attempts, held.lane, held.priority), f"the values of the claim of {key}"
+        )
         self.items[key] = held
 
 

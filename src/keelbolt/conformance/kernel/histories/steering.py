@@ -1,4 +1,4 @@
-"""Turns the operations that chance has chosen into ones that fit the present state, or just miss it."""
+"""Adapts random operations to the current state, so that they fit it or just miss it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from keelbolt.kernel.work import Bury, Complete, Enqueue, Fence, Release, Retry
 
 
 def resolve(model: EngineModel, partition: str, operation: Operation, *, steered: bool) -> Operation:
-    """Put real versions, seqs and fences where RIGHT and WRONG stand.
+    """Replace RIGHT and WRONG by real versions, seqs and fences.
 
-    Steered, an operation that would be refused becomes one that is not: most histories shall get somewhere.
+    With ``steered``, an operation that would be refused becomes one that is not, so that most commits succeed.
     """
     if steered:
         operation = _steer(model, partition, operation)

@@ -1,4 +1,4 @@
-"""Laws of blobs: staged, attached, read in parts, and reaped only when nobody holds them."""
+"""Laws of blobs: staged, attached, read in parts, and removed only without a holder."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ async def grace_over() -> None:
 
 @law()
 async def a_blob_is_named_by_its_bytes(kernel: Kernel) -> None:
-    """A blob's digest is the SHA-256 of its bytes in hexadecimal, its size their number, and they come back equal."""
+    """A blob's digest is the SHA-256 of its bytes in hexadecimal; size and bytes are read back unchanged."""
     for size in SIZES:
         data = sample(size)
         blob = await kernel.stage_blob(P, data)
         equal(blob, name_of(data), f"the name of {size} bytes")
         reader = await kernel.open_blob(P, blob.digest)
-        equal((reader.blob, reader.size), (blob, size), "what the reader says")
-        expect(await reader.read() == data, f"{size} bytes came back different")
+        equal((reader.blob, reader.size), (blob, size), "blob and size of the reader")
+        expect(await reader.read() == data, f"{size} bytes that were read differ from those written")
 
 
 @law()
-async def a_blob_is_written_from_anything_with_bytes(kernel: Kernel) -> None:
+async def a_blob_is_written_from_every_kind_of_source(kernel: Kernel) -> None:
     """Bytes, bytearray, memoryview, text, a path, a binary file and a stream of any pieces make the same blob."""
     text = "Grüße, 世界\n" * 40_000
     data = text.encode()
@@ -80,18 +80,18 @@ async def a_blob_is_written_from_anything_with_bytes(kernel: Kernel) -> None:
             )
             for source in sources:
                 equal(await kernel.stage_blob(P, source), name_of(data), f"the blob of a {type(source).__name__}")
-    expect(await read(kernel, name_of(data).digest) == data, "the bytes came back different")
+    expect(await read(kernel, name_of(data).digest) == data, "the bytes that were read differ from those written")
 
 
 @law()
 async def the_same_bytes_are_one_blob(kernel: Kernel) -> None:
-    """Staging the same bytes again, also at once and while they are held, answers the same blob and keeps one."""
+    """Staging bytes that are stored already, also concurrently and while they are held, returns the same blob."""
     blobs = await asyncio.gather(*(kernel.stage_blob(P, b"same") for _ in range(10)))
     equal(set(blobs), {name_of(b"same")}, "the blobs")
     await kernel.commit(P, Attach(blobs[0].digest, "a"))
     await kernel.stage_blob(P, b"same")
     stats = await kernel.stats()
-    equal((stats.blobs, stats.blob_bytes), (1, 4), "what stats counts")
+    equal((stats.blobs, stats.blob_bytes), (1, 4), "the number of blobs in stats")
     equal(await read(kernel, blobs[0].digest), b"same", "the bytes")
 
 
@@ -104,15 +104,15 @@ async def a_range_is_read_exactly(kernel: Kernel) -> None:
     edges = (0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES, size - 1, size, size + 50)
     for start in edges:
         for end in edges:
-            expect(await reader.range(start, end) == data[start:end], f"the range {start} to {end} is different")
+            expect(await reader.range(start, end) == data[start:end], f"the range {start} to {end} has the wrong bytes")
     pieces = [piece async for piece in reader.chunks(5, CHUNK_BYTES + 5)]
-    expect(b"".join(pieces) == data[5 : CHUNK_BYTES + 5], "the chunks are different")
+    expect(b"".join(pieces) == data[5 : CHUNK_BYTES + 5], "the chunks differ from the bytes written")
     expect(all(len(piece) <= CHUNK_BYTES for piece in pieces), "a chunk is too large")
 
 
 @law()
 async def lines_are_read_one_by_one(kernel: Kernel) -> None:
-    """lines answers each line without its line feed, empty and very long ones too, and a last one that has none."""
+    """lines yields each line without its line feed: empty and very long lines too, and a last one without line feed."""
     for data in (
         b"",
         b"\n",
@@ -125,7 +125,7 @@ async def lines_are_read_one_by_one(kernel: Kernel) -> None:
         reader = await kernel.open_blob(P, (await kernel.stage_blob(P, data)).digest)
         wanted = data.split(b"\n")
         wanted = wanted if wanted[-1] else wanted[:-1]
-        expect([line async for line in reader.lines()] == wanted, f"the lines of {data[:40]!r} are different")
+        expect([line async for line in reader.lines()] == wanted, f"the lines of {data[:40]!r} are wrong")
 
 
 @law()
@@ -137,8 +137,8 @@ async def an_unknown_blob_is_not_found(kernel: Kernel) -> None:
 
 
 @law()
-async def what_is_no_source_is_refused(kernel: Kernel) -> None:
-    """What is no source of bytes, or a stream that yields no bytes, raises InvalidValue and leaves nothing."""
+async def an_invalid_source_is_refused(kernel: Kernel) -> None:
+    """An object that is no source of bytes, or a stream of other objects, raises InvalidValue and stores nothing."""
     for source in (7, None, object(), ["bytes"]):
         with raises(InvalidValue):
             await kernel.stage_blob(P, source)  # type: ignore[arg-type]
@@ -152,8 +152,8 @@ async def what_is_no_source_is_refused(kernel: Kernel) -> None:
 
 
 @law()
-async def a_stream_that_breaks_leaves_no_blob(kernel: Kernel) -> None:
-    """When a source raises half way, its error is raised and no blob is left."""
+async def a_source_that_raises_leaves_no_blob(kernel: Kernel) -> None:
+    """If a source raises half way, the call raises the same error and no blob is stored."""
 
     async def breaking() -> AsyncIterator[bytes]:
         yield sample(CHUNK_BYTES * 2)
@@ -162,7 +162,7 @@ async def a_stream_that_breaks_leaves_no_blob(kernel: Kernel) -> None:
     with raises(OSError):
         await kernel.stage_blob(P, breaking())
     stats = await kernel.stats()
-    equal((stats.blobs, stats.blob_bytes), (0, 0), "what stats counts")
+    equal((stats.blobs, stats.blob_bytes), (0, 0), "the number of blobs in stats")
     with raises(BlobNotFound):
         await kernel.open_blob(P, name_of(sample(CHUNK_BYTES * 2)).digest)
 
@@ -172,18 +172,18 @@ async def a_stream_that_breaks_leaves_no_blob(kernel: Kernel) -> None:
 
 @law()
 async def attach_of_an_unknown_blob_refuses_the_commit(kernel: Kernel) -> None:
-    """Attach of a blob that is not there refuses the whole commit."""
+    """Attach of a blob that does not exist refuses the whole commit."""
     await refuses(kernel, P, Insert("plain", "a", b""), Attach("0" * 64, "a"), reason="blob")
-    expect(await kernel.get(P, "plain", "a") is None, "a record was written beside the refused Attach")
+    expect(await kernel.get(P, "plain", "a") is None, "a record was written with the refused Attach")
 
 
 @law()
-async def a_staged_blob_is_reaped_after_its_grace(kernel: Kernel) -> None:
-    """A blob that nobody attached is there until its time is over, and then a sweep removes it."""
+async def a_staged_blob_is_removed_after_its_grace_period(kernel: Kernel) -> None:
+    """A blob without a holder exists until its grace period ends; the next sweep removes it."""
     short = await kernel.stage_blob(P, b"short", keep_seconds=SHORT_SECONDS)
     long = await kernel.stage_blob(P, b"long")
     await kernel.sweep()
-    expect(await read(kernel, long.digest), "a sweep removed a blob before its time")
+    expect(await read(kernel, long.digest), "a sweep removed a blob before its grace period ended")
     await grace_over()
     equal((await kernel.sweep()).blobs, 1, "the number of swept blobs")
     with raises(BlobNotFound):
@@ -195,8 +195,8 @@ async def a_staged_blob_is_reaped_after_its_grace(kernel: Kernel) -> None:
 
 
 @law()
-async def a_held_blob_is_never_reaped(kernel: Kernel) -> None:
-    """A blob with a holder outlives its grace and every sweep, until its last holder lets go."""
+async def a_held_blob_is_never_swept(kernel: Kernel) -> None:
+    """A blob with a holder outlives its grace period and every sweep, until its last holder detaches."""
     blob = await kernel.stage_blob(P, b"held", keep_seconds=SHORT_SECONDS)
     await kernel.commit(P, Attach(blob.digest, "a"), Attach(blob.digest, "b"))
     await grace_over()
@@ -207,8 +207,8 @@ async def a_held_blob_is_never_reaped(kernel: Kernel) -> None:
 
 
 @law()
-async def a_blob_let_go_has_a_grace(kernel: Kernel) -> None:
-    """After its last holder let go a blob stays for a grace: it can be read and attached again."""
+async def a_detached_blob_has_a_grace_period(kernel: Kernel) -> None:
+    """After its last holder detaches, a blob exists for a grace period: it can be read and attached again."""
     blob = await kernel.stage_blob(P, b"held", keep_seconds=SHORT_SECONDS)
     await kernel.commit(P, Attach(blob.digest, "a"))
     await grace_over()
@@ -221,10 +221,10 @@ async def a_blob_let_go_has_a_grace(kernel: Kernel) -> None:
 
 @law()
 async def attach_and_detach_may_be_repeated(kernel: Kernel) -> None:
-    """A holder that attaches twice holds once, and letting go of what one does not hold is no error."""
+    """A holder that attaches twice holds the blob once; Detach of a blob that is not held is no error."""
     blob = await kernel.stage_blob(P, b"held", keep_seconds=SHORT_SECONDS)
     other = await kernel.stage_blob(P, b"other")
-    await kernel.commit(P, Detach(blob.digest, "nobody"), Detach("0" * 64, "nobody"))
+    await kernel.commit(P, Detach(blob.digest, "other"), Detach("0" * 64, "other"))
     for _ in range(2):
         await kernel.commit(P, Attach(blob.digest, "a"))
     await kernel.commit(P, Attach(blob.digest, "b"))
@@ -240,8 +240,8 @@ async def attach_and_detach_may_be_repeated(kernel: Kernel) -> None:
 
 
 @law()
-async def staging_again_prolongs_the_grace(kernel: Kernel) -> None:
-    """Staging bytes that are there already keeps them at least as long as was asked for now."""
+async def staging_again_extends_the_grace_period(kernel: Kernel) -> None:
+    """Staging bytes that are stored already extends their grace period at least to the new one."""
     blob = await kernel.stage_blob(P, b"bytes", keep_seconds=SHORT_SECONDS)
     await kernel.stage_blob(P, b"bytes", keep_seconds=60.0)
     await kernel.stage_blob(P, b"bytes", keep_seconds=SHORT_SECONDS)
@@ -252,7 +252,7 @@ async def staging_again_prolongs_the_grace(kernel: Kernel) -> None:
 
 @law()
 async def a_blob_commits_with_its_record(kernel: Kernel) -> None:
-    """A blob is attached with the commit that names it or not at all."""
+    """A blob is attached together with the other writes of its commit, or not at all."""
     blob = await kernel.stage_blob(P, b"bytes", keep_seconds=SHORT_SECONDS)
     await kernel.commit(P, Put("plain", "a", b""))
     await refuses(kernel, P, Attach(blob.digest, "a"), Insert("plain", "a", b""), reason="absent", found=1)
@@ -262,7 +262,7 @@ async def a_blob_commits_with_its_record(kernel: Kernel) -> None:
 
 @law()
 async def a_sweep_removes_up_to_its_limit_of_blobs(kernel: Kernel) -> None:
-    """A sweep removes at most ``limit`` blobs, and the next one goes on."""
+    """A sweep removes at most ``limit`` blobs, and the next sweep continues."""
     for number in range(5):
         await kernel.stage_blob(P, str(number), keep_seconds=0.01)
     await grace_over()

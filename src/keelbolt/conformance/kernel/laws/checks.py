@@ -1,4 +1,4 @@
-"""Laws of checks: what each one asks, that it sees the state before, and what a refusal says."""
+"""Laws of checks: their conditions, the state that they see, and their refusals."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ ENTRY = Draft("note", b"x")
 
 
 @law()
-async def version_asks_for_exactly_this_version(kernel: Kernel) -> None:
-    """Version passes at exactly its version, and otherwise names the current one (0: no such record)."""
+async def version_requires_exactly_this_version(kernel: Kernel) -> None:
+    """Version passes at exactly its version; otherwise the refusal has the current one (0: no record)."""
     await refuses(kernel, P, Version("plain", "a", 1), reason="version", found=0)
     await kernel.commit(P, Put("plain", "a", b""))
     await kernel.commit(P, Put("plain", "a", b""))
@@ -39,8 +39,8 @@ async def version_asks_for_exactly_this_version(kernel: Kernel) -> None:
 
 
 @law()
-async def absent_asks_that_there_is_no_record(kernel: Kernel) -> None:
-    """Absent passes where there is no record, also where one was deleted, and otherwise names the version."""
+async def absent_requires_that_there_is_no_record(kernel: Kernel) -> None:
+    """Absent passes if there is no record, also after a delete; otherwise the refusal has the version."""
     await kernel.commit(P, Absent("plain", "a"))
     await kernel.commit(P, Put("plain", "a", b""))
     await refuses(kernel, P, Absent("plain", "a"), reason="absent", found=1)
@@ -49,8 +49,8 @@ async def absent_asks_that_there_is_no_record(kernel: Kernel) -> None:
 
 
 @law()
-async def present_asks_that_there_is_a_record(kernel: Kernel) -> None:
-    """Present passes where there is a record, whatever its version, and is refused where there is none."""
+async def present_requires_a_record(kernel: Kernel) -> None:
+    """Present passes if there is a record of any version, and is refused if there is none."""
     await refuses(kernel, P, Present("plain", "a"), reason="present", found=0)
     await kernel.commit(P, Put("plain", "a", b""))
     await kernel.commit(P, Present("plain", "a"))
@@ -60,8 +60,8 @@ async def present_asks_that_there_is_a_record(kernel: Kernel) -> None:
 
 
 @law()
-async def field_in_asks_for_one_of_the_values(kernel: Kernel) -> None:
-    """FieldIn passes when the record's field has one of the values, and otherwise names the value it has."""
+async def field_in_requires_one_of_the_values(kernel: Kernel) -> None:
+    """FieldIn passes if the field has one of the values; otherwise the refusal has the stored value."""
     await refuses(kernel, P, FieldIn("things", "a", "state", ("new",)), reason="present", found=0)
     await kernel.commit(P, Put("things", "a", b"", {"state": "new"}))
     await kernel.commit(P, FieldIn("things", "a", "state", ("old", "new")))
@@ -72,8 +72,8 @@ async def field_in_asks_for_one_of_the_values(kernel: Kernel) -> None:
 
 
 @law()
-async def field_not_in_asks_for_none_of_the_values(kernel: Kernel) -> None:
-    """FieldNotIn passes when the record is there and its field has none of the values; else it names the value."""
+async def field_not_in_requires_none_of_the_values(kernel: Kernel) -> None:
+    """FieldNotIn passes if the record exists and its field has none of the values; else the refusal has the value."""
     await refuses(kernel, P, FieldNotIn("things", "a", "state", ("done",)), reason="present", found=0)
     await kernel.commit(P, Put("things", "a", b"", {"state": "done", "rank": 0}))
     await refuses(kernel, P, FieldNotIn("things", "a", "state", ("failed", "done")), reason="field", found="done")
@@ -83,8 +83,8 @@ async def field_not_in_asks_for_none_of_the_values(kernel: Kernel) -> None:
 
 
 @law()
-async def head_asks_for_exactly_this_head(kernel: Kernel) -> None:
-    """Head passes at exactly its seq (0: nothing was appended), and otherwise names the head."""
+async def head_requires_exactly_this_head(kernel: Kernel) -> None:
+    """Head passes at exactly its seq (0: an empty stream); otherwise the refusal has the head."""
     await kernel.commit(P, Head("log", "s", 0))
     await kernel.commit(P, Append("log", "s", (ENTRY, ENTRY)))
     await kernel.commit(P, Head("log", "s", 2))
@@ -94,8 +94,8 @@ async def head_asks_for_exactly_this_head(kernel: Kernel) -> None:
 
 
 @law()
-async def fence_asks_that_the_item_is_held_under_it(kernel: Kernel) -> None:
-    """Fence passes while the item is held under exactly this fence, never for one that waits or is not there."""
+async def fence_requires_that_the_item_is_held_under_it(kernel: Kernel) -> None:
+    """Fence passes while the item is held under exactly this fence, never for a waiting or unknown item."""
     await refuses(kernel, P, Fence("runs", "a", 1), reason="fence", found=0)
     await kernel.commit(P, Enqueue("runs", "a"))
     await refuses(kernel, P, Fence("runs", "a", 1), reason="fence")
@@ -108,7 +108,7 @@ async def fence_asks_that_the_item_is_held_under_it(kernel: Kernel) -> None:
 
 @law()
 async def every_refusal_names_its_check(kernel: Kernel) -> None:
-    """A refusal names its reason, the operation that failed and what is stored now, for every operation that checks."""
+    """A refusal has its reason, the operation that failed and the stored value, for every operation that checks."""
     await kernel.commit(P, Put("things", "a", b"", {"state": "new"}), Enqueue("runs", "held"), Enqueue("free", "a"))
     (claim,) = await kernel.claim("runs", "w")
     fence, stale = claim.fence, claim.fence + 1
@@ -131,8 +131,8 @@ async def every_refusal_names_its_check(kernel: Kernel) -> None:
 
 
 @law()
-async def a_refusal_says_what_was_kept(kernel: Kernel) -> None:
-    """The message of a refusal names what it is about and says that nothing was written."""
+async def a_refusal_says_that_nothing_was_written(kernel: Kernel) -> None:
+    """The message of a refusal names the record, stream or item and says that nothing was written."""
     refusal = await refuses(kernel, P, Version("plain", "a-key", 3), reason="version", found=0)
     for words in ("plain", "a-key", "nothing of this commit was written"):
         equal(words in str(refusal), True, f"whether the message {str(refusal)!r} has {words!r}")
@@ -140,7 +140,7 @@ async def a_refusal_says_what_was_kept(kernel: Kernel) -> None:
 
 @law()
 async def checks_see_the_state_before_the_commit(kernel: Kernel) -> None:
-    """All checks of a commit see the state before it, whether they stand before or after its writes."""
+    """All checks of a commit see the state before it, whether they precede or follow its writes."""
     await kernel.commit(P, Insert("plain", "a", b""), Absent("plain", "a"))
     await kernel.commit(P, Version("plain", "a", 1), Put("plain", "a", b""), Version("plain", "a", 1))
     await refuses(kernel, P, Put("plain", "a", b""), Version("plain", "a", 3), reason="version", found=2)

@@ -1,4 +1,4 @@
-"""Laws of commit: whole or not at all, in the order of the calls, and nobody harms another."""
+"""Laws of commit: atomic, in the order of the calls, independent of other callers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ async def ended(commits: list[Awaitable[Receipt]]) -> list[Receipt | BaseExcepti
 
 
 @law()
-async def one_commit_writes_every_noun(kernel: Kernel) -> None:
-    """One commit writes records, several streams, work and a blob's holder, and its receipt has the outcome of each."""
+async def one_commit_writes_records_logs_work_and_blobs(kernel: Kernel) -> None:
+    """One commit writes records, several streams, work and a blob's holder; its receipt has the outcome of each."""
     blob = await kernel.stage_blob(P, b"bytes")
     receipt = await kernel.commit(
         P,
@@ -48,18 +48,18 @@ async def one_commit_writes_every_noun(kernel: Kernel) -> None:
     equal(receipt.version("things", "b"), 1, "the version of the put record")
     equal(receipt.seqs("events", "one"), (1, 2), "the seqs of the first stream")
     equal(receipt.seqs("events", "two"), (1,), "the seqs of the second stream")
-    equal(receipt.fence("runs", "a"), 0, "the fence of an item that nobody claimed")
+    equal(receipt.fence("runs", "a"), 0, "the fence of an item that was not claimed")
     equal(len(receipt.outcomes), 7, "the number of outcomes")
-    expect(await kernel.get(P, "plain", "a"), "the inserted record is not there")
-    expect(await kernel.get(P, "things", "b"), "the put record is not there")
+    expect(await kernel.get(P, "plain", "a"), "the inserted record does not exist")
+    expect(await kernel.get(P, "things", "b"), "the put record does not exist")
     equal([entry.data for entry in (await kernel.read_log(P, "events", "one")).entries], [b"1", b"2"], "stream one")
     equal([entry.data for entry in (await kernel.read_log(P, "events", "two")).entries], [b"3"], "stream two")
-    expect(await kernel.work(P, "runs", "a"), "the work item is not there")
+    expect(await kernel.work(P, "runs", "a"), "the work item does not exist")
 
 
 @law()
 async def a_refused_commit_writes_nothing(kernel: Kernel) -> None:
-    """Wherever in a commit the failing check stands, nothing of the commit is written."""
+    """A failed check at any position of a commit prevents every write of the commit."""
     blob = await kernel.stage_blob(P, b"bytes", keep_seconds=0.05)
     await kernel.commit(P, Put("plain", "kept", b"1"), Append("events", "old", (note(),)), Enqueue("runs", "old"))
     writes: tuple[Operation, ...] = (
@@ -89,7 +89,7 @@ async def a_refused_commit_writes_nothing(kernel: Kernel) -> None:
 
 @law()
 async def a_refused_write_undoes_the_whole_commit(kernel: Kernel) -> None:
-    """A write that carries its own check (insert, replace, take, attach, a fence) refuses the whole commit with it."""
+    """A write with a check of its own (insert, replace, take, attach, a fence) refuses the whole commit."""
     await kernel.commit(P, Put("plain", "a", b""), Enqueue("runs", "a"))
     for failing in (
         Insert("plain", "a", b""),
@@ -104,11 +104,11 @@ async def a_refused_write_undoes_the_whole_commit(kernel: Kernel) -> None:
             await kernel.commit(P, Append("events", "s", (note(),)), Put("plain", "new", b""), failing)
         equal(caught().check, failing, "the check that the refusal names")
         equal((await kernel.log_state(P, "events", "s")).head, 0, f"the head after a refused {failing}")
-        expect(await kernel.get(P, "plain", "new") is None, f"a record was written beside a refused {failing}")
+        expect(await kernel.get(P, "plain", "new") is None, f"a record was written with a refused {failing}")
 
 
 @law()
-async def readers_never_see_a_part(kernel: Kernel) -> None:
+async def readers_never_see_a_part_of_a_commit(kernel: Kernel) -> None:
     """While commits write two records and two streams together, every reader sees both writes of a commit or none."""
     done = False
 
@@ -130,13 +130,16 @@ async def readers_never_see_a_part(kernel: Kernel) -> None:
         while not done:
             await asyncio.sleep(0)
             left, right = await kernel.get_many(P, "plain", ["left", "right"])
-            expect(left == right or (left and right and left.body == right.body), f"torn: {left} and {right}")
+            expect(
+                left == right or (left and right and left.body == right.body),
+                f"a reader saw a part of a commit: {left} and {right}",
+            )
             seen = (await kernel.log_state(P, "events", "left")).head
             head = (await kernel.log_state(P, "events", "right")).head
-            expect(head >= seen, f"stream left was seen at {seen}, then right at {head}")
+            expect(head >= seen, f"a reader saw a part of a commit: stream left at {seen}, then right at {head}")
             seen = (await kernel.read_log(P, "events", "right")).head
             head = (await kernel.read_log(P, "events", "left")).head
-            expect(head >= seen, f"stream right was seen at {seen}, then left at {head}")
+            expect(head >= seen, f"a reader saw a part of a commit: stream right at {seen}, then left at {head}")
 
     await asyncio.gather(write(), read(), read(), read())
 
@@ -157,8 +160,8 @@ async def call_order_is_commit_order(kernel: Kernel) -> None:
 
 
 @law()
-async def each_commit_sees_those_called_before(kernel: Kernel) -> None:
-    """A commit is decided on what the commits called before it have written, awaited or not."""
+async def each_commit_sees_the_commits_called_before(kernel: Kernel) -> None:
+    """A commit is decided on the writes of all commits that were called before it, awaited or not."""
     commits: list[Awaitable[Receipt]] = [kernel.commit(P, Insert("plain", "a", b"0"))]
     commits += [kernel.commit(P, Replace("plain", "a", number, str(number).encode())) for number in range(1, 30)]
     commits += [kernel.commit(P, Take("plain", "a")), kernel.commit(P, Absent("plain", "a"), Insert("plain", "a", b""))]
@@ -166,14 +169,14 @@ async def each_commit_sees_those_called_before(kernel: Kernel) -> None:
     commits += [kernel.commit(P, Append("log", "s", (note("x", "once"),))) for _ in range(3)]
     receipts = await asyncio.gather(*commits)
     equal(receipts[30].taken("plain", "a").body, b"29", "the record taken after all its changes")
-    equal(receipts[31].version("plain", "a"), 1, "the version of the key that starts anew")
+    equal(receipts[31].version("plain", "a"), 1, "the version of the key after the delete")
     expect(receipts[32].fence("runs", "a") != 0, "an Enqueue with a worker must claim the item")
     equal([receipt.seqs("log", "s") for receipt in receipts[34:]], [(1,)] * 3, "the seqs of a repeated entry")
 
 
 @law()
-async def a_caller_who_never_awaits_loses_nothing(kernel: Kernel) -> None:
-    """A commit that nobody awaits is committed all the same, and flush returns after it."""
+async def a_commit_that_is_not_awaited_is_committed(kernel: Kernel) -> None:
+    """A commit that its caller does not await is committed, and flush returns after it."""
     unawaited = [kernel.commit(P, Append("events", "s", (note(str(number)),))) for number in range(50)]
     await kernel.flush()
     equal((await kernel.log_state(P, "events", "s")).head, 50, "the head after flush")
@@ -181,8 +184,8 @@ async def a_caller_who_never_awaits_loses_nothing(kernel: Kernel) -> None:
 
 
 @law()
-async def a_cancelled_caller_loses_nothing(kernel: Kernel) -> None:
-    """A caller that is cancelled while it awaits has committed all the same, and its neighbours are not disturbed."""
+async def a_cancelled_commit_is_committed(kernel: Kernel) -> None:
+    """A commit is committed even if its caller is cancelled while it awaits; other callers are not affected."""
 
     async def write(key: str) -> None:
         await kernel.commit(P, Insert("plain", key, b""))
@@ -193,15 +196,15 @@ async def a_cancelled_caller_loses_nothing(kernel: Kernel) -> None:
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     for end in ends[1::2]:
-        expect(end is None, f"a neighbour of a cancelled caller got {end!r}")
+        expect(end is None, f"a commit beside a cancelled caller ended with {end!r}")
     await kernel.flush()
     found = await kernel.get_many(P, "plain", [f"k{number}" for number in range(20)])
     equal([record is not None for record in found], [True] * 20, "the records of cancelled and other callers")
 
 
 @law()
-async def what_is_given_is_copied(kernel: Kernel) -> None:
-    """What a caller changes after the call, in what it passed, changes nothing of what is committed."""
+async def arguments_are_copied(kernel: Kernel) -> None:
+    """Changes that a caller makes to its arguments after the call do not change the commit."""
     fields: dict[str, str | int] = {"state": "new", "rank": 1}
     put = kernel.commit(P, Put("things", "a", b"", fields))
     fields["state"] = "spoiled"
@@ -212,7 +215,7 @@ async def what_is_given_is_copied(kernel: Kernel) -> None:
     patch["rank"] = 98
     await patched
     record = await kernel.get(P, "things", "a")
-    expect(record is not None, "the record is not there")
+    expect(record is not None, "the record does not exist")
     equal(dict(record.fields) if record else {}, {"state": "new", "rank": 2}, "the fields of the record")
     if record is not None and isinstance(record.fields, dict):
         record.fields["rank"] = 97
@@ -224,8 +227,8 @@ async def what_is_given_is_copied(kernel: Kernel) -> None:
 
 
 @law()
-async def one_refused_caller_harms_no_other(kernel: Kernel) -> None:
-    """Of many commits called at once, those whose check fails are refused alone; all others are committed."""
+async def a_refusal_does_not_affect_other_commits(kernel: Kernel) -> None:
+    """Of many concurrent commits, only those whose check fails are refused; all others are committed."""
     await kernel.commit(P, Put("plain", "a", b""))
     commits = [
         kernel.commit(P, Insert("plain", "a" if number % 3 == 0 else f"n{number}", b""), Append("log", "s", (note(),)))
@@ -237,19 +240,19 @@ async def one_refused_caller_harms_no_other(kernel: Kernel) -> None:
         if number % 3 == 0:
             expect(isinstance(end, CommitRefused), f"an Insert over a record ended with {end!r}")
         else:
-            expect(isinstance(end, Receipt), f"a good commit among refused ones ended with {end!r}")
+            expect(isinstance(end, Receipt), f"a valid commit among refused ones ended with {end!r}")
             seqs += list(end.seqs("log", "s")) if isinstance(end, Receipt) else []
     equal(seqs, list(range(1, 41)), "the seqs of the accepted commits")
     equal((await kernel.log_state(P, "log", "s")).head, 40, "the head of the stream")
 
 
 @law()
-async def one_invalid_caller_harms_no_other(kernel: Kernel) -> None:
-    """Of many commits called at once, those that are wrong in themselves raise alone; all others are committed."""
+async def an_invalid_commit_does_not_affect_other_commits(kernel: Kernel) -> None:
+    """Of many concurrent commits, only the invalid ones raise; all others are committed."""
 
     async def call(number: int) -> Receipt:
         wrong: dict[int, tuple[Operation, ...]] = {
-            0: (Put("nobody-declared-this", "a", b""),),
+            0: (Put("undeclared", "a", b""),),
             1: (Put("plain", "", b""),),
             2: (Put("plain", "a", bytes(MAX_VALUE_BYTES + 1)),),
             3: (Put("things", "a", b"", {"rank": "one"}),),
@@ -285,12 +288,15 @@ async def counting_with_versions_loses_no_update(kernel: Kernel) -> None:
 
     await asyncio.gather(*(add() for _ in range(20)))
     record = await kernel.get(P, "plain", "counter")
-    expect(record is not None and int(record.body) == done == record.version - 1, f"{done} updates made {record}")
+    expect(
+        record is not None and int(record.body) == done == record.version - 1,
+        f"{done} updates were committed, but the record is {record}",
+    )
 
 
 @law()
-async def insert_raced_by_many_has_one_winner(kernel: Kernel) -> None:
-    """Of many who insert the same key at once, one succeeds and the others are refused with its version."""
+async def one_of_many_concurrent_inserts_succeeds(kernel: Kernel) -> None:
+    """Of many concurrent inserts of one key, one succeeds and the others are refused with its version."""
     ends = await ended([kernel.commit(P, Insert("plain", "a", str(n).encode())) for n in range(20)])
     won = [end for end in ends if isinstance(end, Receipt)]
     lost = [end for end in ends if isinstance(end, CommitRefused)]
@@ -320,12 +326,12 @@ async def nothing_is_written_twice_in_one_commit(kernel: Kernel) -> None:
     for first, second in twice:
         with raises(WrittenTwice):
             await kernel.commit(P, Put("plain", "beside", b""), first, second)
-        expect(await kernel.get(P, "plain", "beside") is None, f"something was written beside {first} and {second}")
+        expect(await kernel.get(P, "plain", "beside") is None, f"a write was stored with {first} and {second}")
     equal((await kernel.log_state(P, "log", "s")).head, 0, "the head of the stream")
 
 
 @law()
-async def the_same_name_elsewhere_is_not_the_same_key(kernel: Kernel) -> None:
+async def equal_names_in_different_families_do_not_clash(kernel: Kernel) -> None:
     """One commit may write equal names in different collections, logs and queues, and one blob for several holders."""
     blob = await kernel.stage_blob(P, b"bytes")
     receipt = await kernel.commit(
@@ -345,20 +351,20 @@ async def the_same_name_elsewhere_is_not_the_same_key(kernel: Kernel) -> None:
 
 
 @law()
-async def a_large_commit_is_one_commit(kernel: Kernel) -> None:
-    """A commit of hundreds of writes over many keys and streams is one commit like any other."""
+async def a_large_commit_is_atomic(kernel: Kernel) -> None:
+    """A commit of hundreds of writes over many keys and streams is atomic."""
     writes: list[Operation] = [Put("things", f"k{n}", b"x" * 100, {"rank": n}) for n in range(400)]
     writes += [Append("events", f"s{n}", (note(str(n)), note("end"))) for n in range(400)]
     await refuses(kernel, P, *writes, Version("plain", "none", 1), reason="version", found=0)
     equal((await kernel.log_state(P, "events", "s399")).head, 0, "the head of a stream of the refused commit")
     receipt = await kernel.commit(P, *writes)
     equal(receipt.seqs("events", "s399"), (1, 2), "the seqs of the last stream")
-    expect(await kernel.get(P, "things", "k399"), "the last record is not there")
+    expect(await kernel.get(P, "things", "k399"), "the last record does not exist")
 
 
 @law()
-async def an_acknowledged_commit_is_seen(kernel: Kernel) -> None:
-    """Whoever reads after a commit was acknowledged sees it, in whichever way it reads."""
+async def every_read_sees_an_acknowledged_commit(kernel: Kernel) -> None:
+    """Every kind of read that starts after a commit was acknowledged sees it."""
     async with following(kernel.tail(P, "events", "s")) as tail:
         for number in range(1, 20):
             await kernel.commit(
@@ -368,16 +374,18 @@ async def an_acknowledged_commit_is_seen(kernel: Kernel) -> None:
                 Head("events", "s", number - 1),
             )
             record = await kernel.get(P, "things", "a")
-            expect(record is not None and record.version == number, f"after commit {number} get answered {record}")
+            expect(record is not None and record.version == number, f"after commit {number} get returned {record}")
             page = await kernel.find(P, Query("things", order="rank", since=number))
-            equal([record.version for record in page.records], [number], "what find answered after the commit")
+            equal(
+                [record.version for record in page.records], [number], "the versions that find returns after the commit"
+            )
             equal((await kernel.read_log(P, "events", "s")).head, number, "the head after the commit")
             equal([entry.seq for entry in await collect(tail, 1)], [number], "the tail after the commit")
 
 
 @law()
-async def a_fence_check_and_a_write_may_share_a_key(kernel: Kernel) -> None:
-    """Checks are no writes: a commit may check the very keys, streams and items that it writes."""
+async def a_check_and_a_write_may_share_a_key(kernel: Kernel) -> None:
+    """A commit may check the keys, streams and items that it writes."""
     await kernel.commit(P, Put("plain", "a", b""), Append("log", "s", (note(),)))
     fence = (await kernel.commit(P, Enqueue("runs", "a", worker="w"))).fence("runs", "a")
     await kernel.commit(
@@ -389,4 +397,4 @@ async def a_fence_check_and_a_write_may_share_a_key(kernel: Kernel) -> None:
         Fence("runs", "a", fence),
         Complete("runs", "a", fence),
     )
-    expect(await kernel.work(P, "runs", "a") is None, "the completed item is still there")
+    expect(await kernel.work(P, "runs", "a") is None, "the completed item still exists")

@@ -1,4 +1,4 @@
-"""Laws of find and count: which records, each exactly once, page by page."""
+"""Laws of find and count: the matching records, each exactly once, page by page."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ async def fill(kernel: Kernel, count: int = 36) -> list[Record]:
 
 
 @law()
-async def find_answers_what_matches_and_nothing_else(kernel: Kernel) -> None:
-    """For every index, filter, range, direction and page size, find answers exactly the matching records, once each."""
+async def find_returns_exactly_the_matching_records(kernel: Kernel) -> None:
+    """For every index, filter, range, direction and page size, find returns exactly the matching records, once each."""
     rows = await fill(kernel)
     ranges = [(None, None), (-1, None), (None, 1), (-1, 2), (0, 0), (2, -2), (-9, 9), (3, None)]
     for state, owner in itertools.product("ab", "xyz"):
@@ -86,8 +86,8 @@ def rows_by_key(rows: list[Record]) -> list[tuple[str, Record]]:
 
 
 @law()
-async def found_records_are_whole(kernel: Kernel) -> None:
-    """A found record has its key, version, body and fields, as get answers it."""
+async def found_records_are_complete(kernel: Kernel) -> None:
+    """A found record has the same key, version, body and fields as get returns."""
     await fill(kernel)
     await kernel.commit(P, Patch("things", "k001", {"rank": 100}))
     for record in await found(kernel, Query("things", order="rank"), limit=7):
@@ -95,7 +95,7 @@ async def found_records_are_whole(kernel: Kernel) -> None:
 
 
 @law()
-async def ties_are_cut_by_no_page(kernel: Kernel) -> None:
+async def pages_do_not_lose_equal_values(kernel: Kernel) -> None:
     """Records with the same value of the order come exactly once, wherever among them a page ends."""
     await kernel.commit(P, *(Put("things", f"k{n:02}", b"", {"rank": 1}) for n in range(23)))
     for limit, newest_first in itertools.product((1, 2, 3, 7, 22, 23, 24), (False, True)):
@@ -130,7 +130,7 @@ async def the_start_of_a_listing_stays_the_same(kernel: Kernel) -> None:
 
 @law()
 async def a_cursor_survives_inserts_and_deletes(kernel: Kernel) -> None:
-    """Records that match throughout come exactly once, though others come and go, even the one a page ended with."""
+    """Records that match throughout come exactly once while others are inserted and deleted, the cursor's own too."""
     for newest_first in (False, True):
         stay = [f"s{n:02}" for n in range(30)]
         await kernel.commit(P, *(Put("things", key, b"", {"rank": n // 4}) for n, key in enumerate(stay)))
@@ -151,7 +151,7 @@ async def a_cursor_survives_inserts_and_deletes(kernel: Kernel) -> None:
 
 
 @law()
-async def a_cursor_survives_what_moves(kernel: Kernel) -> None:
+async def a_cursor_survives_changes_of_the_order(kernel: Kernel) -> None:
     """While some records move in the order, those that do not move still come exactly once."""
     await kernel.commit(P, *(Put("things", f"k{n:02}", b"", {"rank": n}) for n in range(40)))
     answer: list[str] = []
@@ -165,7 +165,7 @@ async def a_cursor_survives_what_moves(kernel: Kernel) -> None:
 
 @law()
 async def paging_beside_writers_is_exact(kernel: Kernel) -> None:
-    """With writers at work all the time, a listing answers each record that stayed exactly once."""
+    """Under continuous writes, a listing returns each unchanged record exactly once."""
     await kernel.commit(P, *(Put("things", f"s{n:03}", b"", {"rank": n % 10}) for n in range(100)))
     done = False
 
@@ -192,7 +192,7 @@ async def paging_beside_writers_is_exact(kernel: Kernel) -> None:
 
 @law()
 async def find_sees_every_change_of_a_field(kernel: Kernel) -> None:
-    """A record is found under its new values at once, and under its old ones no more, whichever write changed it."""
+    """After any kind of write, a record is found under its new values at once, and no longer under its old ones."""
     await kernel.commit(P, Put("things", "a", b"", {"state": "new", "rank": 1}))
     for write in (
         Patch("things", "a", {"state": "run"}),
@@ -208,7 +208,7 @@ async def find_sees_every_change_of_a_field(kernel: Kernel) -> None:
         )
         equal(await keys(kernel, Query("things", order="rank", since=1)), ["a"], f"the place that stayed: {write}")
     await kernel.commit(P, Delete("things", "a"))
-    equal(await keys(kernel, Query("things")), [], "what is found of a deleted record")
+    equal(await keys(kernel, Query("things")), [], "the records found after the delete")
 
 
 @law()
@@ -228,9 +228,9 @@ async def a_query_needs_its_index(kernel: Kernel) -> None:
         with raises(NoIndex):
             await kernel.count(P, query)
     with raises(InvalidRequest):
-        await kernel.find(P, Query("things", {"unheard": 1}))
+        await kernel.find(P, Query("things", {"undeclared": 1}))
     with raises(InvalidRequest):
-        await kernel.find(P, Query("things", order="unheard"))
+        await kernel.find(P, Query("things", order="undeclared"))
 
 
 @law()
@@ -267,4 +267,4 @@ async def a_cursor_belongs_to_its_query(kernel: Kernel) -> None:
         await kernel.list_work(P, "runs", state="dead", cursor=work.cursor)
     with raises(BadCursor):
         await kernel.list_work("q", "runs", state="waiting", cursor=work.cursor)
-    expect((await kernel.find(P, query, cursor=page.cursor)).records, "its own cursor finds nothing")
+    expect((await kernel.find(P, query, cursor=page.cursor)).records, "the cursor of the query returned no records")

@@ -1,4 +1,4 @@
-"""Laws of a full storage: what gives space back passes, everything else is refused and leaves nothing behind."""
+"""Laws of a full storage: it accepts commits that free space, and refuses all others as a whole."""
 
 from __future__ import annotations
 
@@ -56,27 +56,27 @@ async def fill(kernel: Kernel) -> None:
         except StorageFull as error:
             expect(error.retryable, "StorageFull is not retryable")
             return
-    broken(f"{MOST_COMMITS} records of {len(BODY)} bytes did not fill the storage that Subject.small made")
+    broken(f"{MOST_COMMITS} records of {len(BODY)} bytes did not fill the storage that KernelSubject.small made")
 
 
 @place_law("small")
-async def a_full_storage_refuses_what_adds(place: KernelPlace) -> None:
-    """A full storage raises StorageFull for a commit that only adds, nothing of it is written, and reads go on."""
+async def a_full_storage_refuses_commits_that_only_add(place: KernelPlace) -> None:
+    """A full storage raises StorageFull for a commit that only adds and writes nothing of it; reads work."""
     async with full(place) as (kernel, _):
         for _ in range(3):
             with raises(StorageFull):
                 await kernel.commit(P, *MORE_RECORDS, MORE_ENTRIES)
-            expect(await kernel.get(P, "plain", "more-0") is None, "a refused record is there")
+            expect(await kernel.get(P, "plain", "more-0") is None, "a refused record was written")
         equal(await kernel.log_state(P, "log", "more"), LogState(0, 0), "the log of the refused entries")
         record = await kernel.get(P, "plain", "kept")
         expect(record is not None and record.body == BODY, "a record can't be read")
         equal((await kernel.read_log(P, "log", "s")).head, 2, "the head of a log")
         health = await kernel.health()
-        expect(health.reads, "health() says that reads don't work")
+        expect(health.reads, "health() reports that reads don't work")
 
 
 @place_law("small")
-async def a_full_storage_takes_what_gives_back(place: KernelPlace) -> None:
+async def a_full_storage_accepts_commits_that_free_space(place: KernelPlace) -> None:
     """A full storage accepts each operation that ends, releases or erases, with a small record and entry beside it."""
     async with full(place) as (kernel, claims):
         given_back: tuple[tuple[Operation, ...], ...] = (
@@ -98,25 +98,25 @@ async def a_full_storage_takes_what_gives_back(place: KernelPlace) -> None:
         equal(await kernel.retire("w"), 1, "the number of items that retire() freed")
         await kernel.sweep()
         equal((await kernel.log_state(P, "log", "end")).head, 2, "the head of the log with the end of the work")
-        expect(await kernel.work(P, "runs", "end") is None, "the item that was ended is there")
-        expect(await kernel.get(P, "plain", "deleted") is None, "the deleted record is there")
+        expect(await kernel.work(P, "runs", "end") is None, "the completed item still exists")
+        expect(await kernel.get(P, "plain", "deleted") is None, "the deleted record still exists")
 
 
 @place_law("small")
-async def giving_back_is_no_excuse_for_adding(place: KernelPlace) -> None:
-    """A full storage refuses a commit that gives something back and adds much, as a whole."""
+async def a_full_storage_refuses_commits_that_free_and_add(place: KernelPlace) -> None:
+    """A full storage refuses a commit that frees space and adds much, as a whole."""
     async with full(place) as (kernel, claims):
         with raises(StorageFull):
             await kernel.commit(P, Remove("idle", "removed"), *MORE_RECORDS)
         with raises(StorageFull):
             await kernel.commit(P, claims["end"].complete(), MORE_ENTRIES)
-        expect(await kernel.work(P, "idle", "removed") is not None, "half of a refused commit was made")
+        expect(await kernel.work(P, "idle", "removed") is not None, "a part of a refused commit was written")
         await kernel.commit(P, claims["end"].fenced(), claims["end"].complete())
 
 
 @place_law("small")
-async def a_refusal_of_others_does_not_reach_what_gives_back(place: KernelPlace) -> None:
-    """Commits that give back pass when they are called together with commits that a full storage refuses."""
+async def freeing_commits_pass_beside_refused_ones(place: KernelPlace) -> None:
+    """Commits that free space pass when they are called together with commits that a full storage refuses."""
     async with full(place) as (kernel, claims):
         results = await asyncio.gather(
             kernel.commit(P, *MORE_RECORDS),
@@ -128,5 +128,5 @@ async def a_refusal_of_others_does_not_reach_what_gives_back(place: KernelPlace)
         for result in results[::2]:
             expect(isinstance(result, StorageFull), f"a commit that only adds ended with {result!r}")
         for result in results[1::2]:
-            expect(not isinstance(result, BaseException), f"a commit that gives back ended with {result!r}")
-        expect(await kernel.work(P, "runs", "end") is None, "the item that was ended is there")
+            expect(not isinstance(result, BaseException), f"a commit that frees space ended with {result!r}")
+        expect(await kernel.work(P, "runs", "end") is None, "the completed item still exists")

@@ -1,4 +1,4 @@
-"""Laws of hints: a watch is woken by what it watches."""
+"""Laws of hints: a commit wakes the watches of its topics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def wakes(kernel: Kernel, topic: Topic, act: Callable[[], Awaitable[object
 
 @law()
 async def an_append_wakes_the_watch_of_its_stream(kernel: Kernel) -> None:
-    """A commit that appends to a stream wakes every watch of it, each time."""
+    """A commit that appends to a stream wakes every watch of the stream, each time."""
     for number in range(3):
         await wakes(
             kernel, LogTopic(P, "log", "s"), lambda: kernel.commit(P, Append("log", "s", (ENTRY,))), f"append {number}"
@@ -39,7 +39,7 @@ async def an_append_wakes_the_watch_of_its_stream(kernel: Kernel) -> None:
 
 @law()
 async def a_drop_wakes_the_watch_of_its_stream(kernel: Kernel) -> None:
-    """A commit that drops a stream wakes every watch of it: its readers see that it is gone without polling."""
+    """A commit that drops a stream wakes every watch of it, so that readers see the drop without polling."""
     topic = LogTopic(P, "log", "s")
     await kernel.commit(P, Append("log", "s", (ENTRY,)))
     await wakes(kernel, topic, lambda: kernel.commit(P, Drop("log", "s")), "Drop")
@@ -70,7 +70,7 @@ async def work_that_is_ready_wakes_the_watch_of_its_queue(kernel: Kernel) -> Non
 
 @law()
 async def a_watch_entered_before_reading_misses_nothing(kernel: Kernel) -> None:
-    """Whoever enters a watch, reads, and waits when nothing is there, sees every entry of many busy writers."""
+    """A reader that enters a watch, reads, and waits if it finds nothing, sees every entry of many busy writers."""
     total = 100
 
     async def write() -> None:
@@ -89,12 +89,12 @@ async def a_watch_entered_before_reading_misses_nothing(kernel: Kernel) -> None:
         return seen
 
     ends = await asyncio.gather(follow(), follow(), *(write() for _ in range(4)))
-    equal(ends[:2], [total, total], "what the followers saw")
+    equal(ends[:2], [total, total], "the entries that the readers saw")
 
 
 @law()
-async def a_wait_ends_with_its_time(kernel: Kernel) -> None:
-    """A wait answers False when its time is over, and an old hint is not answered twice."""
+async def a_wait_times_out(kernel: Kernel) -> None:
+    """A wait returns False when its time is over; an old hint does not wake it twice."""
     with kernel.watch(LogTopic(P, "log", "silent")) as watch:
         equal(await watch.wait(0.02), False, "a wait for nothing")
     with kernel.watch(LogTopic(P, "log", "s")) as watch:
@@ -103,8 +103,8 @@ async def a_wait_ends_with_its_time(kernel: Kernel) -> None:
 
 
 @law()
-async def a_watch_that_was_left_is_forgotten(kernel: Kernel) -> None:
-    """A watch that was left hears nothing any more, and the others of its topic go on hearing."""
+async def a_closed_watch_is_not_woken(kernel: Kernel) -> None:
+    """A watch that was closed is woken no more; other watches of its topic still are."""
     topic = LogTopic(P, "log", "s")
     with kernel.watch(topic) as stays:
         with kernel.watch(topic) as left:
@@ -116,7 +116,7 @@ async def a_watch_that_was_left_is_forgotten(kernel: Kernel) -> None:
 
 @law()
 async def many_watches_wait_at_once(kernel: Kernel) -> None:
-    """A thousand watches can wait at once, and the one that is meant is woken."""
+    """A thousand watches can wait at once; a commit wakes the watch of its topic."""
     topics = [LogTopic(P, "log", f"s{n}") for n in range(1000)]
     watches = [kernel.watch(topic) for topic in topics]
     for watch in watches:

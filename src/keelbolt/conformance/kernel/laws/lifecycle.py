@@ -1,4 +1,4 @@
-"""Laws of the life of a kernel: opening, declaring, closing, health, and use where it must not be used."""
+"""Laws of the life of a kernel: opening, declaring, closing, health, and refused uses."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def a_closed_storage_is_refused(place: KernelPlace) -> None:
 
 @place_law()
 async def a_second_close_does_nothing(place: KernelPlace) -> None:
-    """Closing a kernel twice, or one that was never opened, does nothing."""
+    """Closing a kernel twice, or closing one that was never opened, does nothing."""
     await place.kernel().close()
     async with place.open() as kernel:
         await kernel.commit(P, Put("plain", "a", b""))
@@ -101,7 +101,7 @@ async def a_second_close_does_nothing(place: KernelPlace) -> None:
 
 @place_law()
 async def close_finishes_every_commit(place: KernelPlace) -> None:
-    """Commits that were called before close are committed, though nobody awaited them."""
+    """Commits that were called before close are committed, also if no caller awaits them."""
     async with place.open() as kernel:
         commits = [kernel.commit(P, Append("log", "s", (ENTRY,))) for _ in range(50)]
     receipts = await asyncio.gather(*commits)
@@ -109,8 +109,8 @@ async def close_finishes_every_commit(place: KernelPlace) -> None:
 
 
 @place_law()
-async def a_closed_storage_lets_its_readers_go(place: KernelPlace) -> None:
-    """A tail that waits while its kernel is closed ends with StorageClosed instead of waiting for ever."""
+async def close_ends_waiting_tails(place: KernelPlace) -> None:
+    """A tail that waits while its kernel is closed raises StorageClosed."""
     async with place.open() as kernel:
         tail = kernel.tail(P, "log", "s")
         waiting = asyncio.ensure_future(anext(tail))
@@ -120,8 +120,8 @@ async def a_closed_storage_lets_its_readers_go(place: KernelPlace) -> None:
 
 
 @place_law()
-async def an_error_inside_closes_too(place: KernelPlace) -> None:
-    """Leaving the context by an error closes the kernel, after finishing what was called."""
+async def leaving_the_context_by_an_error_closes(place: KernelPlace) -> None:
+    """Leaving the context by an error closes the kernel after all called commits are finished."""
     opened = None
     with suppress(ZeroDivisionError):
         async with place.open() as kernel:
@@ -148,7 +148,7 @@ async def opening_twice_is_refused(place: KernelPlace) -> None:
 
 @law()
 async def another_loop_is_refused(kernel: Kernel) -> None:
-    """Use from another event loop than the one that opened it raises WrongLoop, and harms nobody."""
+    """Use from another event loop than the opening one raises WrongLoop; other callers are not affected."""
 
     def in_another_loop(use: Callable[[], Awaitable[object]]) -> BaseException | None:
         async def run() -> None:
@@ -169,7 +169,7 @@ async def another_loop_is_refused(kernel: Kernel) -> None:
 
 @law()
 async def a_forked_child_is_refused(kernel: Kernel) -> None:
-    """Use in a child process after fork() raises Forked, and the parent goes on."""
+    """Use in a child process after fork() raises Forked; the parent is not affected."""
     if not hasattr(os, "fork"):
         return
     await kernel.commit(P, Put("plain", "a", b""))
@@ -193,7 +193,7 @@ def _count_not_refused(kernel: Kernel) -> int:
             use().__await__().send(None)
         except Forked:
             continue
-        except BaseException:  # noqa: BLE001  (whatever it is, it is not Forked)
+        except BaseException:  # noqa: BLE001  (any error other than Forked)
             pass
         allowed += 1
     return allowed
@@ -213,7 +213,7 @@ async def _ended(child: int) -> int:
 
 @place_law()
 async def no_threads_are_left_behind(place: KernelPlace) -> None:
-    """After close no thread of the kernel is left."""
+    """After close, no thread of the kernel runs."""
     async with place.open() as kernel:
         await kernel.commit(P, Put("plain", "warm", b""))
     before = set(threading.enumerate())
@@ -235,7 +235,7 @@ async def no_threads_are_left_behind(place: KernelPlace) -> None:
 
 @law()
 async def a_collection_can_be_declared_later(kernel: Kernel) -> None:
-    """A collection that is declared after opening can be used from then on; declared again, it keeps its records."""
+    """A collection that is declared after opening can be used from then on; a second declaration keeps its records."""
     later = Collection("later", fields={"rank": int}, indexes=(Index("by_rank", (), "rank"),), counters=((),))
     with raises(NotDeclared):
         await kernel.get(P, "later", "a")
@@ -243,8 +243,8 @@ async def a_collection_can_be_declared_later(kernel: Kernel) -> None:
         await kernel.declare(later)
         await kernel.commit(P, Put("later", "a", b"", {"rank": 1}))
     page = await kernel.find(P, Query("later", order="rank"))
-    equal([record.version for record in page.records], [2], "the versions of what is found")
-    equal(await kernel.count(P, Query("later")), Count(1, exact=True), "how many are counted")
+    equal([record.version for record in page.records], [2], "the versions of the found records")
+    equal(await kernel.count(P, Query("later")), Count(1, exact=True), "the count")
 
 
 @law()
@@ -272,8 +272,8 @@ async def a_changed_declaration_rebuilds_indexes_and_counters(kernel: Kernel) ->
 @law()
 async def a_log_needs_no_declaration(kernel: Kernel) -> None:
     """Logs and queues can be used without being declared."""
-    await kernel.commit(P, Append("unheard.log", "s", (ENTRY,)), Enqueue("unheard.queue", "a"))
-    equal(await kernel.log_state(P, "unheard.log", "s"), LogState(1, 0), "head and floor")
+    await kernel.commit(P, Append("undeclared.log", "s", (ENTRY,)), Enqueue("undeclared.queue", "a"))
+    equal(await kernel.log_state(P, "undeclared.log", "s"), LogState(1, 0), "head and floor")
 
 
 # --------------------------------------------------------------------------------------------------- looking at it
@@ -281,14 +281,14 @@ async def a_log_needs_no_declaration(kernel: Kernel) -> None:
 
 @place_law()
 async def health_never_raises(place: KernelPlace) -> None:
-    """health says that reads and writes work while it is open, and answers instead of raising when it is not."""
+    """health reports working reads and writes while the kernel is open, and does not raise when it is closed."""
     kernel = place.kernel()
     health = await kernel.health()
     equal((health.reads, health.writes), (False, False), "reads and writes before opening")
     async with place.open() as kernel:
         health = await kernel.health()
         equal((health.reads, health.writes), (True, True), "reads and writes while open")
-        expect(health.engine and health.detail, f"there is nothing for people in {health}")
+        expect(health.engine and health.detail, f"{health} has no detail")
         expect(health.durability in ("durable", "relaxed"), f"the durability {health.durability!r}")
     health = await kernel.health()
     equal((health.reads, health.writes), (False, False), "reads and writes after closing")
@@ -346,8 +346,8 @@ async def work_is_counted_by_queue_state_and_holder(kernel: Kernel) -> None:
 
 
 @law()
-async def the_longest_wait_and_the_leases_are_shown(kernel: Kernel) -> None:
-    """count_work shows how long the first ready item of a queue has waited, and how long each lease lasts."""
+async def count_work_has_the_longest_wait_and_the_leases(kernel: Kernel) -> None:
+    """count_work has the wait of the first ready item of a queue and the remaining time of each lease."""
     await kernel.commit(P, Enqueue("runs", "low"), Enqueue("later", "a", ready_in=60.0))
     await asyncio.sleep(0.3)
     await kernel.commit("q", Enqueue("runs", "high", priority=5), Enqueue("other", "b"))
@@ -355,7 +355,7 @@ async def the_longest_wait_and_the_leases_are_shown(kernel: Kernel) -> None:
     counts = await kernel.count_work(["runs", "other", "later"])
     equal(sorted(counts.oldest), ["other", "runs"], "the queues with an item that is ready")
     expect(0.2 <= counts.oldest["runs"] <= 60.0, f"the longest wait is {counts.oldest['runs']} s")
-    expect(counts.oldest["other"] < counts.oldest["runs"], "the wait of an item that came later is shorter")
+    expect(counts.oldest["other"] < counts.oldest["runs"], "the longest wait is not that of the first item")
     equal(list(counts.workers), ["w"], "the known workers")
     expect(50.0 <= counts.workers["w"] <= 60.0, f"the lease lasts {counts.workers['w']} s")
     await kernel.heartbeat("w", lease_seconds=0.01)
@@ -365,8 +365,8 @@ async def the_longest_wait_and_the_leases_are_shown(kernel: Kernel) -> None:
 
 
 @law()
-async def check_finds_nothing_in_good_order(kernel: Kernel) -> None:
-    """check of a storage that is in order reports no problem, whatever was written to it."""
+async def check_finds_no_problem_in_a_sound_storage(kernel: Kernel) -> None:
+    """check of a sound storage reports no problem after any kind of write."""
     blob = await kernel.stage_blob(P, bytes(600_000))
     await kernel.commit(P, Put("counted", "a", b"\0", {"state": "a"}), Append("log", "s", (ENTRY,) * 5))
     await kernel.commit(P, Attach(blob.digest, "a"), Trim("log", "s", 2), Enqueue("runs", "a", worker="w"))
@@ -375,10 +375,10 @@ async def check_finds_nothing_in_good_order(kernel: Kernel) -> None:
 
 
 @law()
-async def sweep_leaves_living_workers_alone(kernel: Kernel) -> None:
-    """A worker that is known and alive is never swept, and its items stay its own."""
+async def sweep_does_not_remove_live_workers(kernel: Kernel) -> None:
+    """A sweep never removes a live worker, and the worker keeps its items."""
     await kernel.commit(P, Enqueue("runs", "a"))
     (claim,) = await kernel.claim("runs", "w", lease_seconds=60.0)
     equal((await kernel.sweep()).workers, 0, "the number of swept workers")
     await kernel.commit(P, claim.fenced())
-    equal(list(await kernel.claim("runs", "other")), [], "what others can claim after the sweep")
+    equal(list(await kernel.claim("runs", "other")), [], "the items that others can claim after the sweep")

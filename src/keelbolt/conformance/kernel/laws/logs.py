@@ -58,15 +58,15 @@ async def seqs_stay_dense_under_refusals_and_races(kernel: Kernel) -> None:
             mine += [(seq, data) for seq in receipt.seqs("log", "s")]
         return mine
 
-    told = sorted([pair for pairs in await asyncio.gather(*map(writer, range(8))) for pair in pairs])
+    reported = sorted([pair for pairs in await asyncio.gather(*map(writer, range(8))) for pair in pairs])
     page = await kernel.read_log(P, "log", "s")
     equal([entry.seq for entry in page.entries], list(range(1, 121)), "the seqs of the stream")
-    equal([(entry.seq, entry.data) for entry in page.entries], told, "what the writers were told")
+    equal([(entry.seq, entry.data) for entry in page.entries], reported, "the seqs of the receipts")
 
 
 @law()
 async def streams_have_their_own_seqs(kernel: Kernel) -> None:
-    """Each stream of each log counts for itself."""
+    """Each stream of each log has its own seqs."""
     for log in ("log", "other"):
         for stream in ("s", "t"):
             receipt = await kernel.commit(P, Append(log, stream, drafts("1", "2")))
@@ -87,8 +87,8 @@ async def entries_have_their_kind_data_and_time(kernel: Kernel) -> None:
 
 
 @law()
-async def a_repeat_writes_nothing_and_answers_the_first_seq(kernel: Kernel) -> None:
-    """A draft whose dedupe key is in the stream already writes nothing; its seq is the first one's."""
+async def a_repeat_writes_nothing_and_returns_the_first_seq(kernel: Kernel) -> None:
+    """A draft whose dedupe key is in the stream already writes nothing and gets the seq of the first one."""
     await kernel.commit(P, Append("log", "s", (once("first", "a"), *drafts("plain"))))
     receipt = await kernel.commit(P, Append("log", "s", (once("changed", "a"),)))
     equal(receipt.seqs("log", "s"), (1,), "the seq of the repeat")
@@ -108,8 +108,8 @@ async def a_repeat_inside_one_append_is_a_repeat(kernel: Kernel) -> None:
 
 
 @law()
-async def dedupe_holds_against_a_race(kernel: Kernel) -> None:
-    """Of many who append the same dedupe key at once, one writes; all are told its seq."""
+async def concurrent_appends_with_one_dedupe_key_write_once(kernel: Kernel) -> None:
+    """Of many concurrent appends with one dedupe key, one writes; all get its seq."""
     commits = [kernel.commit(P, Append("log", "s", (once(str(n), "a"),))) for n in range(20)]
     receipts = await asyncio.gather(*commits)
     equal({receipt.seqs("log", "s") for receipt in receipts}, {(1,)}, "the seqs")
@@ -118,7 +118,7 @@ async def dedupe_holds_against_a_race(kernel: Kernel) -> None:
 
 @law()
 async def an_entry_is_found_by_its_dedupe_key(kernel: Kernel) -> None:
-    """seq_of answers the seq of the entry with this dedupe key in this stream, and None for every other key."""
+    """seq_of returns the seq of the entry with this dedupe key in this stream, and None for every other key."""
     await kernel.commit(P, Append("log", "s", (*drafts("x"), once("a", "a"), once("b", "b"), once("again", "a"))))
     await kernel.commit(P, Append("log", "t", (once("a", "a"),)))
     equal([await kernel.seq_of(P, "log", "s", key) for key in ("a", "b", "c", "A")], [2, 3, None, None], "the seqs")
@@ -159,7 +159,7 @@ async def read_log_reads_between_its_bounds(kernel: Kernel) -> None:
 
 @law()
 async def a_page_keeps_its_byte_budget(kernel: Kernel) -> None:
-    """A page stops when it holds ``max_bytes``, has at least one entry if there is one, and reading on loses none."""
+    """A page stops at ``max_bytes`` but has at least one entry if there is one; the next page loses none."""
     await write(kernel, 30, size=100)
     for backward in (False, True):
         for max_bytes in (1, 99, 100, 101, 950, 1000, 10_000):
@@ -182,7 +182,7 @@ async def a_page_keeps_its_byte_budget(kernel: Kernel) -> None:
 
 @law()
 async def a_stream_that_was_never_written_is_empty(kernel: Kernel) -> None:
-    """A stream that was never written has head and floor 0 and no entries, and reading it does not make it."""
+    """A stream that was never written has head and floor 0 and no entries; reading it does not create it."""
     equal(await kernel.log_state(P, "log", "none"), LogState(0, 0), "head and floor")
     page = await kernel.read_log(P, "log", "none")
     equal((page.entries, page.head, page.floor), ((), 0, 0), "the page")
@@ -196,55 +196,55 @@ async def a_stream_that_was_never_written_is_empty(kernel: Kernel) -> None:
 
 @law()
 async def trim_raises_the_floor(kernel: Kernel) -> None:
-    """Trim forgets the entries up to and including ``through``; head and later entries stay, and seqs go on."""
+    """Trim removes the entries up to and including ``through``; head, later entries and the next seqs stay."""
     await write(kernel, 10)
     await kernel.commit(P, Trim("log", "s", 4))
     equal(await kernel.log_state(P, "log", "s"), LogState(10, 4), "head and floor")
     page = await kernel.read_log(P, "log", "s")
-    equal([entry.seq for entry in page.entries], [5, 6, 7, 8, 9, 10], "what is left")
+    equal([entry.seq for entry in page.entries], [5, 6, 7, 8, 9, 10], "the remaining entries")
     equal((page.head, page.floor), (10, 4), "head and floor of the page")
     equal(page.entries[0].data, b"5", "the first entry that is left")
     page = await kernel.read_log(P, "log", "s", backward=True)
-    equal([entry.seq for entry in page.entries], [10, 9, 8, 7, 6, 5], "what is left, newest first")
+    equal([entry.seq for entry in page.entries], [10, 9, 8, 7, 6, 5], "the remaining entries, newest first")
     receipt = await kernel.commit(P, Append("log", "s", drafts("next")))
     equal(receipt.seqs("log", "s"), (11,), "the next seq")
     equal((await kernel.stats()).entries, 7, "the entries that stats counts")
 
 
 @law()
-async def trim_cuts_at_most_the_head_and_never_back(kernel: Kernel) -> None:
-    """Trim beyond the head cuts at the head; below the floor, or of a stream that is not there, it changes nothing."""
+async def trim_stops_at_the_head_and_never_lowers_the_floor(kernel: Kernel) -> None:
+    """Trim beyond the head stops at the head; below the floor, or of an unknown stream, it changes nothing."""
     await write(kernel, 5)
     await kernel.commit(P, Trim("log", "s", 3))
     await kernel.commit(P, Trim("log", "s", 2))
     equal(await kernel.log_state(P, "log", "s"), LogState(5, 3), "after a trim below the floor")
     await kernel.commit(P, Trim("log", "s", 99))
     equal(await kernel.log_state(P, "log", "s"), LogState(5, 5), "after a trim beyond the head")
-    equal(await seqs(kernel), [], "what is left")
+    equal(await seqs(kernel), [], "the remaining entries")
     await kernel.commit(P, Trim("log", "none", 3))
     equal(await kernel.log_state(P, "log", "none"), LogState(0, 0), "after a trim of nothing")
     receipt = await kernel.commit(P, Append("log", "s", drafts("next")))
     equal(receipt.seqs("log", "s"), (6,), "the next seq")
-    equal(await seqs(kernel, after=5), [6], "what is read after the floor")
+    equal(await seqs(kernel, after=5), [6], "the entries after the floor")
 
 
 @law()
 async def a_stream_can_start_behind_a_seq(kernel: Kernel) -> None:
-    """Start begins a stream behind a seq, like one whose first entries were trimmed; of a written one it is refused."""
+    """Start creates a stream whose entries up to a seq count as trimmed; of a written stream it is refused."""
     await kernel.commit(P, Start("log", "s", 7))
     equal(await kernel.log_state(P, "log", "s"), LogState(7, 7), "head and floor")
     receipt = await kernel.commit(P, Append("log", "s", drafts("a", "b")))
     equal(receipt.seqs("log", "s"), (8, 9), "the seqs of the first entries")
     with raises(LogTrimmed):
         await kernel.read_log(P, "log", "s", after=3)
-    equal(await seqs(kernel, after=7), [8, 9], "what is read behind the floor")
+    equal(await seqs(kernel, after=7), [8, 9], "the entries after the floor")
     await refuses(kernel, P, Start("log", "s", 20), reason="head", found=9)
     await kernel.commit(P, Start("log", "t", 0))
     equal(await kernel.log_state(P, "log", "t"), LogState(0, 0), "head and floor of one that starts at 0")
 
 
 @law()
-async def what_was_trimmed_is_reported(kernel: Kernel) -> None:
+async def reading_below_the_floor_raises(kernel: Kernel) -> None:
     """Reading after a seq below the floor raises LogTrimmed with floor and head; from the floor on it reads."""
     await write(kernel, 10)
     await kernel.commit(P, Trim("log", "s", 4))
@@ -252,17 +252,17 @@ async def what_was_trimmed_is_reported(kernel: Kernel) -> None:
         for backward in (False, True):
             with raises(LogTrimmed) as caught:
                 await kernel.read_log(P, "log", "s", after=after, backward=backward)
-            equal((caught().after, caught().floor, caught().head), (after, 4, 10), "what LogTrimmed says")
-    equal(await seqs(kernel, after=4), [5, 6, 7, 8, 9, 10], "what is read from the floor on")
+            equal((caught().after, caught().floor, caught().head), (after, 4, 10), "floor and head of LogTrimmed")
+    equal(await seqs(kernel, after=4), [5, 6, 7, 8, 9, 10], "the entries from the floor on")
     await kernel.commit(P, Trim("log", "s", 10))
     with raises(LogTrimmed):
         await kernel.read_log(P, "log", "s", after=9)
-    equal(await seqs(kernel, after=10), [], "what is read after everything was trimmed")
+    equal(await seqs(kernel, after=10), [], "the entries after a trim of everything")
 
 
 @law()
 async def trimmed_dedupe_keys_are_forgotten(kernel: Kernel) -> None:
-    """The dedupe keys of trimmed entries are forgotten with them; those of kept entries are not."""
+    """Trim removes the dedupe keys of the trimmed entries; those of remaining entries stay."""
     await kernel.commit(P, Append("log", "s", (once("1", "a"), once("2", "b"))))
     await kernel.commit(P, Trim("log", "s", 1))
     receipt = await kernel.commit(P, Append("log", "s", (once("3", "a"), once("4", "b"), once("5", "a"))))
@@ -271,12 +271,12 @@ async def trimmed_dedupe_keys_are_forgotten(kernel: Kernel) -> None:
 
 @law()
 async def drop_forgets_the_stream(kernel: Kernel) -> None:
-    """After Drop a stream is like one that was never written: seqs, floor and dedupe keys start anew."""
+    """After Drop a stream is like one that was never written: seqs, floor and dedupe keys start again."""
     await kernel.commit(P, Append("log", "s", (once("1", "a"), *drafts("2", "3"))), Append("log", "t", drafts("t")))
     await kernel.commit(P, Trim("log", "s", 2))
     await kernel.commit(P, Drop("log", "s"), Drop("log", "none"))
     equal(await kernel.log_state(P, "log", "s"), LogState(0, 0), "head and floor")
-    equal(await seqs(kernel, after=0), [], "what is read")
+    equal(await seqs(kernel, after=0), [], "the entries read")
     receipt = await kernel.commit(P, Append("log", "s", (*drafts("new"), once("again", "a"))))
     equal(receipt.seqs("log", "s"), (1, 2), "the seqs of the new stream")
     equal([e.data for e in (await kernel.read_log(P, "log", "s")).entries], [b"new", b"again"], "the new entries")

@@ -34,26 +34,26 @@ async def sorted_by(kernel: Kernel, name: str, values: tuple[Scalar, ...]) -> No
 
 
 @law()
-async def texts_are_ordered_by_their_characters(kernel: Kernel) -> None:
-    """Strings are ordered by their characters' code points, in every script, whatever the locale."""
+async def strings_are_ordered_by_code_points(kernel: Kernel) -> None:
+    """Strings are ordered by the code points of their characters, in every script and locale."""
     await sorted_by(kernel, "text", TEXTS)
 
 
 @law()
-async def whole_numbers_are_ordered_by_value(kernel: Kernel) -> None:
-    """Whole numbers are ordered by value, negative ones and the ends of 64 bits included."""
+async def integers_are_ordered_by_value(kernel: Kernel) -> None:
+    """Integers are ordered by value, negative ones and the limits of 64 bits included."""
     await sorted_by(kernel, "whole", WHOLES)
 
 
 @law()
-async def real_numbers_are_ordered_by_value(kernel: Kernel) -> None:
-    """Real numbers are ordered by value, negative and very small ones included."""
+async def floats_are_ordered_by_value(kernel: Kernel) -> None:
+    """Floats are ordered by value, negative and very small ones included."""
     await sorted_by(kernel, "real", REALS)
 
 
 @law()
-async def keys_are_ordered_by_their_characters(kernel: Kernel) -> None:
-    """Without an order records come in the order of their keys, by code points."""
+async def keys_are_ordered_by_code_points(kernel: Kernel) -> None:
+    """Without an order, records come in the order of their keys, by code points."""
     names = sorted([*filter(None, TEXTS), "k" * 199, "k" * 200, "kk", "k10", "k2", "K"])
     await kernel.commit(P, *(Put("things", name, b"", {"state": "a"}) for name in reversed(names)))
     for newest_first, query in itertools.product((False, True), (Query("things"), Query("things", {"state": "a"}))):
@@ -63,8 +63,8 @@ async def keys_are_ordered_by_their_characters(kernel: Kernel) -> None:
 
 
 @law()
-async def long_texts_come_exactly_once(kernel: Kernel) -> None:
-    """Strings and keys that differ only after their first 200 bytes come exactly once, beside the others in order."""
+async def long_strings_come_exactly_once(kernel: Kernel) -> None:
+    """Strings and keys that differ only after their first 200 bytes come exactly once, and others in order."""
     long = [f"{'m' * 300}{n}" for n in range(12)]
     texts = ["a", "m" * 150, *long, "n", "z" * 300]
     await kernel.commit(P, *(Put("typed", text, b"", {"text": text}) for text in texts))
@@ -80,19 +80,19 @@ async def long_texts_come_exactly_once(kernel: Kernel) -> None:
 
 
 @law()
-async def long_values_are_filtered_whole(kernel: Kernel) -> None:
+async def filters_compare_whole_strings(kernel: Kernel) -> None:
     """A filter compares whole strings, also those that differ only after their first 200 bytes."""
     owner = "o" * 500
     await kernel.commit(
         P, Put("counted", "a", b"", {"owner": owner + "1"}), Put("counted", "b", b"", {"owner": owner + "2"})
     )
     equal(await keys(kernel, Query("counted", {"owner": owner + "1"})), ["a"], "the key of the first owner")
-    equal(await keys(kernel, Query("counted", {"owner": owner})), [], "the keys of an owner nobody has")
+    equal(await keys(kernel, Query("counted", {"owner": owner})), [], "the keys of an unknown owner")
 
 
 @law()
-async def none_is_a_value_of_its_own(kernel: Kernel) -> None:
-    """None is found by a filter for None, comes before all values in an order, and is not the empty string or 0."""
+async def none_is_a_distinct_value(kernel: Kernel) -> None:
+    """A filter for None finds None; in an order None precedes all values; it is not the empty string or 0."""
     await kernel.commit(
         P,
         Put("things", "none", b"", {"rank": None}),
@@ -123,7 +123,7 @@ async def flags_filter(kernel: Kernel) -> None:
 
 @law()
 async def declared_counters_are_exact(kernel: Kernel) -> None:
-    """Where a counter is declared, count is exact after every kind of write, refused ones included, beyond any cap."""
+    """With a declared counter, count is exact after every kind of write, refused ones included, beyond any cap."""
 
     async def check(when: str) -> None:
         records = [r for r in await kernel.get_many(P, "counted", [f"k{n}" for n in range(40)]) if r is not None]
@@ -171,4 +171,4 @@ async def without_a_counter_count_stops_at_its_cap(kernel: Kernel) -> None:
     equal(await kernel.count(P, ranged, cap=4), Count(4, exact=False), "a range, up to 4")
     await kernel.commit(P, *(Put("counted", f"k{n}", b"", {"state": "a", "rank": n}) for n in range(10)))
     some = await kernel.count(P, Query("counted", {"state": "a"}, "rank", since=5), cap=3)
-    expect(some == Count(3, exact=False), f"a range is not what the counter counts: {some}")
+    expect(some == Count(3, exact=False), f"the count of a range is that of the whole counter: {some}")

@@ -1,4 +1,4 @@
-"""Laws of partitions: what lies in another partition does not exist."""
+"""Laws of partitions: no operation sees another partition."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NAMES = ("p", "P", "p/q", "p:q", "{p}", "p%", "p_", "p ", "世界", "é", "e\u03
 async def a_record_of_another_partition_does_not_exist(kernel: Kernel) -> None:
     """No read, check or write of one partition sees a record of another."""
     await kernel.commit("p", Put("things", "a", b"p", {"state": "new", "rank": 1}))
-    expect(await kernel.get("q", "things", "a") is None, "get sees it")
-    equal(list(await kernel.get_many("q", "things", ["a"])), [None], "what get_many sees")
-    equal((await kernel.find("q", Query("things"))).records, (), "what find sees")
-    equal((await kernel.find("q", Query("things", order="rank"))).records, (), "what find by rank sees")
-    equal((await kernel.count("q", Query("things"))).value, 0, "what count sees")
+    expect(await kernel.get("q", "things", "a") is None, "get returned a record of another partition")
+    equal(list(await kernel.get_many("q", "things", ["a"])), [None], "the records of get_many")
+    equal((await kernel.find("q", Query("things"))).records, (), "the records of find")
+    equal((await kernel.find("q", Query("things", order="rank"))).records, (), "the records of find by rank")
+    equal((await kernel.count("q", Query("things"))).value, 0, "the count")
     await kernel.commit("q", Absent("things", "a"))
     await refuses(kernel, "q", Present("things", "a"), reason="present", found=0)
     await refuses(kernel, "q", Version("things", "a", 1), reason="version", found=0)
@@ -38,7 +38,7 @@ async def a_record_of_another_partition_does_not_exist(kernel: Kernel) -> None:
 
 @law()
 async def a_stream_of_another_partition_does_not_exist(kernel: Kernel) -> None:
-    """Streams of the same name in two partitions have their own seqs, dedupe keys, floors and ends."""
+    """Streams of the same name in two partitions have separate seqs, dedupe keys and floors; a drop ends only one."""
     await kernel.commit("p", Append("log", "s", (Draft("note", b"p", "once"), Draft("note", b"p"))))
     await kernel.commit("q", Head("log", "s", 0))
     equal((await kernel.log_state("q", "log", "s")).head, 0, "the head over there")
@@ -53,12 +53,12 @@ async def a_stream_of_another_partition_does_not_exist(kernel: Kernel) -> None:
 
 @law()
 async def a_fence_of_another_partition_does_not_exist(kernel: Kernel) -> None:
-    """A work item and its fence belong to their partition: the same key elsewhere is another item."""
+    """A work item and its fence belong to one partition: the same key in another partition is another item."""
     await kernel.commit("p", Enqueue("runs", "a"))
-    expect(await kernel.work("q", "runs", "a") is None, "the item is seen over there")
+    expect(await kernel.work("q", "runs", "a") is None, "the item is visible in another partition")
     equal((await kernel.list_work("q", "runs", state="waiting")).items, (), "the items over there")
     (claim,) = await kernel.claim("runs", "w")
-    equal((claim.partition, claim.key), ("p", "a"), "what was claimed")
+    equal((claim.partition, claim.key), ("p", "a"), "the claimed items")
     await refuses(kernel, "q", Fence("runs", "a", claim.fence), reason="fence", found=0)
     await refuses(kernel, "q", Complete("runs", "a", claim.fence), reason="fence", found=0)
     await kernel.commit("q", Remove("runs", "a"))
@@ -69,7 +69,7 @@ async def a_fence_of_another_partition_does_not_exist(kernel: Kernel) -> None:
 
 @law()
 async def a_blob_of_another_partition_does_not_exist(kernel: Kernel) -> None:
-    """A blob staged in one partition can be neither opened nor attached in another, though its digest be known."""
+    """A blob staged in one partition can be neither opened nor attached by its digest in another."""
     blob = await kernel.stage_blob("p", b"secret")
     await kernel.commit("p", Attach(blob.digest, "a"))
     with raises(BlobNotFound):
@@ -88,23 +88,23 @@ async def partitions_with_similar_names_are_different(kernel: Kernel) -> None:
         await kernel.commit(name, Append("log", "s", (Draft("note", str(number).encode()),)))
     for number, name in enumerate(NAMES):
         page = await kernel.find(name, Query("things", order="rank"))
-        equal([record.body for record in page.records], [str(number).encode()], f"what is found in {name!r}")
+        equal([record.body for record in page.records], [str(number).encode()], f"the records found in {name!r}")
         entries = (await kernel.read_log(name, "log", "s")).entries
         equal([(e.seq, e.data) for e in entries], [(1, str(number).encode())], f"the log of {name!r}")
 
 
 @law()
 async def a_key_can_not_reach_into_another_partition(kernel: Kernel) -> None:
-    """A partition's name and a key's never run together: ("p", "q/a") and ("p/q", "a") are two records."""
+    """The names of partitions and keys are never joined: ("p", "q/a") and ("p/q", "a") are two records."""
     await kernel.commit("p", Put("things", "q/a", b"1", {"state": "x"}), Append("log", "q/s", (Draft("n", b""),)))
-    expect(await kernel.get("p/q", "things", "a") is None, "the key ran into the partition")
-    equal((await kernel.find("p/q", Query("things", {"state": "x"}))).records, (), "what find sees")
+    expect(await kernel.get("p/q", "things", "a") is None, "the key was read from another partition")
+    equal((await kernel.find("p/q", Query("things", {"state": "x"}))).records, (), "the records of find")
     equal((await kernel.log_state("p/q", "log", "s")).head, 0, "the head of the other stream")
 
 
 @law()
 async def partitions_are_listed_in_order(kernel: Kernel) -> None:
-    """partitions answers the names of all partitions in order, and goes on after the one it is given."""
+    """partitions returns the names of all partitions in order, and continues after a given one."""
     names = sorted(f"p{number:02}" for number in range(12))
     for number, name in enumerate(reversed(names)):
         blob = await kernel.stage_blob(name, b"bytes")

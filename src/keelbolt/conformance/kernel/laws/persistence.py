@@ -1,4 +1,4 @@
-"""Laws of persistence: what was acknowledged is there when the storage is opened anew."""
+"""Laws of persistence: acknowledged commits exist after a reopen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENTRY = Draft("note", b"x")
 
 @place_law("persistent")
 async def a_reopened_storage_has_everything(place: KernelPlace) -> None:
-    """Whatever was acknowledged before close is there after opening anew: records, logs, work, blobs and counters."""
+    """All acknowledged records, logs, work, blobs and counters exist after close and reopen."""
     async with place.open() as kernel:
         blob = await kernel.stage_blob(P, bytes(300_000))
         await kernel.commit(
@@ -42,15 +42,15 @@ async def a_reopened_storage_has_everything(place: KernelPlace) -> None:
         equal(len(await kernel.claim("runs", "v", limit=9)), 1, "the items that can be claimed")
         equal(await (await kernel.open_blob(P, blob.digest)).read(), bytes(300_000), "the blob")
         equal((await kernel.sweep()).blobs, 0, "the number of swept blobs")
-        expect(await kernel.get(P, "passing", "a"), "a record expired by reopening")
-        expect(await kernel.get(P, "passing", "b") is None, "an expired record came back by reopening")
+        expect(await kernel.get(P, "passing", "a"), "a record expired at the reopen")
+        expect(await kernel.get(P, "passing", "b") is None, "an expired record exists after the reopen")
         async with following(kernel.tail(P, "log", "s")) as tail:
             equal([entry.seq for entry in await collect(tail, 1)], [3], "the tail after reopening")
 
 
 @place_law("persistent")
-async def seqs_and_fences_go_on_after_reopening(place: KernelPlace) -> None:
-    """After opening anew versions, seqs, fences and dedupe keys go on where they were, also of what was removed."""
+async def seqs_and_fences_continue_after_reopening(place: KernelPlace) -> None:
+    """After a reopen, versions, seqs, fences and dedupe keys continue, also those of removed items."""
     fence = 0
     for number in range(1, 4):
         async with place.open() as kernel:
@@ -68,17 +68,17 @@ async def seqs_and_fences_go_on_after_reopening(place: KernelPlace) -> None:
 
 @place_law("persistent")
 async def unawaited_writes_survive_close(place: KernelPlace) -> None:
-    """Commits that were called and not awaited before close are there after opening anew."""
+    """Commits that were called and not awaited before close exist after a reopen."""
     async with place.open() as kernel:
         commits = [kernel.commit(P, Append("log", "s", (ENTRY,))) for _ in range(20)]
     await asyncio.gather(*commits)
     async with place.open() as kernel:
-        equal((await kernel.log_state(P, "log", "s")).head, 20, "the head of what was not awaited")
+        equal((await kernel.log_state(P, "log", "s")).head, 20, "the head after the commits that were not awaited")
 
 
 @place_law("persistent")
-async def declarations_are_kept_in_step(place: KernelPlace) -> None:
-    """Data written under one declaration is found by the indexes of the next one, however often it is opened."""
+async def data_follow_a_changed_declaration(place: KernelPlace) -> None:
+    """The indexes of a new declaration find data written under the old one, after any number of reopens."""
     async with place.open((*FAMILIES, Collection("grown", fields={"rank": int}))) as kernel:
         await kernel.commit(P, *(Put("grown", f"k{n}", b"", {"rank": -n}) for n in range(5)))
     grown = Collection("grown", fields={"rank": int}, indexes=(Index("by_rank", (), "rank"),), counters=((),))

@@ -1,4 +1,4 @@
-"""Laws of several processes at one place: the same laws, whoever writes."""
+"""Laws of several processes at one place."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ async def answers(place: KernelPlace, job: Job, *arguments: dict[str, Any]) -> l
 
 @place_law("shared")
 async def processes_append_to_dense_logs(place: KernelPlace) -> None:
-    """Several processes append to the same streams: seqs are dense, each acknowledged entry is there exactly once."""
+    """Several processes append to the same streams: seqs are dense, each acknowledged entry is stored exactly once."""
     async with place.open() as kernel:
         jobs = [{"name": f"w{n}", "streams": ["s", "t"], "count": 40} for n in range(PROCESSES)]
-        told = await answers(place, child.append, *jobs)
+        reported = await answers(place, child.append, *jobs)
         total = PROCESSES * 40
         for number, stream in enumerate(("s", "t")):
             entries = (await kernel.read_log(P, "log", stream, limit=1000)).entries
             equal([entry.seq for entry in entries], list(range(1, total + 1)), f"the seqs of {stream}")
-            wanted = sorted((seqs[number], text) for some in told for text, seqs in some)
+            wanted = sorted((seqs[number], text) for some in reported for text, seqs in some)
             equal([(entry.seq, entry.data.decode()) for entry in entries], wanted, f"the entries of {stream}")
             for name in (f"w{n}" for n in range(PROCESSES)):
                 mine = [entry.data.decode() for entry in entries if entry.data.decode().startswith(f"{name}.")]
@@ -50,36 +50,39 @@ async def processes_count_with_versions(place: KernelPlace) -> None:
         await kernel.commit(P, Insert("plain", "counter", b"0"))
         done = await answers(place, child.count, *({"times": 60} for _ in range(PROCESSES)))
         record = await kernel.get(P, "plain", "counter")
-        expect(record is not None and int(record.body) == sum(done) == record.version - 1, f"{done} made {record}")
-        expect(sum(done) >= 60, f"all processes together made no headway: {done}")
+        expect(
+            record is not None and int(record.body) == sum(done) == record.version - 1,
+            f"{done} updates were committed, but the record is {record}",
+        )
+        expect(sum(done) >= 60, f"no process committed an update: {done}")
 
 
 @place_law("shared")
 async def processes_share_dedupe_keys(place: KernelPlace) -> None:
-    """An entry that several processes append with one dedupe key is there once, and all are told its seq."""
+    """Several processes append one dedupe key: the entry is stored once, and all processes get its seq."""
     keys = [f"k{n}" for n in range(30)]
     async with place.open() as kernel:
-        told = await answers(place, child.repeat, *({"keys": keys[n:] + keys[:n]} for n in (0, 10, 20)))
+        reported = await answers(place, child.repeat, *({"keys": keys[n:] + keys[:n]} for n in (0, 10, 20)))
         entries = (await kernel.read_log(P, "log", "s")).entries
         stored = {entry.data.decode(): entry.seq for entry in entries}
         equal(len(entries), 30, "the number of entries")
-        for one in told:
-            equal(one, stored, "the seqs that a process was told")
+        for one in reported:
+            equal(one, stored, "the seqs of a process")
 
 
 @place_law("shared")
-async def processes_race_for_a_record(place: KernelPlace) -> None:
-    """Of several processes that take the same records, each record has one winner."""
+async def one_of_several_processes_takes_a_record(place: KernelPlace) -> None:
+    """Several processes take the same records: each record goes to one process."""
     keys = [f"k{n}" for n in range(40)]
     async with place.open() as kernel:
         await kernel.commit(P, *(Put("plain", key, b"") for key in keys))
         won = await answers(place, child.take, *({"keys": keys} for _ in range(PROCESSES)))
-        equal(sorted(key for some in won for key in some), sorted(keys), "what was won")
+        equal(sorted(key for some in won for key in some), sorted(keys), "the taken records")
 
 
 @place_law("shared")
 async def processes_share_the_work(place: KernelPlace) -> None:
-    """Claims of several processes give each item to one of them, and all items are done once."""
+    """Several processes claim: each item goes to one of them, and all items are completed once."""
     keys = [f"k{n:02}" for n in range(60)]
     async with place.open() as kernel:
         await kernel.commit(P, *(Enqueue("runs", key, lane=f"l{n % 4}") for n, key in enumerate(keys)))
@@ -91,7 +94,7 @@ async def processes_share_the_work(place: KernelPlace) -> None:
 
 @place_law("shared")
 async def a_tail_sees_the_entries_of_another_process(place: KernelPlace) -> None:
-    """A tail in one process answers what another one appends, in order, without gap or repeat."""
+    """A tail in one process yields the entries that another appends, in order, without gap or repeat."""
     async with place.open() as kernel:
         await kernel.commit(P, Append("log", "s", (Draft("note", b"first"),)))
         async with start(place, child.tail, after=0, count=31) as reader:
@@ -101,13 +104,13 @@ async def a_tail_sees_the_entries_of_another_process(place: KernelPlace) -> None
                 await kernel.commit(P, Append("log", "s", (Draft("note", str(number).encode()),)))
                 if number % 10 == 0:
                     await asyncio.sleep(0.05)
-            told = [await reader.answer() for _ in range(30)]
-        equal(told, [[number, str(number)] for number in range(2, 32)], "what the tail answered")
+            reported = [await reader.answer() for _ in range(30)]
+        equal(reported, [[number, str(number)] for number in range(2, 32)], "the entries of the tail")
 
 
 @place_law("shared")
 async def tails_follow_several_writing_processes(place: KernelPlace) -> None:
-    """A tail beside several writing processes answers 1..n once each, with the bytes that are stored."""
+    """A tail beside several writing processes yields 1..n once each, with the stored bytes."""
     async with place.open() as kernel:
         jobs = [{"name": f"w{n}", "streams": ["s"], "count": 40} for n in range(PROCESSES)]
         async with following(kernel.tail(P, "log", "s")) as tail, together(place, child.append, *jobs) as writers:
@@ -115,12 +118,12 @@ async def tails_follow_several_writing_processes(place: KernelPlace) -> None:
             for writer in writers:
                 await writer.answer()
         stored = (await kernel.read_log(P, "log", "s", limit=1000)).entries
-        equal(tuple(seen), stored, "what the tail answered")
+        equal(tuple(seen), stored, "the entries of the tail")
 
 
 @place_law("shared")
 async def a_watch_is_woken_by_another_process(place: KernelPlace) -> None:
-    """A commit of one process wakes the watches of another, of streams and of queues."""
+    """A commit of one process wakes the watches of streams and queues in another."""
     async with place.open() as kernel:
         for topic, name in (("stream", "s"), ("queue", "runs")):
             async with start(place, child.watch, topic=topic, name=name) as waiting:
@@ -147,7 +150,7 @@ async def a_watch_is_woken_by_another_process(place: KernelPlace) -> None:
 
 @place_law("shared")
 async def counters_are_exact_over_processes(place: KernelPlace) -> None:
-    """Counters and indexes count and find what several processes wrote."""
+    """Counters and indexes are exact for the writes of several processes."""
     async with place.open() as kernel:
         await answers(place, child.put, *({"name": f"s{n}", "count": 30} for n in range(PROCESSES)))
         equal(await kernel.count(P, Query("counted")), Count(PROCESSES * 30, exact=True), "all")
@@ -155,29 +158,33 @@ async def counters_are_exact_over_processes(place: KernelPlace) -> None:
             query = Query("counted", {"state": f"s{number}"}, "rank")
             equal(await kernel.count(P, Query("counted", {"state": f"s{number}"})), Count(30, exact=True), "of a state")
             found = [record.fields["rank"] for record in (await kernel.find(P, query)).records]
-            equal(found, list(range(30)), "what is found")
+            equal(found, list(range(30)), "the records found")
 
 
 @place_law("shared")
-async def a_killed_process_keeps_what_it_was_told(place: KernelPlace) -> None:
-    """After kill -9 of a writing process its acknowledged entries are there, the log is dense, and others go on."""
+async def acknowledged_entries_of_a_killed_process_exist(place: KernelPlace) -> None:
+    """After kill -9 of a writer its acknowledged entries exist, the log is dense, and other processes can write."""
     async with place.open() as kernel, start(place, child.append_for_ever, name="w") as writer:
         await writer.ready()
         writer.go()
-        told = [await writer.answer() for _ in range(30)]
+        reported = [await writer.answer() for _ in range(30)]
         await writer.kill()
         receipt = await kernel.commit(P, Append("log", "s", (Draft("note", b"after"),)))
         entries = (await kernel.read_log(P, "log", "s", limit=10_000)).entries
         equal([entry.seq for entry in entries], list(range(1, len(entries) + 1)), "the seqs")
         equal(receipt.seqs("log", "s"), (len(entries),), "the seq after the kill")
         stored = Counter(entry.data.decode() for entry in entries)
-        equal([stored[text] for text, _ in told], [1] * 30, "how often each acknowledged entry is stored")
-        equal([entries[seq - 1].data.decode() for _, seq in told], [text for text, _ in told], "where they are stored")
+        equal([stored[text] for text, _ in reported], [1] * 30, "how often each acknowledged entry is stored")
+        equal(
+            [entries[seq - 1].data.decode() for _, seq in reported],
+            [text for text, _ in reported],
+            "where they are stored",
+        )
 
 
 @place_law("shared")
 async def the_work_of_a_killed_process_is_taken_over(place: KernelPlace) -> None:
-    """After kill -9 of its holder an item can be claimed when the lease ends at the latest, with a greater fence."""
+    """After kill -9 of its holder an item can be claimed when the lease ends, or before, with a greater fence."""
     async with place.open() as kernel:
         await kernel.commit(P, Enqueue("runs", "a"))
         async with start(place, child.hold, worker="w", lease_seconds=1.5) as holder:
@@ -190,23 +197,23 @@ async def the_work_of_a_killed_process_is_taken_over(place: KernelPlace) -> None
 
 
 @place_law("shared")
-async def the_work_of_a_living_process_is_not_taken_over(place: KernelPlace) -> None:
-    """While the lease runs, no process claims an item of another one that lives, also when it was stopped."""
+async def the_work_of_a_live_process_is_not_taken_over(place: KernelPlace) -> None:
+    """While the lease runs, no process claims an item of another live process, also if that is suspended."""
     async with place.open() as kernel:
         await kernel.commit(P, Enqueue("runs", "a"))
         async with start(place, child.hold, worker="w", lease_seconds=600) as holder:
             await holder.answer()
             await holder.ready()
-            equal(list(await kernel.claim("runs", "v")), [], "what can be claimed beside a living process")
+            equal(list(await kernel.claim("runs", "v")), [], "the items that can be claimed beside a live process")
             holder.stop()
-            equal(list(await kernel.claim("runs", "v")), [], "what can be claimed beside a stopped process")
+            equal(list(await kernel.claim("runs", "v")), [], "the items that can be claimed beside a suspended process")
             item = await kernel.work(P, "runs", "a")
             equal(item.holder if item is not None else None, "w", "the holder of the item")
 
 
 @place_law("prompt")
 async def the_work_of_a_killed_process_is_taken_over_at_once(place: KernelPlace) -> None:
-    """After kill -9 of its holder an item can be claimed at once, whatever its lease; watches of its queue wake."""
+    """After kill -9 of its holder an item can be claimed at once, before the lease ends; watches of its queue wake."""
     async with place.open() as kernel:
         await kernel.commit(P, Enqueue("runs", "a"))
         with kernel.watch(QueueTopic("runs")) as watch:
@@ -218,13 +225,13 @@ async def the_work_of_a_killed_process_is_taken_over_at_once(place: KernelPlace)
                 await holder.kill()
             equal(await watch.wait(20.0), True, "whether the queue's watch was woken")
         claims = await kernel.claim("runs", "v")
-        equal([(claim.key, claim.attempt) for claim in claims], [(key, 2)], "what was taken over")
+        equal([(claim.key, claim.attempt) for claim in claims], [(key, 2)], "the items taken over")
         expect(claims[0].fence > fence, f"the fence {claims[0].fence} is not greater than {fence}")
-        equal(list(await kernel.claim("runs", "u")), [], "what a third worker can claim")
+        equal(list(await kernel.claim("runs", "u")), [], "the items that a third worker can claim")
 
 
 @place_law("shared")
-async def a_holder_that_slept_is_refused(place: KernelPlace) -> None:
+async def a_process_that_lost_its_item_is_refused(place: KernelPlace) -> None:
     """A process that lost its item to another one is refused under its old fence."""
     async with place.open() as kernel:
         await kernel.commit(P, Enqueue("runs", "a"))
@@ -235,13 +242,13 @@ async def a_holder_that_slept_is_refused(place: KernelPlace) -> None:
             (claim,) = await kernel.claim("runs", "v")
             expect(claim.fence > fence, f"the fence {claim.fence} is not greater than {fence}")
             holder.go()
-            equal(await holder.answer(), ["refused", "fence", claim.fence], "what the old holder got")
+            equal(await holder.answer(), ["refused", "fence", claim.fence], "the result of the old holder")
         expect(await kernel.get(P, "plain", "stale") is None, "the old holder wrote a record")
 
 
 @place_law("shared")
 async def an_older_declaration_never_breaks_a_newer_one(place: KernelPlace) -> None:
-    """A process of an older declaration keeps the newer one's indexes and counters right, or is refused."""
+    """A process with an older declaration keeps the indexes and counters of the newer one right, or is refused."""
     old = (*FAMILIES, Collection("grown", fields={"rank": int}))
     new = Collection("grown", fields={"rank": int}, indexes=(Index("by_rank", (), "rank"),), counters=((),))
     async with start(place, child.put_grown, opened={"declare": old}, keys=["a", "b"]) as writer:
@@ -251,7 +258,7 @@ async def an_older_declaration_never_breaks_a_newer_one(place: KernelPlace) -> N
             writer.go()
             wanted = ["first", *await writer.answer()]
             page = await kernel.find(P, Query("grown", order="rank"))
-            equal([record.key for record in page.records], wanted, "what is found by the new index")
-            equal(await kernel.count(P, Query("grown")), Count(len(wanted), exact=True), "what the new counter counts")
+            equal([record.key for record in page.records], wanted, "the records found by the new index")
+            equal(await kernel.count(P, Query("grown")), Count(len(wanted), exact=True), "the count of the new counter")
             there = await kernel.get_many(P, "grown", ["first", "a", "b"])
-            equal([record.key for record in there if record], wanted, "what is there")
+            equal([record.key for record in there if record], wanted, "the stored records")

@@ -1,4 +1,4 @@
-"""Laws of records: versions, what each write does, and reading them."""
+"""Laws of records: versions, each kind of write, and reads."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ P = "p"
 
 async def there(kernel: Kernel, collection: str, key: str) -> Record:
     record = await kernel.get(P, collection, key)
-    expect(record is not None, f"{collection}/{key} is not there")
+    expect(record is not None, f"{collection}/{key} does not exist")
     assert record is not None
     return record
 
 
 @law()
 async def versions_count_from_one(kernel: Kernel) -> None:
-    """A version starts at 1 and grows by 1 with each write, whichever write it is."""
+    """A version starts at 1 and grows by 1 with each write of any kind."""
     writes: tuple[Operation, ...] = (
         Insert("things", "a", b"1"),
         Put("things", "a", b"2"),
@@ -41,19 +41,19 @@ async def versions_count_from_one(kernel: Kernel) -> None:
 
 
 @law()
-async def a_deleted_key_starts_anew(kernel: Kernel) -> None:
+async def a_deleted_key_starts_at_version_one(kernel: Kernel) -> None:
     """After Delete and after Take the key's version starts at 1 again."""
     for remove in (Delete("plain", "a"), Take("plain", "a")):
         equal((await kernel.commit(P, Put("plain", "a", b""))).version("plain", "a"), 1, f"the version before {remove}")
         await kernel.commit(P, Put("plain", "a", b""))
         await kernel.commit(P, remove)
-        expect(await kernel.get(P, "plain", "a") is None, f"the record is still there after {remove}")
+        expect(await kernel.get(P, "plain", "a") is None, f"the record still exists after {remove}")
     equal((await kernel.commit(P, Insert("plain", "a", b""))).version("plain", "a"), 1, "the version of the new record")
 
 
 @law()
-async def insert_writes_only_where_there_is_none(kernel: Kernel) -> None:
-    """Insert writes a new record, and is refused over one that is there, which stays as it was."""
+async def insert_writes_only_a_new_record(kernel: Kernel) -> None:
+    """Insert writes a new record; it is refused over an existing one, which stays unchanged."""
     await kernel.commit(P, Insert("things", "a", b"first", {"state": "new"}))
     await refuses(kernel, P, Insert("things", "a", b"second", {"state": "old"}), reason="absent", found=1)
     equal(await there(kernel, "things", "a"), Record("things", "a", 1, b"first", {"state": "new"}), "the stored record")
@@ -61,7 +61,7 @@ async def insert_writes_only_where_there_is_none(kernel: Kernel) -> None:
 
 @law()
 async def put_replaces_body_and_fields(kernel: Kernel) -> None:
-    """Put replaces the body and all fields: a field that is not given again is None."""
+    """Put replaces the body and all fields: a field that is left out becomes None."""
     await kernel.commit(P, Put("things", "a", b"1", {"state": "new", "rank": 1}))
     await kernel.commit(P, Put("things", "a", b"2", {"owner": "me"}))
     record = await there(kernel, "things", "a")
@@ -71,7 +71,7 @@ async def put_replaces_body_and_fields(kernel: Kernel) -> None:
 
 @law()
 async def restore_writes_a_new_record_at_a_version(kernel: Kernel) -> None:
-    """Restore writes a new record at any version, is refused over a stored one, and versions go on from there."""
+    """Restore writes a new record at any version and is refused over a stored one; versions continue from it."""
     receipt = await kernel.commit(P, Restore("things", "a", 41, b"old", {"rank": 1}))
     equal(receipt.version("things", "a"), 41, "the version of the receipt")
     equal(await kernel.get(P, "things", "a"), Record("things", "a", 41, b"old", {"rank": 1}), "the record")
@@ -94,7 +94,7 @@ async def replace_writes_only_over_its_version(kernel: Kernel) -> None:
 
 @law()
 async def patch_changes_only_its_fields(kernel: Kernel) -> None:
-    """Patch changes the given fields and leaves the others and the body alone; None clears a field."""
+    """Patch changes the given fields and not the others nor the body; None clears a field."""
     await kernel.commit(P, Put("things", "a", b"body", {"state": "new", "owner": "me", "rank": 1}))
     await kernel.commit(P, Patch("things", "a", {"state": "done", "rank": None}))
     record = await there(kernel, "things", "a")
@@ -104,7 +104,7 @@ async def patch_changes_only_its_fields(kernel: Kernel) -> None:
 
 @law()
 async def patch_needs_its_record_and_version(kernel: Kernel) -> None:
-    """Patch is refused when there is no record, or when it is at another version than the one given."""
+    """Patch is refused if there is no record, or if its version differs from the given one."""
     await refuses(kernel, P, Patch("things", "a", {"rank": 1}), reason="present", found=0)
     expect(await kernel.get(P, "things", "a") is None, "a refused Patch made a record")
     await kernel.commit(P, Put("things", "a", b"", {"rank": 1}))
@@ -115,32 +115,32 @@ async def patch_needs_its_record_and_version(kernel: Kernel) -> None:
 
 @law()
 async def delete_removes_at_its_version_or_at_any(kernel: Kernel) -> None:
-    """Delete removes the record; with a version only at that version, without one also when there is none."""
+    """Delete removes the record; with a version only at that version, without one it also passes if there is none."""
     equal((await kernel.commit(P, Delete("plain", "a"))).version("plain", "a"), 0, "the version after deleting nothing")
     await refuses(kernel, P, Delete("plain", "a", version=1), reason="version", found=0)
     await kernel.commit(P, Put("plain", "a", b""))
     await refuses(kernel, P, Delete("plain", "a", version=2), reason="version", found=1)
     expect(await kernel.get(P, "plain", "a"), "a refused Delete removed the record")
     equal((await kernel.commit(P, Delete("plain", "a", version=1))).version("plain", "a"), 0, "the deleted version")
-    expect(await kernel.get(P, "plain", "a") is None, "the deleted record is still there")
+    expect(await kernel.get(P, "plain", "a") is None, "the deleted record still exists")
 
 
 @law()
-async def take_answers_the_record_and_removes_it(kernel: Kernel) -> None:
-    """Take answers the whole record and removes it; a second Take is refused."""
+async def take_returns_the_record_and_removes_it(kernel: Kernel) -> None:
+    """Take returns the whole record and removes it; a second Take is refused."""
     await kernel.commit(P, Put("things", "a", b"1"))
     await kernel.commit(P, Put("things", "a", b"2", {"state": "new", "rank": -1}))
     before = await there(kernel, "things", "a")
     taken = (await kernel.commit(P, Take("things", "a"))).taken("things", "a")
     equal(taken, before, "the taken record")
     equal(taken, Record("things", "a", 2, b"2", {"state": "new", "rank": -1}), "the taken record")
-    expect(await kernel.get(P, "things", "a") is None, "the taken record is still there")
+    expect(await kernel.get(P, "things", "a") is None, "the taken record still exists")
     await refuses(kernel, P, Take("things", "a"), reason="present", found=0)
 
 
 @law()
-async def take_raced_by_many_has_one_winner(kernel: Kernel) -> None:
-    """Of twenty who take the same record at once, one gets it and nineteen are refused."""
+async def one_of_many_concurrent_takes_succeeds(kernel: Kernel) -> None:
+    """Of twenty concurrent takes of one record, one succeeds and nineteen are refused."""
     for round_ in range(3):
         await kernel.commit(P, Put("plain", "a", str(round_).encode()))
 
@@ -155,18 +155,18 @@ async def take_raced_by_many_has_one_winner(kernel: Kernel) -> None:
 
 
 @law()
-async def get_many_answers_in_the_order_of_the_keys(kernel: Kernel) -> None:
-    """get_many has one answer per key in the order of the keys, None where there is none, repeats included."""
+async def get_many_returns_records_in_the_order_of_the_keys(kernel: Kernel) -> None:
+    """get_many returns one record or None per key, in the order of the keys, repeated keys included."""
     await kernel.commit(P, *(Put("plain", f"k{n}", str(n).encode()) for n in range(300)))
     keys = ["k7", "none", "k3", "k7", *(f"k{n}" for n in reversed(range(300))), "also none"]
     found = await kernel.get_many(P, "plain", iter(keys))
     equal([record.key if record else None for record in found], [k if k[0] == "k" else None for k in keys], "the keys")
-    equal(len(await kernel.get_many(P, "plain", [])), 0, "the answers to no keys")
+    equal(len(await kernel.get_many(P, "plain", [])), 0, "the number of records for no keys")
 
 
 @law()
-async def get_many_is_of_one_moment(kernel: Kernel) -> None:
-    """All answers of get_many are of the same moment, however many keys and writers there are."""
+async def get_many_is_one_snapshot(kernel: Kernel) -> None:
+    """All records of one get_many are of the same moment, with any number of keys and writers."""
     keys = [f"k{number}" for number in range(40)]
     await kernel.commit(P, *(Put("plain", key, b"0") for key in keys))
     done = False
@@ -188,8 +188,8 @@ async def get_many_is_of_one_moment(kernel: Kernel) -> None:
 
 
 @law()
-async def what_was_read_does_not_change(kernel: Kernel) -> None:
-    """A record that was read stays as it was, whatever is written afterwards."""
+async def a_record_that_was_read_does_not_change(kernel: Kernel) -> None:
+    """Later writes do not change a record that was read."""
     await kernel.commit(P, Put("things", "a", b"1", {"rank": 1}))
     first = await there(kernel, "things", "a")
     await kernel.commit(P, Patch("things", "a", {"rank": 2}))

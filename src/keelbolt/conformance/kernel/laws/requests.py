@@ -1,4 +1,4 @@
-"""Laws of requests: a call that is wrong in itself has a typed error and no effect."""
+"""Laws of requests: an invalid call raises a typed error and has no effect."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ async def refused(kernel: Kernel, kind: type[InvalidRequest], *operations: Opera
         await kernel.commit(P, Put("plain", "beside", b""), *operations)
     expect(
         await kernel.get(P, "plain", "beside") is None,
-        f"something was written beside a bad {type(operations[0]).__name__}",
+        f"a write was stored with an invalid {type(operations[0]).__name__}",
     )
 
 
 @law()
 async def bad_keys_are_invalid_names(kernel: Kernel) -> None:
-    """A key that is empty, too long, not text, or holds NUL or a lone surrogate raises InvalidName everywhere."""
+    """A key that is empty, too long, not text, or has NUL or a lone surrogate raises InvalidName everywhere."""
     for bad in BAD_KEYS:
         for operation in (
             Version("plain", bad, 1),
@@ -101,7 +101,7 @@ async def bad_keys_are_invalid_names(kernel: Kernel) -> None:
 
 @law()
 async def bad_partitions_are_invalid_names(kernel: Kernel) -> None:
-    """A partition that is empty, over its limit, not text, or holds NUL or a lone surrogate raises InvalidName."""
+    """A partition that is empty, too long, not text, or has NUL or a lone surrogate raises InvalidName."""
     for bad in BAD_PARTITIONS:
         with raises(InvalidName):
             await kernel.commit(bad, Put("plain", "a", b""))
@@ -137,23 +137,23 @@ async def bad_names_of_families_are_invalid_names(kernel: Kernel) -> None:
 
 
 @law()
-async def what_is_not_declared_is_refused(kernel: Kernel) -> None:
-    """A collection or field that nobody declared raises NotDeclared, in writes, checks and reads."""
-    await refused(kernel, NotDeclared, Put("unheard", "a", b""))
-    await refused(kernel, NotDeclared, Absent("unheard", "a"))
-    await refused(kernel, NotDeclared, Present("unheard", "a"))
-    await refused(kernel, NotDeclared, Take("unheard", "a"))
-    await refused(kernel, NotDeclared, Put("things", "a", b"", {"unheard": 1}))
+async def undeclared_collections_and_fields_are_refused(kernel: Kernel) -> None:
+    """A collection or field that is not declared raises NotDeclared, in writes, checks and reads."""
+    await refused(kernel, NotDeclared, Put("undeclared", "a", b""))
+    await refused(kernel, NotDeclared, Absent("undeclared", "a"))
+    await refused(kernel, NotDeclared, Present("undeclared", "a"))
+    await refused(kernel, NotDeclared, Take("undeclared", "a"))
+    await refused(kernel, NotDeclared, Put("things", "a", b"", {"undeclared": 1}))
     await refused(kernel, NotDeclared, Put("plain", "a", b"", {"rank": 1}))
-    await refused(kernel, NotDeclared, Patch("things", "a", {"unheard": 1}))
-    await refused(kernel, NotDeclared, FieldIn("things", "a", "unheard", (1,)))
+    await refused(kernel, NotDeclared, Patch("things", "a", {"undeclared": 1}))
+    await refused(kernel, NotDeclared, FieldIn("things", "a", "undeclared", (1,)))
     await refused(kernel, NotDeclared, Put("plain", "a", b"", expires_in=1.0))
     with raises(NotDeclared):
-        await kernel.get(P, "unheard", "a")
+        await kernel.get(P, "undeclared", "a")
     with raises(NotDeclared):
-        await kernel.find(P, Query("unheard"))
+        await kernel.find(P, Query("undeclared"))
     with raises(NotDeclared):
-        await kernel.count(P, Query("unheard"))
+        await kernel.count(P, Query("undeclared"))
 
 
 @law()
@@ -201,7 +201,7 @@ async def a_commit_without_operations_is_refused(kernel: Kernel) -> None:
 
 
 @law()
-async def what_is_too_large_is_refused(kernel: Kernel) -> None:
+async def large_values_are_refused(kernel: Kernel) -> None:
     """A body, entry, text field or commit over its limit raises TooLarge, and nothing is written."""
     await refused(kernel, TooLarge, Put("typed", "a", b"", {"text": "x" * (MAX_FIELD_CHARS + 1)}))
     over = bytes(MAX_VALUE_BYTES + 1)
@@ -214,8 +214,8 @@ async def what_is_too_large_is_refused(kernel: Kernel) -> None:
 
 
 @law()
-async def bad_limits_of_reads_are_refused(kernel: Kernel) -> None:
-    """Limits, seqs and times of reads that are no sensible numbers raise InvalidValue."""
+async def invalid_limits_of_reads_are_refused(kernel: Kernel) -> None:
+    """Limits, seqs and times of reads that are not valid numbers raise InvalidValue."""
     bad: Any
     for bad in (0, -1, 1.5, "ten", None):
         with raises(InvalidValue):
@@ -243,7 +243,7 @@ async def bad_limits_of_reads_are_refused(kernel: Kernel) -> None:
 
 @law()
 async def bad_workers_are_invalid_names(kernel: Kernel) -> None:
-    """A worker incarnation has a name: empty, too long or not text raises InvalidName."""
+    """A worker name that is empty, too long or not text raises InvalidName."""
     bad: Any
     for bad in ("", "w" * 5000, None, 7, "\ud800"):
         with raises(InvalidName):
@@ -258,7 +258,7 @@ async def bad_workers_are_invalid_names(kernel: Kernel) -> None:
 
 @law()
 async def bad_declarations_are_refused(kernel: Kernel) -> None:
-    """A declaration with unknown types or fields, too many indexes, or counters of what expires is refused."""
+    """A declaration with unknown types or fields, too many indexes, or counters of expiring records is refused."""
     kind: Any = list
     with raises(InvalidValue):
         await kernel.declare(Collection("bad", fields={"a": kind}))

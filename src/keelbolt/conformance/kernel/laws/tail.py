@@ -23,14 +23,14 @@ async def write(kernel: Kernel, count: int, *, size: int = 1) -> None:
 async def nothing_comes(entries: AsyncIterator[Entry], *, seconds: float = 0.1) -> None:
     try:
         async with asyncio.timeout(seconds):
-            broken(f"nothing was appended, but the tail answered {await anext(entries)}")
+            broken(f"no entry was appended, but the tail yielded {await anext(entries)}")
     except TimeoutError:
         return
 
 
 @law()
-async def tail_begins_with_what_is_there(kernel: Kernel) -> None:
-    """tail answers the entries after its seq that are there already, from the beginning if none is given."""
+async def tail_begins_with_stored_entries(kernel: Kernel) -> None:
+    """tail yields the stored entries after its seq, or all if no seq is given."""
     await write(kernel, 10)
     for after, first in ((None, 1), (0, 1), (4, 5), (9, 10)):
         async with following(kernel.tail(P, "log", "s", after=after)) as tail:
@@ -40,13 +40,13 @@ async def tail_begins_with_what_is_there(kernel: Kernel) -> None:
 
 
 @law()
-async def tail_goes_on_with_what_is_committed(kernel: Kernel) -> None:
-    """A tail that has caught up answers each new entry as it is committed, with all its bytes."""
+async def tail_continues_with_new_entries(kernel: Kernel) -> None:
+    """A tail that has caught up yields each new entry as it is committed, with all its bytes."""
     async with following(kernel.tail(P, "log", "s")) as tail:
         for number in range(1, 8):
             pending = asyncio.create_task(collect(tail, 1))
             await asyncio.sleep(0.005)
-            expect(not pending.done(), "the tail answered before anything was appended")
+            expect(not pending.done(), "the tail yielded an entry before any was appended")
             await kernel.commit(P, Append("log", "s", (Draft("kind", str(number).encode()),)))
             (entry,) = await pending
             equal((entry.seq, entry.kind, entry.data), (number, "kind", str(number).encode()), "the new entry")
@@ -74,8 +74,8 @@ async def tail_has_no_gap_and_no_repeat(kernel: Kernel) -> None:
 
 
 @law()
-async def tail_passes_pages_of_any_size(kernel: Kernel) -> None:
-    """A tail over more entries and bytes than one page holds is whole."""
+async def tail_is_complete_over_many_pages(kernel: Kernel) -> None:
+    """A tail over more entries and bytes than one page holds is complete."""
     many = 1300
     for _ in range(many // 100):
         await kernel.commit(P, Append("log", "s", tuple(Draft("note", b"") for _ in range(100))))
@@ -95,13 +95,13 @@ async def every_tail_sees_the_same(kernel: Kernel) -> None:
     for tail in tails:
         async with following(tail):
             pass
-    equal([entry.data for entry in answers[0]], [str(n).encode() for n in range(40)], "what the first tail saw")
+    equal([entry.data for entry in answers[0]], [str(n).encode() for n in range(40)], "the entries of the first tail")
     expect(all(answer == answers[0] for answer in answers), "two tails saw different entries")
 
 
 @law()
 async def tail_sees_only_its_stream(kernel: Kernel) -> None:
-    """A tail answers entries of its own stream only."""
+    """A tail yields entries of its own stream only."""
     async with following(kernel.tail(P, "log", "s")) as tail:
         await kernel.commit(P, Append("log", "t", (Draft("note", b""),)), Append("other", "s", (Draft("note", b""),)))
         await kernel.commit("q", Append("log", "s", (Draft("note", b""),)))
@@ -110,7 +110,7 @@ async def tail_sees_only_its_stream(kernel: Kernel) -> None:
 
 @law()
 async def tail_sees_no_refused_entry(kernel: Kernel) -> None:
-    """A refused commit wakes no tail with entries that are not there."""
+    """A tail never yields entries of a refused commit."""
     async with following(kernel.tail(P, "log", "s")) as tail:
         refused = kernel.commit(P, Append("log", "s", (Draft("note", b"no"),)), Version("plain", "none", 1))
         await asyncio.gather(refused, return_exceptions=True)
@@ -118,8 +118,8 @@ async def tail_sees_no_refused_entry(kernel: Kernel) -> None:
 
 
 @law()
-async def tail_below_the_floor_is_told(kernel: Kernel) -> None:
-    """A tail that starts below the floor gets LogTrimmed, never silence; without a seq it starts at the floor."""
+async def tail_below_the_floor_raises(kernel: Kernel) -> None:
+    """A tail that starts below the floor raises LogTrimmed; without a seq it starts at the floor."""
     await write(kernel, 8)
     await kernel.commit(P, Trim("log", "s", 5))
     async with following(kernel.tail(P, "log", "s", after=2)) as tail:
@@ -130,8 +130,8 @@ async def tail_below_the_floor_is_told(kernel: Kernel) -> None:
 
 
 @law()
-async def a_tail_that_is_overtaken_by_a_trim_is_told(kernel: Kernel) -> None:
-    """When entries that a tail has not answered yet are trimmed, it answers them all the same or raises LogTrimmed."""
+async def a_tail_that_is_overtaken_by_a_trim_raises(kernel: Kernel) -> None:
+    """If entries that a tail has not yielded are trimmed, it yields them or raises LogTrimmed."""
     await write(kernel, 3)
     async with following(kernel.tail(P, "log", "s")) as tail:
         equal([entry.seq for entry in await collect(tail, 3)], [1, 2, 3], "the tail before the trim")
@@ -140,14 +140,14 @@ async def a_tail_that_is_overtaken_by_a_trim_is_told(kernel: Kernel) -> None:
         try:
             entry = await soon(anext(tail), "the tail after the trim")
         except LogTrimmed as trimmed:
-            equal((trimmed.floor, trimmed.head), (5, 6), "what LogTrimmed says")
+            equal((trimmed.floor, trimmed.head), (5, 6), "floor and head of LogTrimmed")
         else:
             equal(entry.seq, 4, "the next entry of the tail, skipping none")
 
 
 @law()
 async def a_closed_tail_leaves_nothing_behind(kernel: Kernel) -> None:
-    """Tails that are cancelled while they wait, or closed half way, disturb neither the kernel nor other tails."""
+    """Tails that are cancelled while they wait, or closed half way, affect neither the kernel nor other tails."""
     await write(kernel, 3)
     for _ in range(20):
         async with following(kernel.tail(P, "log", "s")) as tail:

@@ -1,4 +1,4 @@
-"""Laws of values: what is stored comes back byte for byte, and every key is its own."""
+"""Laws of values: they are stored byte for byte, and similar keys are different."""
 
 from __future__ import annotations
 
@@ -65,28 +65,28 @@ KEYS = (
 
 
 @law()
-async def bodies_come_back_byte_for_byte(kernel: Kernel) -> None:
-    """A body comes back byte for byte: empty, with NUL, NaN, escaped lone surrogates, spaces, or no text at all."""
+async def bodies_are_stored_byte_for_byte(kernel: Kernel) -> None:
+    """A body is read back byte for byte: empty, with NUL, NaN, escaped lone surrogates, spaces, or binary."""
     await kernel.commit(P, *(Put("plain", f"k{n}", body) for n, body in enumerate(BODIES)))
     for number, body in enumerate(BODIES):
         record = await kernel.get(P, "plain", f"k{number}")
-        equal(record.body if record else None, body, "the body that get answers")
+        equal(record.body if record else None, body, "the body of get")
         receipt = await kernel.commit(P, Take("plain", f"k{number}"))
-        equal(receipt.taken("plain", f"k{number}").body, body, "the body that Take answers")
+        equal(receipt.taken("plain", f"k{number}").body, body, "the body of Take")
 
 
 @law()
 async def a_patched_body_stays_byte_for_byte(kernel: Kernel) -> None:
-    """A body is the same bytes after its record's fields were patched, and when it is found."""
+    """A patch of fields does not change the body, as get and find return it."""
     await kernel.commit(P, *(Put("things", f"k{n:02}", body) for n, body in enumerate(BODIES)))
     await kernel.commit(P, *(Patch("things", f"k{n:02}", {"rank": n}) for n in range(len(BODIES))))
     page = await kernel.find(P, Query("things", order="rank"))
-    equal([record.body for record in page.records], list(BODIES), "the bodies that find answers")
+    equal([record.body for record in page.records], list(BODIES), "the bodies of find")
 
 
 @law()
-async def entries_come_back_byte_for_byte(kernel: Kernel) -> None:
-    """An entry's kind and data come back as they were appended."""
+async def entries_are_stored_byte_for_byte(kernel: Kernel) -> None:
+    """An entry's kind and data are read back unchanged."""
     kinds = ("note", "Ünï", "a b", "🐚", "k" * 200)
     drafts = tuple(Draft(kinds[n % len(kinds)], body) for n, body in enumerate(BODIES))
     await kernel.commit(P, Append("log", "s", drafts))
@@ -95,24 +95,27 @@ async def entries_come_back_byte_for_byte(kernel: Kernel) -> None:
 
 
 @law()
-async def ten_megabytes_come_back(kernel: Kernel) -> None:
-    """Bodies and entries of ten megabytes, and of exactly the limit, come back unchanged."""
+async def ten_megabytes_are_stored(kernel: Kernel) -> None:
+    """Bodies and entries of ten megabytes, and of exactly the limit, are read back unchanged."""
     for size in (10_000_000, MAX_VALUE_BYTES):
         data = hashlib.shake_128(str(size).encode()).digest(size)
         await kernel.commit(P, Put("plain", f"k{size}", data), Append("log", f"s{size}", (Draft("note", data),)))
         record = await kernel.get(P, "plain", f"k{size}")
-        expect(record is not None and record.body == data, f"a body of {size} bytes came back different")
+        expect(
+            record is not None and record.body == data,
+            f"a body of {size} bytes that were read differ from those written",
+        )
         page = await kernel.read_log(P, "log", f"s{size}")
-        expect(page.entries[0].data == data, f"an entry of {size} bytes came back different")
+        expect(page.entries[0].data == data, f"an entry of {size} bytes that were read differ from those written")
 
 
 @law()
-async def every_key_is_its_own(kernel: Kernel) -> None:
+async def similar_keys_are_different(kernel: Kernel) -> None:
     """Keys that look alike are different: by case, accents, spaces, wildcards, or in the last of 4,000 characters."""
     for number, key in enumerate(KEYS):
         await kernel.commit(P, Insert("things", key, str(number).encode()), Append("log", key, (Draft("n", b""),)))
         receipt = await kernel.commit(P, Enqueue("runs", key, worker="w"))
-        expect(receipt.fence("runs", key) > 0, f"the work item {key!r} was taken for another")
+        expect(receipt.fence("runs", key) > 0, f"the work item {key!r} was confused with another")
     records = await kernel.get_many(P, "things", KEYS)
     equal([int(record.body) if record else -1 for record in records], list(range(len(KEYS))), "the records of the keys")
     equal([record.key if record else "" for record in records], list(KEYS), "the keys of the records")
@@ -121,12 +124,12 @@ async def every_key_is_its_own(kernel: Kernel) -> None:
         item = await kernel.work(P, "runs", key)
         equal(item.key if item else None, key, "the key of the work item")
     page = await kernel.find(P, Query("things"), limit=1000)
-    equal(sorted(record.key for record in page.records), sorted(KEYS), "the keys that find answers")
+    equal(sorted(record.key for record in page.records), sorted(KEYS), "the keys of find")
 
 
 @law()
 async def fields_keep_their_types(kernel: Kernel) -> None:
-    """Field values come back equal and of the same type; a field that is None or not given is None."""
+    """Field values are read back equal and of the same type; a field that is None or left out is None."""
     rows: tuple[Fields, ...] = (
         {"text": "", "whole": 0, "real": 0.0, "flag": False},
         {"text": "a", "whole": -1, "real": -0.5, "flag": True},
@@ -144,7 +147,7 @@ async def fields_keep_their_types(kernel: Kernel) -> None:
 
 
 @law()
-async def dedupe_keys_are_their_own(kernel: Kernel) -> None:
+async def similar_dedupe_keys_are_different(kernel: Kernel) -> None:
     """Dedupe keys that look alike are different keys."""
     drafts = tuple(Draft("note", str(n).encode(), key) for n, key in enumerate(KEYS))
     receipt = await kernel.commit(P, Append("log", "s", drafts))

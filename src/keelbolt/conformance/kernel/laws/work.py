@@ -1,4 +1,4 @@
-"""Laws of work items: what each operation does to one item, and its fence."""
+"""Laws of work items: the effect of each operation on one item and its fence."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ async def claim(kernel: Kernel, worker: str = "w", *, lease_seconds: float = FAR
 
 
 async def nothing_ready(kernel: Kernel, worker: str = "idle") -> None:
-    equal(list(await kernel.claim("runs", worker)), [], "what can be claimed")
+    equal(list(await kernel.claim("runs", worker)), [], "the items that can be claimed")
 
 
 @law()
 async def an_enqueued_item_waits(kernel: Kernel) -> None:
-    """An enqueued item waits with what it was given, and work answers None for an item that is not there."""
+    """An enqueued item waits with the given values; work returns None for an unknown item."""
     await kernel.commit(P, Enqueue("runs", "a", ready_in=FAR_SECONDS, lane="l", priority=-3, max_attempts=2))
     found = await item(kernel)
     equal((found.partition, found.queue, found.key, found.state), (P, "runs", "a", "waiting"), "the item")
     equal((found.lane, found.priority, found.max_attempts), ("l", -3, 2), "lane, priority and max_attempts")
     equal((found.attempt, found.holder, found.reason), (0, None, None), "attempt, holder and reason")
     expect(FAR_SECONDS - 10 < found.ready_in <= FAR_SECONDS, f"ready in {found.ready_in} s")
-    expect(await kernel.work(P, "runs", "none") is None, "an item that is not there")
+    expect(await kernel.work(P, "runs", "none") is None, "an unknown item")
     expect(await kernel.work(P, "other", "a") is None, "an item of another queue")
 
 
 @law()
 async def a_claim_holds_the_item(kernel: Kernel) -> None:
-    """A claimed item is held by its worker under its fence, at attempt 1, and nobody else can claim it."""
+    """A claimed item is held by its worker under its fence, at attempt 1; no other worker can claim it."""
     await kernel.commit(P, Enqueue("runs", "a", lane="l", priority=2, max_attempts=3))
     held = await claim(kernel)
-    equal((held.partition, held.queue, held.key), (P, "runs", "a"), "what was claimed")
-    equal((held.attempt, held.max_attempts, held.lane, held.priority), (1, 3, "l", 2), "what the claim says")
+    equal((held.partition, held.queue, held.key), (P, "runs", "a"), "the claimed items")
+    equal((held.attempt, held.max_attempts, held.lane, held.priority), (1, 3, "l", 2), "the values of the claim")
     expect(held.fence >= 1 and not held.exhausted, f"the claim is {held}")
     found = await item(kernel)
     equal((found.state, found.holder, found.fence, found.attempt), ("held", "w", held.fence, 1), "the held item")
@@ -65,7 +65,7 @@ async def an_item_that_is_not_ready_waits_for_its_time(kernel: Kernel) -> None:
     await kernel.commit(P, Enqueue("runs", "a", ready_in=0.25), Enqueue("runs", "b", ready_in=FAR_SECONDS))
     await nothing_ready(kernel)
     await asyncio.sleep(0.3)
-    equal((await claim(kernel)).key, "a", "the item whose time has come")
+    equal((await claim(kernel)).key, "a", "the item that became ready")
     await nothing_ready(kernel)
 
 
@@ -75,7 +75,7 @@ async def complete_removes_the_item(kernel: Kernel) -> None:
     await kernel.commit(P, Enqueue("runs", "a"))
     held = await claim(kernel)
     await kernel.commit(P, held.complete())
-    expect(await kernel.work(P, "runs", "a") is None, "the completed item is still there")
+    expect(await kernel.work(P, "runs", "a") is None, "the completed item still exists")
     await refuses(kernel, P, held.complete(), reason="fence", found=0)
     await nothing_ready(kernel)
 
@@ -111,7 +111,7 @@ async def fences_grow_with_each_claim(kernel: Kernel) -> None:
 
 @law()
 async def a_stale_fence_is_refused(kernel: Kernel) -> None:
-    """Once another claim was made, whatever carries the older fence is refused, with all that stands beside it."""
+    """After a newer claim, every operation with the older fence is refused, with its whole commit."""
     await kernel.commit(P, Enqueue("runs", "a"), Put("plain", "a", b""))
     old = await claim(kernel)
     await kernel.commit(P, old.release())
@@ -119,14 +119,14 @@ async def a_stale_fence_is_refused(kernel: Kernel) -> None:
     for stale in (old.fenced(), old.complete(), old.release(), old.retry("why"), old.bury("why")):
         await refuses(kernel, P, Put("plain", "a", b"stale"), stale, reason="fence", found=new.fence)
     record = await kernel.get(P, "plain", "a")
-    equal(record.version if record else 0, 1, "the version of the record beside the stale fence")
+    equal(record.version if record else 0, 1, "the version of the record after the stale fence")
     equal((await item(kernel)).holder, "v", "the holder")
     await kernel.commit(P, new.complete())
 
 
 @law()
 async def only_a_held_item_has_a_valid_fence(kernel: Kernel) -> None:
-    """Complete, Release, Retry and Bury are refused for an item that waits, is dead or is not there."""
+    """Complete, Release, Retry and Bury are refused for an item that waits, is dead or does not exist."""
     await kernel.commit(P, Enqueue("runs", "a"))
     held = await claim(kernel)
     await kernel.commit(P, held.retry("why"))
@@ -142,7 +142,7 @@ async def only_a_held_item_has_a_valid_fence(kernel: Kernel) -> None:
 
 @law()
 async def release_does_not_count_the_attempt(kernel: Kernel) -> None:
-    """Release gives the item back, from ``ready_in`` on, and its attempt is not counted."""
+    """Release makes the item ready again after ``ready_in``, and does not count the attempt."""
     await kernel.commit(P, Enqueue("runs", "a", max_attempts=1))
     for _ in range(3):
         held = await claim(kernel)
@@ -157,7 +157,7 @@ async def release_does_not_count_the_attempt(kernel: Kernel) -> None:
 
 @law()
 async def retry_counts_and_ends_dead(kernel: Kernel) -> None:
-    """Retry counts the attempt and keeps the reason; after the last one the item is dead, and the receipt says so."""
+    """Retry counts the attempt and stores the reason; after the last one the item is dead, as the receipt shows."""
     await kernel.commit(P, Enqueue("runs", "a", max_attempts=3))
     for attempt in (1, 2, 3):
         held = await claim(kernel)
@@ -179,13 +179,13 @@ async def retry_waits_for_its_time(kernel: Kernel) -> None:
     await nothing_ready(kernel)
     await asyncio.sleep(0.35)
     again = await claim(kernel)
-    equal((again.key, again.attempt), ("a", 2), "the item whose time has come")
+    equal((again.key, again.attempt), ("a", 2), "the item that became ready")
     await nothing_ready(kernel)
 
 
 @law()
 async def bury_keeps_the_item_dead(kernel: Kernel) -> None:
-    """A buried item is dead for its reason, is never claimed, and stays until it is enqueued anew or removed."""
+    """A buried item is dead with its reason and never claimed, until it is enqueued again or removed."""
     await kernel.commit(P, Enqueue("runs", "a"))
     reason = "ü" * MAX_REASON_CHARS
     await kernel.commit(P, (await claim(kernel)).bury(reason))
@@ -197,7 +197,7 @@ async def bury_keeps_the_item_dead(kernel: Kernel) -> None:
 
 @law()
 async def remove_works_in_any_state(kernel: Kernel) -> None:
-    """Remove takes away an item that waits, is held or is dead; the holder's fence no longer holds."""
+    """Remove removes an item that waits, is held or is dead; the holder's fence is no longer valid."""
     await kernel.commit(P, Remove("runs", "a"))
     await kernel.commit(P, Enqueue("runs", "a"))
     await kernel.commit(P, Remove("runs", "a"))
@@ -209,7 +209,7 @@ async def remove_works_in_any_state(kernel: Kernel) -> None:
     await kernel.commit(P, Enqueue("runs", "a"))
     await kernel.commit(P, (await claim(kernel)).bury("why"))
     await kernel.commit(P, Remove("runs", "a"))
-    expect(await kernel.work(P, "runs", "a") is None, "the removed item is still there")
+    expect(await kernel.work(P, "runs", "a") is None, "the removed item still exists")
 
 
 # ----------------------------------------------------------------------------------------------------------- nudges
@@ -217,7 +217,7 @@ async def remove_works_in_any_state(kernel: Kernel) -> None:
 
 @law()
 async def enqueue_on_a_waiting_item_takes_the_earlier_time(kernel: Kernel) -> None:
-    """Enqueued again while it waits, an item is one item, ready at the earlier time, with the new lane and priority."""
+    """Enqueue of a waiting item leaves one item, ready at the earlier time, with the new lane and priority."""
     await kernel.commit(P, Enqueue("runs", "a", ready_in=FAR_SECONDS, lane="old", priority=1, max_attempts=1))
     await kernel.commit(P, Enqueue("runs", "a", lane="new", priority=7, max_attempts=9))
     await kernel.commit(P, Enqueue("runs", "a", ready_in=FAR_SECONDS, lane="new", priority=7, max_attempts=9))
@@ -232,7 +232,7 @@ async def enqueue_on_a_waiting_item_takes_the_earlier_time(kernel: Kernel) -> No
 
 @law()
 async def an_item_enqueued_many_times_is_claimed_once(kernel: Kernel) -> None:
-    """However often an item was enqueued while it waits, one claim of many hands it out once."""
+    """An item that was enqueued many times while it waits is claimed once."""
     for _ in range(4):
         await kernel.commit(P, Enqueue("runs", "a"), Enqueue("runs", "b", priority=1))
     keys = [held.key for held in await kernel.claim("runs", "w", limit=20)]
@@ -242,7 +242,7 @@ async def an_item_enqueued_many_times_is_claimed_once(kernel: Kernel) -> None:
 
 @law()
 async def enqueue_keeps_the_attempts_of_a_waiting_item(kernel: Kernel) -> None:
-    """An item that waits for its next attempt keeps the attempts it has used when it is enqueued again."""
+    """Enqueue of an item that waits for its next attempt keeps its used attempts."""
     await kernel.commit(P, Enqueue("runs", "a"))
     await kernel.commit(P, (await claim(kernel)).retry("why", ready_in=FAR_SECONDS))
     await kernel.commit(P, Enqueue("runs", "a"))
@@ -264,24 +264,24 @@ async def a_nudge_is_not_lost(kernel: Kernel) -> None:
     again = await claim(kernel)
     equal((again.key, again.attempt), ("a", 1), "the item that came back")
     await kernel.commit(P, again.complete())
-    expect(await kernel.work(P, "runs", "a") is None, "one nudge brought the item back twice")
+    expect(await kernel.work(P, "runs", "a") is None, "one nudge made the item ready twice")
 
 
 @law()
 async def a_nudge_for_later_comes_later(kernel: Kernel) -> None:
-    """A nudge with ``ready_in`` brings the item back at that time, not before."""
+    """A nudge with ``ready_in`` makes the item ready at that time, not before."""
     await kernel.commit(P, Enqueue("runs", "a"))
     held = await claim(kernel)
     await kernel.commit(P, Enqueue("runs", "a", ready_in=0.25))
     await kernel.commit(P, held.complete())
     await nothing_ready(kernel)
     await asyncio.sleep(0.3)
-    equal((await claim(kernel)).key, "a", "the item whose time has come")
+    equal((await claim(kernel)).key, "a", "the item that became ready")
 
 
 @law()
-async def a_dead_item_that_is_enqueued_starts_anew(kernel: Kernel) -> None:
-    """Enqueue on a dead item lets it wait with all its attempts and what is given now."""
+async def enqueue_of_a_dead_item_starts_again(kernel: Kernel) -> None:
+    """Enqueue of a dead item lets it wait with all its attempts and the new values."""
     await kernel.commit(P, Enqueue("runs", "a", max_attempts=1))
     await kernel.commit(P, (await claim(kernel)).retry("why"))
     await kernel.commit(P, Enqueue("runs", "a", lane="l", max_attempts=4))
@@ -310,19 +310,19 @@ async def enqueue_with_a_worker_claims_at_once(kernel: Kernel) -> None:
 
 @law()
 async def enqueue_with_a_worker_respects_the_holder(kernel: Kernel) -> None:
-    """Enqueue with a worker is refused, and all beside it, when another worker holds the item."""
+    """Enqueue with a worker, and its whole commit, is refused if another worker holds the item."""
     await kernel.commit(P, Enqueue("runs", "a"))
     held = await claim(kernel, "v")
     operations = (Put("plain", "a", b""), Enqueue("runs", "a", worker="w"))
     await refuses(kernel, P, *operations, reason="held", found=held.fence)
-    expect(await kernel.get(P, "plain", "a") is None, "a record was written beside the refused Enqueue")
+    expect(await kernel.get(P, "plain", "a") is None, "a record was written with the refused Enqueue")
     await kernel.commit(P, held.complete())
-    expect(await kernel.work(P, "runs", "a") is None, "the refused Enqueue has nudged the item")
+    expect(await kernel.work(P, "runs", "a") is None, "the refused Enqueue nudged the item")
 
 
 @law()
 async def work_and_records_are_one_commit(kernel: Kernel) -> None:
-    """A refused check keeps the item as it was: completed with its record or not at all."""
+    """A refused check leaves the item unchanged: it is completed together with its record or not at all."""
     await kernel.commit(P, Enqueue("runs", "a"), Put("plain", "a", b""))
     held = await claim(kernel)
     for end in (held.complete(), held.release(), held.retry("why"), held.bury("why"), Remove("runs", "a")):
@@ -334,7 +334,7 @@ async def work_and_records_are_one_commit(kernel: Kernel) -> None:
 
 @law()
 async def list_work_lists_a_state_by_key(kernel: Kernel) -> None:
-    """list_work answers the items of a queue in one state, by key, page by page, each once."""
+    """list_work returns the items of a queue in one state, by key, page by page, each once."""
     await kernel.commit(P, *(Enqueue("runs", f"k{n:02}", ready_in=FAR_SECONDS) for n in reversed(range(10))))
     await kernel.commit(P, Enqueue("other", "x"))
     for n in range(3):

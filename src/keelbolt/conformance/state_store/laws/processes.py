@@ -12,8 +12,8 @@ SAVED = ADDED = 20
 
 
 @place_law("processes")
-async def saves_that_a_killed_process_awaited_are_kept(place: StateStorePlace) -> None:
-    """What a process awaited before kill -9 ended it is there: events, updates, trajectories, memory and the rest."""
+async def awaited_saves_of_a_killed_process_are_stored(place: StateStorePlace) -> None:
+    """Every save that a process awaited before kill -9 is stored, of every capability."""
     async with start(place, child.save_some, count=SAVED) as process:
         await process.ready()
         process.go()
@@ -28,7 +28,7 @@ async def saves_that_a_killed_process_awaited_are_kept(place: StateStorePlace) -
             traces = await case.store.list_traces("session")
             equal(sorted(traces), sorted(f"trace-{number}" for number in wanted), "the traces")
         if case.can("planner_events"):
-            equal(len(await case.store.list_planner_events("trace")), SAVED, "how many planner events there are")
+            equal(len(await case.store.list_planner_events("trace")), SAVED, "the number of planner events")
         if case.can("memory_state"):
             states = [await case.store.load_memory_state(f"key-{number}") for number in wanted]
             equal(states, [{"number": number} for number in wanted], "the states")
@@ -36,7 +36,7 @@ async def saves_that_a_killed_process_awaited_are_kept(place: StateStorePlace) -
 
 @place_law("processes")
 async def two_processes_that_write_a_memory_lose_nothing(place: StateStorePlace) -> None:
-    """Two processes that add to one state by load_memory_version and if_version, and retry, keep what both added."""
+    """Two processes that add to one state by load_memory_version and if_version, and retry, lose no item."""
     names = ("one", "two")
     async with place.open() as case:
         if not case.can("memory_versions"):
@@ -46,4 +46,4 @@ async def two_processes_that_write_a_memory_lose_nothing(place: StateStorePlace)
                 await process.answer()
         found = await case.store.load_memory_state("key")
         wanted = sorted(f"{name}-{number}" for name in names for number in range(ADDED))
-        equal(sorted(found["items"]), wanted, "what was added")
+        equal(sorted(found["items"]), wanted, "the added values")

@@ -1,4 +1,4 @@
-"""What is left when the store is made anew at the same place."""
+"""Laws of a store that is reopened at the same place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from keelbolt.conformance.state_store.subject import StateStorePlace, place_law
 
 @place_law("persistent")
 async def an_awaited_save_is_committed(place: StateStorePlace) -> None:
-    """A second store at the same place finds what was awaited on the first, which is neither flushed nor closed."""
+    """A second store at the same place finds every awaited save of the first, which is neither flushed nor closed."""
     async with place.open() as case, place.open() as other:
         await case.store.save_event(case.event(1.0))
         equal(ids(await other.store.load_history("trace"), "ts"), [1.0], "the history")
@@ -21,12 +21,12 @@ async def an_awaited_save_is_committed(place: StateStorePlace) -> None:
             equal(list(await other.store.list_traces("session")), ["trace"], "the traces")
         if case.can("planner_events"):
             await case.store.save_planner_event("trace", case.planner_event(1))
-            equal(len(await other.store.list_planner_events("trace")), 1, "how many planner events there are")
+            equal(len(await other.store.list_planner_events("trace")), 1, "the number of planner events")
 
 
 @place_law("persistent")
 async def events_survive(place: StateStorePlace) -> None:
-    """Events are there, and known, when the store is made anew."""
+    """Events exist after a reopen, and a repeated save still stores them once."""
     async with place.open() as case:
         for ts in (1.0, 2.0):
             await case.store.save_event(case.event(ts))
@@ -37,7 +37,7 @@ async def events_survive(place: StateStorePlace) -> None:
 
 @place_law("persistent")
 async def pauses_and_memory_survive(place: StateStorePlace) -> None:
-    """A pause can be taken up, and a memory loaded, by a store that is made anew."""
+    """A pause and a memory can be loaded after a reopen."""
     async with place.open() as case:
         if case.can("planner_state"):
             await case.store.save_planner_state("token", {"a": 1})
@@ -53,7 +53,7 @@ async def pauses_and_memory_survive(place: StateStorePlace) -> None:
 
 @place_law("persistent")
 async def sessions_survive(place: StateStorePlace) -> None:
-    """Tasks, updates, steering, trajectories and planner events are there when the store is made anew."""
+    """Tasks, updates, steering, trajectories and planner events exist after a reopen."""
     async with place.open() as case:
         if case.can("tasks"):
             await case.store.save_task(case.task())

@@ -8,8 +8,8 @@ from keelbolt.conformance.state_store.subject import StateStoreCase, law
 
 
 @law("tasks")
-async def tasks_come_back(case: StateStoreCase) -> None:
-    """A task has all its fields, its context snapshot with version and hash among them."""
+async def tasks_are_loaded(case: StateStoreCase) -> None:
+    """A task is loaded with all its fields, with version and hash of its context snapshot."""
     task = case.task(trace_id="trace", result=dict(PAYLOAD), progress={"step": 1}, error="none")
     await case.store.save_task(task)
     equal([seen(found) for found in await case.store.list_tasks("session")], [seen(task)], "the tasks")
@@ -17,7 +17,7 @@ async def tasks_come_back(case: StateStoreCase) -> None:
 
 @law("tasks")
 async def a_task_saved_again_is_one_task(case: StateStoreCase) -> None:
-    """A task that is saved again is there once, as it was saved last."""
+    """A task that is saved again is stored once, with its last values."""
     task = case.task()
     await case.store.save_task(task)
     await case.store.save_task(task)
@@ -28,16 +28,16 @@ async def a_task_saved_again_is_one_task(case: StateStoreCase) -> None:
 
 
 @law("tasks")
-async def tasks_are_listed_as_they_came(case: StateStoreCase) -> None:
-    """Tasks come in the order in which they were first saved: a session takes its last foreground task up again."""
+async def tasks_are_listed_in_the_order_of_first_saves(case: StateStoreCase) -> None:
+    """Tasks are listed in the order of their first saves: a session resumes its last foreground task."""
     for name in ("c", "a", "b", "c"):
         await case.store.save_task(case.task(name))
     equal(ids(await case.store.list_tasks("session"), "task_id"), ["c", "a", "b"], "the tasks")
 
 
 @law("tasks")
-async def sessions_are_kept_apart(case: StateStoreCase) -> None:
-    """The same task id in two sessions is two tasks, and a session nobody knows has none."""
+async def sessions_are_separate(case: StateStoreCase) -> None:
+    """The same task id in two sessions is two tasks, and an unknown session has none."""
     for session in ("a", "b"):
         await case.store.save_task(case.task(session=session, description=session))
     for session in ("a", "b"):
@@ -48,7 +48,7 @@ async def sessions_are_kept_apart(case: StateStoreCase) -> None:
 
 @law("tasks")
 async def a_saved_task_is_a_copy(case: StateStoreCase) -> None:
-    """What a caller changes in a task it saved or loaded is not changed in the store, its context included."""
+    """Changes that a caller makes to a task it saved or loaded, or to its context, are not stored."""
     task = case.task(progress={"step": 1})
     await case.store.save_task(task)
     task.progress["step"] = 2

@@ -7,7 +7,7 @@ from keelbolt.conformance.state_store.subject import StateStoreCase, law
 
 
 @law("trajectories")
-async def trajectories_come_back(case: StateStoreCase) -> None:
+async def trajectories_are_loaded(case: StateStoreCase) -> None:
     """A trajectory is loaded as it was saved."""
     trajectory = case.trajectory()
     await case.store.save_trajectory("trace", "session", trajectory)
@@ -25,7 +25,7 @@ async def a_trajectory_of_another_session_is_none(case: StateStoreCase) -> None:
 
 @law("trajectories")
 async def traces_are_listed_newest_first(case: StateStoreCase) -> None:
-    """The traces of a session come with the last saved first, so many as the limit says."""
+    """list_traces returns at most ``limit`` traces of a session, the last saved first."""
     for trace in ("a", "b", "c"):
         await case.store.save_trajectory(trace, "session", case.trajectory())
     await case.store.save_trajectory("d", "other", case.trajectory())
@@ -45,7 +45,7 @@ async def a_trajectory_saved_again_is_the_newest(case: StateStoreCase) -> None:
 
 @law("trajectories")
 async def one_trace_in_two_sessions_is_two_trajectories(case: StateStoreCase) -> None:
-    """A trace that another session saves too is not taken from the first."""
+    """A trace that a second session saves too still belongs to the first."""
     for session in ("a", "b"):
         await case.store.save_trajectory("trace", session, case.trajectory(session))
     for session in ("a", "b"):

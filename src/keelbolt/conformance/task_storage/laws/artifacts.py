@@ -11,7 +11,7 @@ from keelbolt.tasks.storage import ArtifactWrite
 
 @law()
 async def an_artifact_is_added(storage: AnyStorage) -> None:
-    """An artifact with a new id is added behind the others."""
+    """An artifact with a new id is added after the others."""
     task = await new(storage)
     await storage.update_task(task.id, artifacts=[ArtifactWrite(artifact("a", "1"))])
     await storage.update_task(task.id, artifacts=[ArtifactWrite(artifact("b", "2", "3"))])
@@ -22,7 +22,7 @@ async def an_artifact_is_added(storage: AnyStorage) -> None:
 
 @law()
 async def a_write_without_append_replaces(storage: AnyStorage) -> None:
-    """An artifact with a known id takes the place of the one before."""
+    """An artifact with a known id replaces the stored one at its position."""
     task = await new(storage)
     await storage.update_task(task.id, artifacts=[ArtifactWrite(artifact("a", "1", "2"))])
     await storage.update_task(task.id, artifacts=[ArtifactWrite(artifact("a", "3"))])
@@ -31,7 +31,7 @@ async def a_write_without_append_replaces(storage: AnyStorage) -> None:
 
 @law()
 async def a_write_with_append_adds_parts(storage: AnyStorage) -> None:
-    """With append the parts follow those that were there, in order."""
+    """With append, the parts are added after the stored ones, in order."""
     task = await new(storage)
     await storage.update_task(task.id, artifacts=[ArtifactWrite(artifact("a", "1"))])
     for text in ("2", "3"):
@@ -40,8 +40,8 @@ async def a_write_with_append_adds_parts(storage: AnyStorage) -> None:
 
 
 @law()
-async def an_append_to_nothing_begins_the_artifact(storage: AnyStorage) -> None:
-    """With append and a new id the artifact begins."""
+async def an_append_with_a_new_id_creates_the_artifact(storage: AnyStorage) -> None:
+    """With append and a new id, the artifact is created."""
     task = await new(storage)
     await storage.update_task(task.id, artifacts=[ArtifactWrite(artifact("a", "1"), append=True)])
     equal(made(await loaded(storage, task)), {"a": ["1"]}, "the artifacts")
@@ -49,7 +49,7 @@ async def an_append_to_nothing_begins_the_artifact(storage: AnyStorage) -> None:
 
 @law()
 async def append_and_replace_mix_in_one_update(storage: AnyStorage) -> None:
-    """In one update each artifact is appended or replaced as its own write says."""
+    """One update can append to one artifact and replace another."""
     task = await new(storage)
     before = [ArtifactWrite(artifact("a", "1")), ArtifactWrite(artifact("b", "1"))]
     await storage.update_task(task.id, artifacts=before)
@@ -63,7 +63,7 @@ async def append_and_replace_mix_in_one_update(storage: AnyStorage) -> None:
 
 
 @law()
-async def writes_of_one_artifact_follow_each_other(storage: AnyStorage) -> None:
+async def writes_of_one_artifact_apply_in_order(storage: AnyStorage) -> None:
     """Several writes of one artifact in one update take effect in their order."""
     task = await new(storage)
     writes = [
@@ -76,8 +76,8 @@ async def writes_of_one_artifact_follow_each_other(storage: AnyStorage) -> None:
 
 
 @law()
-async def an_artifact_is_stored_as_it_is(storage: AnyStorage) -> None:
-    """Name, description, metadata, extensions and every kind of part come back as they were given."""
+async def an_artifact_is_stored_unchanged(storage: AnyStorage) -> None:
+    """Name, description, metadata, extensions and every kind of part are loaded as they were written."""
     task = await new(storage)
     given = Artifact(
         artifact_id="a",
@@ -98,19 +98,19 @@ async def an_artifact_is_stored_as_it_is(storage: AnyStorage) -> None:
 
 @law()
 async def an_artifact_changed_later_changes_no_task(storage: AnyStorage) -> None:
-    """What a caller does to its artifact after the call is not stored."""
+    """Changes that a caller makes to its artifact after the call are not stored."""
     task = await new(storage)
     given = artifact("a", "1")
     await storage.update_task(task.id, artifacts=[ArtifactWrite(given)])
     await storage.update_task(task.id, artifacts=[ArtifactWrite(artifact("a", "2"), append=True)])
-    equal(len(given.parts), 1, "how many parts the caller's artifact has")
+    equal(len(given.parts), 1, "the number of parts of the caller's artifact")
     given.parts.clear()
     equal(made(await loaded(storage, task)), {"a": ["1", "2"]}, "the stored artifact")
 
 
 @law()
 async def many_appends_keep_their_order(storage: AnyStorage) -> None:
-    """Six hundred chunks, one after another, are all there, in order."""
+    """Six hundred appended chunks are all stored, in order."""
     task = await new(storage)
     for number in range(600):
         await storage.update_task(task.id, artifacts=[ArtifactWrite(artifact("a", str(number)), append=True)])

@@ -13,22 +13,22 @@ from keelbolt.errors import ConcurrencyError
 
 @law("update_context")
 async def an_unknown_context_is_none(storage: AnyStorage) -> None:
-    """Loading a context that nothing is kept for answers None, also when it has tasks."""
+    """Loading a context without stored data returns None, also if the context has tasks."""
     await new(storage, context="talk")
     equal(await storage.load_context("talk"), None, "the context")
 
 
 @law("update_context")
-async def a_context_comes_back(storage: AnyStorage) -> None:
-    """What was kept for a context is loaded, and the last update counts."""
+async def a_context_is_loaded(storage: AnyStorage) -> None:
+    """The last update of a context is loaded."""
     for value in ({"a": [1, {"b": None}], "ü": "日本"}, {"c": 2}):
         await storage.update_context("talk", value)
         equal(await storage.load_context("talk"), value, "the context")
 
 
 @law("update_context")
-async def contexts_are_apart(storage: AnyStorage) -> None:
-    """What is kept for a context is not seen from another one."""
+async def contexts_are_separate(storage: AnyStorage) -> None:
+    """The data of one context is not visible in another."""
     await storage.update_context("one", {"n": 1})
     await storage.update_context("two", {"n": 2})
     equal(await storage.load_context("one"), {"n": 1}, "the first context")
@@ -37,7 +37,7 @@ async def contexts_are_apart(storage: AnyStorage) -> None:
 
 @law("update_context")
 async def a_loaded_context_is_a_copy(storage: AnyStorage) -> None:
-    """What a caller does to a loaded context, or to one it gave, changes nothing that is stored."""
+    """Changes that a caller makes to a context it loaded or passed are not stored."""
     given: dict[str, Any] = {"list": [1]}
     await storage.update_context("talk", given)
     given["list"].append(2)
@@ -49,7 +49,7 @@ async def a_loaded_context_is_a_copy(storage: AnyStorage) -> None:
 
 @law("update_context")
 async def a_context_needs_no_task(storage: AnyStorage) -> None:
-    """Contexts and tasks are kept apart: an update of one leaves the other."""
+    """Contexts and tasks are independent: an update of one does not change the other."""
     task = await new(storage, context="talk")
     await storage.update_context("talk", {"a": 1})
     equal((await loaded(storage, task)).metadata, task.metadata, "the metadata of the task")
@@ -59,7 +59,7 @@ async def a_context_needs_no_task(storage: AnyStorage) -> None:
 
 @law("load_context_version")
 async def a_context_has_a_version(storage: Any) -> None:
-    """The version of a context is 0 at first, and each update answers a larger one."""
+    """The version of a context is 0 at first, and each update returns a larger one."""
     equal(await storage.load_context_version("talk"), (None, 0), "the context at first")
     first = await storage.update_context("talk", {"a": 1}, version=0)
     equal(await storage.load_context_version("talk"), ({"a": 1}, first), "the context after the update")
@@ -69,7 +69,7 @@ async def a_context_has_a_version(storage: Any) -> None:
 
 @law("load_context_version")
 async def a_stale_context_is_refused(storage: Any) -> None:
-    """An update over another version than it expects raises ConcurrencyError and stores nothing."""
+    """An update that expects another version raises ConcurrencyError and stores nothing."""
     first = await storage.update_context("talk", {"a": 1})
     await storage.update_context("talk", {"a": 2})
     for stale in (0, first, 1000):

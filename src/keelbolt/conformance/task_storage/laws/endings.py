@@ -16,7 +16,7 @@ ENDS = sorted(TERMINAL)
 
 @law()
 async def an_ended_task_stays_ended(storage: AnyStorage) -> None:
-    """No state follows completed, failed, canceled or rejected: TaskTerminalStateError."""
+    """A task that is completed, failed, canceled or rejected takes no other state: TaskTerminalStateError."""
     for end in ENDS:
         task = await new(storage)
         await storage.update_task(task.id, end)
@@ -29,7 +29,7 @@ async def an_ended_task_stays_ended(storage: AnyStorage) -> None:
 
 @law()
 async def an_ended_task_does_not_end_again(storage: AnyStorage) -> None:
-    """The state in which a task ended can't be written a second time either."""
+    """The terminal state of a task can't be written a second time."""
     for end in ENDS:
         task = await new(storage)
         await storage.update_task(task.id, end)
@@ -38,8 +38,8 @@ async def an_ended_task_does_not_end_again(storage: AnyStorage) -> None:
 
 
 @law()
-async def an_ended_task_ends_with_the_right_version_too(storage: AnyStorage) -> None:
-    """A writer that expects the current version of an ended task is refused as well."""
+async def an_ended_task_is_refused_with_the_right_version_too(storage: AnyStorage) -> None:
+    """A write of a state to an ended task is refused also if it expects the current version."""
     task = await new(storage)
     version = await storage.update_task(task.id, TaskState.completed)
     with raises(TaskTerminalStateError):
@@ -47,8 +47,8 @@ async def an_ended_task_ends_with_the_right_version_too(storage: AnyStorage) -> 
 
 
 @law()
-async def a_write_refused_for_the_end_leaves_nothing(storage: AnyStorage) -> None:
-    """Nothing of an update that would leave the end is stored."""
+async def a_refused_write_to_an_ended_task_stores_nothing(storage: AnyStorage) -> None:
+    """An update that is refused because the task has ended stores nothing."""
     task = await new(storage, "1")
     await storage.update_task(task.id, TaskState.completed, task_metadata={"a": 1})
     before = await loaded(storage, task)
@@ -65,8 +65,8 @@ async def a_write_refused_for_the_end_leaves_nothing(storage: AnyStorage) -> Non
 
 
 @law()
-async def paused_tasks_go_on(storage: AnyStorage) -> None:
-    """A task that waits for its user has not ended."""
+async def paused_tasks_can_continue(storage: AnyStorage) -> None:
+    """A task that waits for input or authorization can continue."""
     for pause in sorted(PAUSED):
         task = await new(storage)
         await storage.update_task(task.id, pause)
@@ -76,8 +76,8 @@ async def paused_tasks_go_on(storage: AnyStorage) -> None:
 
 
 @law()
-async def an_ended_task_takes_appends(storage: AnyStorage) -> None:
-    """Without a state, messages, artifacts and metadata are added to an ended task."""
+async def an_ended_task_accepts_appends(storage: AnyStorage) -> None:
+    """Updates without a state add messages, artifacts and metadata to an ended task."""
     for end in ENDS:
         task = await new(storage, "1")
         await storage.update_task(task.id, end, artifacts=[ArtifactWrite(artifact("a", "1"))])
@@ -85,13 +85,13 @@ async def an_ended_task_takes_appends(storage: AnyStorage) -> None:
         await storage.update_task(task.id, artifacts=[ArtifactWrite(artifact("a", "2"), append=True)])
         await storage.update_task(task.id, task_metadata={"late": True})
         now = await loaded(storage, task)
-        equal((said(now), made(now)), (["1", "2"], {"a": ["1", "2"]}), "what was added")
+        equal((said(now), made(now)), (["1", "2"], {"a": ["1", "2"]}), "the added values")
         equal((now.metadata, now.status.state), ({"late": True}, end), "metadata and state")
 
 
 @law()
 async def the_first_end_wins(storage: AnyStorage) -> None:
-    """Of writers that end a task at once, one wins and the others get TaskTerminalStateError."""
+    """Of concurrent writers that end a task, one wins and the others get TaskTerminalStateError."""
     for _ in range(10):
         task = await new(storage)
         await storage.update_task(task.id, TaskState.working)
@@ -101,6 +101,6 @@ async def the_first_end_wins(storage: AnyStorage) -> None:
         )
         won = [end for end, answer in zip(ENDS * 2, answers, strict=True) if isinstance(answer, int)]
         lost = [answer for answer in answers if isinstance(answer, TaskTerminalStateError)]
-        equal((len(won), len(lost)), (1, 7), "how many won and how many were refused")
+        equal((len(won), len(lost)), (1, 7), "the numbers of successful and refused writes")
         now = await loaded(storage, task)
-        equal((now.status.state, said(now)[1:]), (won[0], [won[0].name]), "the end, and what came with it")
+        equal((now.status.state, said(now)[1:]), (won[0], [won[0].name]), "the terminal state and its message")

@@ -29,14 +29,14 @@ async def ids(storage: AnyStorage, **query: object) -> list[str]:
 
 @law("list_tasks")
 async def an_empty_storage_lists_nothing(storage: AnyStorage) -> None:
-    """Where there are no tasks, the page is empty, the total 0, and no page follows."""
+    """Without tasks, the page is empty, the total is 0, and there is no next page."""
     page = await storage.list_tasks(ListTasksQuery())
     equal((page.tasks, page.total_size, page.next_page_token), ([], 0, ""), "the page")
 
 
 @law("list_tasks")
 async def the_newest_status_comes_first(storage: AnyStorage) -> None:
-    """Tasks come in the order of their last status, the newest first."""
+    """Tasks are listed by the time of their last status, newest first."""
     tasks = await several(storage, 4)
     equal(await ids(storage), [task.id for task in reversed(tasks)], "the order of new tasks")
     await storage.update_task(tasks[1].id, TaskState.working)
@@ -46,7 +46,7 @@ async def the_newest_status_comes_first(storage: AnyStorage) -> None:
 
 @law("list_tasks")
 async def appends_do_not_move_a_task(storage: AnyStorage) -> None:
-    """Messages, artifacts and metadata leave a task where it stands in the list."""
+    """Messages, artifacts and metadata do not change the position of a task in the list."""
     tasks = await several(storage, 3)
     await storage.update_task(
         tasks[0].id, messages=[bound(tasks[0], "x")], artifacts=[ArtifactWrite(artifact("a"))], task_metadata={"a": 1}
@@ -56,7 +56,7 @@ async def appends_do_not_move_a_task(storage: AnyStorage) -> None:
 
 @law("list_tasks")
 async def listed_tasks_are_as_loaded(storage: AnyStorage) -> None:
-    """A listed task is the one that a load answers."""
+    """A listed task equals the loaded one."""
     task = await new(storage)
     await storage.update_task(
         task.id,
@@ -71,8 +71,8 @@ async def listed_tasks_are_as_loaded(storage: AnyStorage) -> None:
 
 
 @law("list_tasks")
-async def lists_leave_artifacts_out_unless_asked(storage: AnyStorage) -> None:
-    """Artifacts come with include_artifacts, and not without."""
+async def lists_have_artifacts_only_on_request(storage: AnyStorage) -> None:
+    """Listed tasks have artifacts only with include_artifacts."""
     task = await new(storage)
     await storage.update_task(task.id, artifacts=[ArtifactWrite(artifact("a", "x"))])
     without = await storage.list_tasks(ListTasksQuery())
@@ -83,7 +83,7 @@ async def lists_leave_artifacts_out_unless_asked(storage: AnyStorage) -> None:
 
 @law("list_tasks")
 async def lists_cut_the_history(storage: AnyStorage) -> None:
-    """With history_length each listed task has its last so many messages."""
+    """With history_length, each listed task has only that many last messages."""
     task = await new(storage, "1")
     await storage.update_task(task.id, messages=[bound(task, "2"), bound(task, "3")], task_metadata={"a": 1})
     for length, wanted in ((None, ["1", "2", "3"]), (2, ["2", "3"]), (0, [])):
@@ -93,7 +93,7 @@ async def lists_cut_the_history(storage: AnyStorage) -> None:
 
 @law("list_tasks")
 async def tasks_are_found_by_context(storage: AnyStorage) -> None:
-    """With a context only its tasks are listed and counted."""
+    """With a context, only its tasks are listed and counted."""
     one, _ = await several(storage, 3, context="one"), await several(storage, 2, context="two")
     page = await storage.list_tasks(ListTasksQuery(context_id="one"))
     equal([task.id for task in page.tasks], [task.id for task in reversed(one)], "the tasks of the context")
@@ -103,7 +103,7 @@ async def tasks_are_found_by_context(storage: AnyStorage) -> None:
 
 @law("list_tasks")
 async def tasks_are_found_by_status(storage: AnyStorage) -> None:
-    """With a status only the tasks that stand there now are listed and counted."""
+    """With a status, only tasks that have it now are listed and counted."""
     tasks = await several(storage, 4)
     await storage.update_task(tasks[0].id, TaskState.working)
     await storage.update_task(tasks[1].id, TaskState.working)
@@ -116,7 +116,7 @@ async def tasks_are_found_by_status(storage: AnyStorage) -> None:
 
 @law("list_tasks")
 async def tasks_are_found_by_time(storage: AnyStorage) -> None:
-    """With status_timestamp_after only tasks whose status is from then or later are listed, that moment included."""
+    """With status_timestamp_after, only tasks whose status is from that moment or later are listed."""
     tasks = await several(storage, 4)
     since = tasks[2].status.timestamp
     if since is None:
@@ -127,7 +127,7 @@ async def tasks_are_found_by_time(storage: AnyStorage) -> None:
 
 
 @law("list_tasks")
-async def moments_are_compared_as_moments(storage: AnyStorage) -> None:
+async def timestamps_are_compared_as_moments(storage: AnyStorage) -> None:
     """The same moment in another time zone, or with other digits, finds the same tasks."""
     tasks = await several(storage, 3)
     since = tasks[1].status.timestamp
@@ -143,7 +143,7 @@ async def moments_are_compared_as_moments(storage: AnyStorage) -> None:
 
 
 @law("list_tasks")
-async def filters_go_together(storage: AnyStorage) -> None:
+async def filters_are_combined(storage: AnyStorage) -> None:
     """Context, status and time together list the tasks that match all of them."""
     one, two = await several(storage, 4, context="one"), await several(storage, 2, context="two")
     for task in (one[0], one[2], one[3], two[1]):
@@ -161,7 +161,7 @@ async def filters_go_together(storage: AnyStorage) -> None:
 
 @law("list_tasks")
 async def a_list_sees_every_write_before_it(storage: AnyStorage) -> None:
-    """A list after a create or an update shows it."""
+    """A list after a create or an update includes it."""
     task = await new(storage)
     equal(await ids(storage), [task.id], "the list after the create")
     for state in (TaskState.working, TaskState.completed):

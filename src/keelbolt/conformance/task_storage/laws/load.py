@@ -26,7 +26,7 @@ async def _with(storage: AnyStorage, task: Task, length: int | None, *, artifact
 
 @law()
 async def an_unknown_task_is_none(storage: AnyStorage) -> None:
-    """Loading a task that does not exist answers None."""
+    """Loading an unknown task returns None."""
     await new(storage)
     equal(await storage.load_task("no-such-task"), None, "the unknown task")
 
@@ -48,32 +48,32 @@ async def a_load_after_an_update_sees_it(storage: AnyStorage) -> None:
 
 
 @law()
-async def without_a_length_the_history_is_whole(storage: AnyStorage) -> None:
-    """Without history_length all messages come, the oldest first."""
+async def without_a_length_the_history_is_complete(storage: AnyStorage) -> None:
+    """Without history_length, all messages are loaded, oldest first."""
     equal(said(await _with(storage, await _talk(storage), None)), list("12345"), "the history")
 
 
 @law()
-async def history_length_keeps_the_last_messages(storage: AnyStorage) -> None:
-    """With history_length only the last so many messages come, still the oldest of them first."""
+async def history_length_loads_the_last_messages(storage: AnyStorage) -> None:
+    """With history_length, only that many last messages are loaded, oldest first."""
     equal(said(await _with(storage, await _talk(storage), 2)), list("45"), "the last two messages")
 
 
 @law()
 async def history_length_zero_is_no_history(storage: AnyStorage) -> None:
-    """With history_length 0 no message comes."""
+    """With history_length 0, no message is loaded."""
     equal(said(await _with(storage, await _talk(storage), 0)), [], "the history")
 
 
 @law()
-async def history_length_may_be_more_than_there_is(storage: AnyStorage) -> None:
-    """With a history_length beyond the history all of it comes."""
+async def history_length_may_exceed_the_history(storage: AnyStorage) -> None:
+    """With a history_length beyond the history, all messages are loaded."""
     equal(said(await _with(storage, await _talk(storage), 1000)), list("12345"), "the history")
 
 
 @law()
-async def a_short_load_cuts_nothing_off(storage: AnyStorage) -> None:
-    """What a load leaves out is still stored."""
+async def a_short_load_removes_nothing(storage: AnyStorage) -> None:
+    """A load with history_length does not change the stored history."""
     task = await _talk(storage)
     await _with(storage, task, 1, artifacts=False)
     whole = await loaded(storage, task)
@@ -82,7 +82,7 @@ async def a_short_load_cuts_nothing_off(storage: AnyStorage) -> None:
 
 @law()
 async def artifacts_can_be_left_out(storage: AnyStorage) -> None:
-    """Without include_artifacts a task comes without its artifacts, and with everything else."""
+    """Without include_artifacts, a task is loaded without artifacts and with everything else."""
     task = await _with(storage, await _talk(storage), None, artifacts=False)
     equal(made(task), {}, "the artifacts")
     equal(said(task), list("12345"), "the history")
@@ -90,7 +90,7 @@ async def artifacts_can_be_left_out(storage: AnyStorage) -> None:
 
 @law()
 async def a_loaded_task_is_a_copy(storage: AnyStorage) -> None:
-    """What a caller does to a loaded task changes nothing that is stored."""
+    """Changes that a caller makes to a loaded task are not stored."""
     task = await _talk(storage)
     mine = await loaded(storage, task)
     mine.status.state = TaskState.failed

@@ -25,17 +25,17 @@ async def turned(storage: AnyStorage, query: ListTasksQuery) -> list[list[str]]:
         if not page.next_page_token:
             break
         query = query.model_copy(update={"page_token": page.next_page_token})
-    expect(len(pages) < MAX_PAGES, "the pages have no end")
+    expect(len(pages) < MAX_PAGES, "the pages do not end")
     return pages
 
 
 @law("list_tasks")
 async def a_page_has_its_size(storage: AnyStorage) -> None:
-    """A page has at most page_size tasks, and says so."""
+    """A page has at most page_size tasks and returns that size."""
     await several(storage, 5)
     page = await storage.list_tasks(ListTasksQuery(page_size=2))
     equal((len(page.tasks), page.page_size), (2, 2), "the size of the page")
-    expect(page.next_page_token, "there is more, but no token for it")
+    expect(page.next_page_token, "more tasks match, but the page has no token")
 
 
 @law("list_tasks")
@@ -70,8 +70,8 @@ async def pages_keep_the_filter(storage: AnyStorage) -> None:
 
 
 @law("list_tasks")
-async def tasks_of_one_moment_are_on_one_page_each(storage: AnyStorage) -> None:
-    """Tasks that were made at the same time are neither lost nor repeated between pages."""
+async def tasks_of_one_moment_are_paged_once(storage: AnyStorage) -> None:
+    """Tasks with the same timestamp are neither lost nor repeated between pages."""
     tasks = await asyncio.gather(*(new(storage, str(number)) for number in range(30)))
     pages = await turned(storage, ListTasksQuery(page_size=4))
     equal(sorted(chain(*pages)), sorted(task.id for task in tasks), "the tasks of all pages")
@@ -79,7 +79,7 @@ async def tasks_of_one_moment_are_on_one_page_each(storage: AnyStorage) -> None:
 
 @law("list_tasks")
 async def the_total_counts_all_pages(storage: AnyStorage) -> None:
-    """The total is that of all tasks that match, on every page."""
+    """Every page has the total of all matching tasks."""
     await several(storage, 5)
     first = await storage.list_tasks(ListTasksQuery(page_size=2))
     second = await storage.list_tasks(ListTasksQuery(page_size=2, page_token=first.next_page_token))
@@ -88,7 +88,7 @@ async def the_total_counts_all_pages(storage: AnyStorage) -> None:
 
 @law("list_tasks")
 async def a_task_that_stays_is_not_lost_between_pages(storage: AnyStorage) -> None:
-    """Tasks that are made or change while pages are turned don't push others off, nor repeat them."""
+    """Tasks that are created or changed between two pages neither hide nor repeat others."""
     tasks = await several(storage, 6)
     first = await storage.list_tasks(ListTasksQuery(page_size=2))
     await several(storage, 3)
@@ -99,8 +99,8 @@ async def a_task_that_stays_is_not_lost_between_pages(storage: AnyStorage) -> No
 
 
 @law("list_tasks")
-async def a_token_that_is_none_is_refused(storage: AnyStorage) -> None:
-    """Whatever is no page token raises InvalidTaskRequest; it is not taken for the first page."""
+async def an_invalid_token_is_refused(storage: AnyStorage) -> None:
+    """An invalid page token raises InvalidTaskRequest; it does not return the first page."""
     await several(storage, 3)
     for token in ("garbage", "2", "-3", "9" * 23, "AAAA", "' OR 1=1", "ä", "\x00"):
         with raises(InvalidTaskRequest):
@@ -109,7 +109,7 @@ async def a_token_that_is_none_is_refused(storage: AnyStorage) -> None:
 
 @law("list_tasks")
 async def a_token_of_another_query_is_refused(storage: AnyStorage) -> None:
-    """A page token goes with the filters that it was made for."""
+    """A page token is refused with other filters than its own."""
     await several(storage, 3)
     token = (await storage.list_tasks(ListTasksQuery(page_size=1))).next_page_token
     for other in (
@@ -122,8 +122,8 @@ async def a_token_of_another_query_is_refused(storage: AnyStorage) -> None:
 
 
 @law("list_tasks")
-async def a_moment_that_is_none_is_refused(storage: AnyStorage) -> None:
-    """A status_timestamp_after that can't be read raises InvalidTaskRequest."""
+async def an_invalid_timestamp_is_refused(storage: AnyStorage) -> None:
+    """A status_timestamp_after that can't be parsed raises InvalidTaskRequest."""
     await new(storage)
     for moment in ("yesterday", "", "2026-13-01T00:00:00Z", "12"):
         with raises(InvalidTaskRequest):

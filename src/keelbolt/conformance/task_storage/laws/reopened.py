@@ -1,4 +1,4 @@
-"""What is left when a storage is made anew at the same place."""
+"""Laws of a storage that is reopened at the same place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keelbolt.tasks.storage import ArtifactWrite
 
 @place_law("persistent")
 async def tasks_survive(place: TaskStoragePlace) -> None:
-    """A task with everything it has is there when the storage is opened again."""
+    """A task is loaded completely after a reopen."""
     async with place.open() as storage:
         task = await new(storage, "1")
         await storage.update_task(
@@ -32,7 +32,7 @@ async def tasks_survive(place: TaskStoragePlace) -> None:
 
 @place_law("persistent")
 async def guards_survive(place: TaskStoragePlace) -> None:
-    """Ends and versions are guarded after the storage was opened again."""
+    """Terminal states and versions are guarded after a reopen."""
     async with place.open() as storage:
         ended, running = await new(storage), await new(storage)
         await storage.update_task(ended.id, TaskState.canceled)
@@ -48,7 +48,7 @@ async def guards_survive(place: TaskStoragePlace) -> None:
 
 @place_law("persistent")
 async def keys_survive(place: TaskStoragePlace) -> None:
-    """An idempotency key answers its task after the storage was opened again."""
+    """An idempotency key returns its task after a reopen."""
     async with place.open() as storage:
         task = await storage.create_task("talk", message(), idempotency_key="key")
     async with place.open() as storage:

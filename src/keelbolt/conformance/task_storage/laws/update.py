@@ -23,7 +23,7 @@ async def an_unknown_task_is_not_updated(storage: AnyStorage) -> None:
 
 @law()
 async def a_state_is_stored(storage: AnyStorage) -> None:
-    """The state of an update is the state of the task, with a timestamp."""
+    """The state of an update becomes the state of the task, with a timestamp."""
     for state in TaskState:
         task = await new(storage)
         await storage.update_task(task.id, state)
@@ -45,8 +45,8 @@ async def no_state_keeps_the_state(storage: AnyStorage) -> None:
 
 
 @law()
-async def a_status_message_stands_in_the_status(storage: AnyStorage) -> None:
-    """The status message of a new state is the message of the status."""
+async def a_status_message_is_in_the_status(storage: AnyStorage) -> None:
+    """The status message of an update becomes the message of the status."""
     task = await new(storage)
     await storage.update_task(task.id, TaskState.working, status_message=bound(task, "Looking"))
     stored = (await loaded(storage, task)).status.message
@@ -65,7 +65,7 @@ async def a_status_message_without_a_state_is_ignored(storage: AnyStorage) -> No
 
 @law()
 async def a_status_message_is_not_in_the_history(storage: AnyStorage) -> None:
-    """The history holds the messages that were given for it, and no others."""
+    """The history has only the messages that were written to it, not status messages."""
     task = await new(storage, "1")
     await storage.update_task(task.id, TaskState.working, status_message=bound(task, "2"))
     equal(said(await loaded(storage, task)), ["1"], "the history")
@@ -73,7 +73,7 @@ async def a_status_message_is_not_in_the_history(storage: AnyStorage) -> None:
 
 @law()
 async def messages_are_added_in_their_order(storage: AnyStorage) -> None:
-    """The messages of an update follow what was said before, in the order they are given."""
+    """The messages of an update are added after the stored ones, in order."""
     task = await new(storage, "1")
     await storage.update_task(task.id, messages=[bound(task, "2"), bound(task, "3")])
     await storage.update_task(task.id, TaskState.working, messages=[bound(task, "4")])
@@ -81,8 +81,8 @@ async def messages_are_added_in_their_order(storage: AnyStorage) -> None:
 
 
 @law()
-async def messages_are_stored_as_they_are(storage: AnyStorage) -> None:
-    """The ids, role and metadata of a message come back as they were given."""
+async def messages_are_stored_unchanged(storage: AnyStorage) -> None:
+    """The ids, role and metadata of a message are loaded as they were written."""
     task = await new(storage)
     given = bound(task, "x", role=Role.agent).model_copy(update={"metadata": {"a": [1, None]}})
     await storage.update_task(task.id, messages=[given])
@@ -91,7 +91,7 @@ async def messages_are_stored_as_they_are(storage: AnyStorage) -> None:
 
 @law()
 async def metadata_are_merged(storage: AnyStorage) -> None:
-    """New metadata replace what has the same name, and leave the rest."""
+    """New metadata replace values with the same name and leave the others."""
     task = await new(storage)
     await storage.update_task(task.id, task_metadata={"a": 1, "b": {"x": 1}})
     await storage.update_task(task.id, task_metadata={"b": {"y": 2}, "c": 3})
@@ -99,8 +99,8 @@ async def metadata_are_merged(storage: AnyStorage) -> None:
 
 
 @law()
-async def metadata_come_with_any_update(storage: AnyStorage) -> None:
-    """Metadata are merged beside a new state, and kept by the states after it."""
+async def metadata_are_merged_with_any_update(storage: AnyStorage) -> None:
+    """Metadata are merged together with a new state, and later states keep them."""
     task = await new(storage)
     await storage.update_task(task.id, TaskState.working, task_metadata={"a": 1})
     await storage.update_task(task.id, TaskState.completed, task_metadata={"b": 2})
@@ -109,7 +109,7 @@ async def metadata_come_with_any_update(storage: AnyStorage) -> None:
 
 @law()
 async def an_update_writes_everything_at_once(storage: AnyStorage) -> None:
-    """State, status message, messages, artifacts and metadata of one update are all there after it."""
+    """State, status message, messages, artifacts and metadata of one update are all stored."""
     task = await new(storage, "1")
     await storage.update_task(
         task.id,
@@ -126,7 +126,7 @@ async def an_update_writes_everything_at_once(storage: AnyStorage) -> None:
 
 @law()
 async def an_empty_update_is_a_write(storage: AnyStorage) -> None:
-    """An update of nothing changes nothing but the version."""
+    """An update without values changes only the version."""
     task = await new(storage)
     before = await loaded(storage, task)
     first = await storage.update_task(task.id)
@@ -136,8 +136,8 @@ async def an_empty_update_is_a_write(storage: AnyStorage) -> None:
 
 
 @law()
-async def updates_touch_no_other_task(storage: AnyStorage) -> None:
-    """What is written to a task is not written to another one of its context."""
+async def updates_change_no_other_task(storage: AnyStorage) -> None:
+    """An update of one task does not change another task of its context."""
     one, two = await new(storage, "one"), await new(storage, "two")
     before = await loaded(storage, two)
     await storage.update_task(
@@ -147,8 +147,8 @@ async def updates_touch_no_other_task(storage: AnyStorage) -> None:
 
 
 @law()
-async def updates_at_the_same_time_all_count(storage: AnyStorage) -> None:
-    """Of updates without an expected version that come together, none is lost."""
+async def concurrent_updates_are_all_stored(storage: AnyStorage) -> None:
+    """Of concurrent updates without an expected version, none is lost."""
     task = await new(storage, "0")
     await asyncio.gather(
         *(storage.update_task(task.id, messages=[bound(task, str(number))]) for number in range(1, 21)),

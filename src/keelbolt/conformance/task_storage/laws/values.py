@@ -23,8 +23,8 @@ TEXTS = [
 
 
 @law()
-async def any_text_comes_back(storage: AnyStorage) -> None:
-    """Every valid text comes back character for character, in messages, artifacts and metadata."""
+async def any_text_is_stored(storage: AnyStorage) -> None:
+    """Every valid text is loaded character for character, in messages, artifacts and metadata."""
     task = await storage.create_task("talk", Message(message_id="m", role=Role.user, parts=[Part(text=TEXTS[3])]))
     for text in TEXTS:
         await storage.update_task(
@@ -35,8 +35,8 @@ async def any_text_comes_back(storage: AnyStorage) -> None:
 
 
 @law()
-async def any_json_comes_back(storage: AnyStorage) -> None:
-    """Numbers, lists and nested objects come back with their types."""
+async def any_json_is_stored(storage: AnyStorage) -> None:
+    """Numbers, lists and nested objects are loaded with their types."""
     task = await new(storage)
     value = {"int": 1, "float": 1.5, "large": 2**53, "no": None, "yes": True, "list": [1, [2, {"a": {}}]], "": ""}
     await storage.update_task(task.id, task_metadata=value)
@@ -44,8 +44,8 @@ async def any_json_comes_back(storage: AnyStorage) -> None:
 
 
 @law()
-async def a_message_of_every_part_comes_back(storage: AnyStorage) -> None:
-    """Text, bytes, URL and data of the first message come back as they were given."""
+async def every_kind_of_part_is_stored(storage: AnyStorage) -> None:
+    """Text, bytes, URL and data of the first message are loaded as they were written."""
     given = message().model_copy(
         update={
             "parts": [
@@ -65,8 +65,8 @@ async def a_message_of_every_part_comes_back(storage: AnyStorage) -> None:
 
 
 @law()
-async def large_texts_come_back(storage: AnyStorage) -> None:
-    """A message of one megabyte comes back whole."""
+async def large_texts_are_stored(storage: AnyStorage) -> None:
+    """A message of one megabyte is loaded completely."""
     text = "0123456789" * 100_000
     task = await new(storage, text)
     equal(said(await loaded(storage, task)), [text], "the large message")
@@ -74,7 +74,7 @@ async def large_texts_come_back(storage: AnyStorage) -> None:
 
 @law()
 async def names_of_contexts_are_any_text(storage: AnyStorage) -> None:
-    """Contexts are told apart by their whole names, letter case and all."""
+    """Contexts are distinguished by their whole names, case included."""
     names = ["talk", "Talk", "talk ", "töne", "a/b", "a:b", "%", "_", "x" * 200]
     tasks = [await storage.create_task(name, message(), idempotency_key="k") for name in names]
     equal(len({task.id for task in tasks}), len(names), "different tasks")

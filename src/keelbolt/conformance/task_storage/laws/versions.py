@@ -1,4 +1,4 @@
-"""Versions: whoever expects another one is refused."""
+"""Versions: a write that expects another version is refused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from keelbolt.tasks.storage import ArtifactWrite
 
 
 @law()
-async def every_write_answers_a_new_version(storage: AnyStorage) -> None:
-    """Each update answers a whole number that is larger than the one before."""
+async def every_write_returns_a_new_version(storage: AnyStorage) -> None:
+    """Each update returns an integer that is larger than the one before."""
     task = await new(storage)
     last = await storage.update_task(task.id, TaskState.working)
     expect(type(last) is int, f"the version is {last!r}")
@@ -27,13 +27,13 @@ async def every_write_answers_a_new_version(storage: AnyStorage) -> None:
         {"messages": [bound(task, "y")]},
     ):
         version = await storage.update_task(task.id, **change)
-        expect(type(version) is int and version > last, f"after version {last} came {version!r}")
+        expect(type(version) is int and version > last, f"the version after {last} is {version!r}")
         last = version
 
 
 @law()
-async def the_answered_version_can_be_expected(storage: AnyStorage) -> None:
-    """The version that a write answers is the one that the next may expect."""
+async def the_returned_version_can_be_expected(storage: AnyStorage) -> None:
+    """The next write can expect the version that a write returned."""
     task = await new(storage)
     version = await storage.update_task(task.id, TaskState.working)
     for number in range(5):
@@ -45,7 +45,7 @@ async def the_answered_version_can_be_expected(storage: AnyStorage) -> None:
 
 @law()
 async def a_stale_version_is_refused(storage: AnyStorage) -> None:
-    """A write that expects an older version raises ConcurrencyError, whatever it writes."""
+    """A write that expects an older version raises ConcurrencyError, with any content."""
     task = await new(storage)
     stale = await storage.update_task(task.id, TaskState.working)
     await storage.update_task(task.id, messages=[bound(task, "x")])
@@ -61,7 +61,7 @@ async def a_stale_version_is_refused(storage: AnyStorage) -> None:
 
 
 @law()
-async def a_version_of_the_future_is_refused(storage: AnyStorage) -> None:
+async def a_future_version_is_refused(storage: AnyStorage) -> None:
     """A write that expects a version which does not exist yet raises ConcurrencyError."""
     task = await new(storage)
     version = await storage.update_task(task.id, TaskState.working)
@@ -70,8 +70,8 @@ async def a_version_of_the_future_is_refused(storage: AnyStorage) -> None:
 
 
 @law()
-async def a_write_refused_for_its_version_leaves_nothing(storage: AnyStorage) -> None:
-    """Nothing of an update with a stale version is stored."""
+async def a_write_refused_for_its_version_stores_nothing(storage: AnyStorage) -> None:
+    """An update with a stale version stores nothing."""
     task = await new(storage, "1")
     stale = await storage.update_task(task.id, TaskState.working)
     await storage.update_task(task.id, task_metadata={"a": 1})
@@ -90,8 +90,8 @@ async def a_write_refused_for_its_version_leaves_nothing(storage: AnyStorage) ->
 
 
 @law()
-async def of_writers_that_expect_one_version_one_wins(storage: AnyStorage) -> None:
-    """Of ten writers at once that expect the same version, one writes and nine get ConcurrencyError."""
+async def one_of_many_writers_of_a_version_wins(storage: AnyStorage) -> None:
+    """Of ten concurrent writers that expect the same version, one writes and nine get ConcurrencyError."""
     task = await new(storage, "0")
     version = await storage.update_task(task.id, TaskState.working)
     for change in ("state", "append"):
@@ -109,14 +109,14 @@ async def of_writers_that_expect_one_version_one_wins(storage: AnyStorage) -> No
         )
         won = [answer for answer in answers if isinstance(answer, int)]
         lost = [answer for answer in answers if isinstance(answer, ConcurrencyError)]
-        equal((len(won), len(lost)), (1, 9), "how many won and how many were refused")
+        equal((len(won), len(lost)), (1, 9), "the numbers of successful and refused writes")
         version = won[0]
-    equal(len(said(await loaded(storage, task))), 3, "how many messages there are")
+    equal(len(said(await loaded(storage, task))), 3, "the number of messages")
 
 
 @law()
 async def without_an_expected_version_nothing_is_refused(storage: AnyStorage) -> None:
-    """A write that expects no version is not refused, whatever was written before it."""
+    """A write without an expected version is never refused for its version."""
     task = await new(storage)
     await storage.update_task(task.id, TaskState.working)
     await storage.update_task(task.id, artifacts=[ArtifactWrite(artifact("a", "x"))])
@@ -125,8 +125,8 @@ async def without_an_expected_version_nothing_is_refused(storage: AnyStorage) ->
 
 
 @law("get_version")
-async def the_version_can_be_asked_for(storage: AnyStorage) -> None:
-    """The version of a task is the one that the last write answered."""
+async def get_version_returns_the_last_version(storage: AnyStorage) -> None:
+    """get_version returns the version that the last write returned."""
     task = await new(storage)
     first = await storage.get_version(task.id)
     if type(first) is not int:
@@ -143,8 +143,8 @@ async def an_unknown_task_has_no_version(storage: AnyStorage) -> None:
 
 
 @law("get_version")
-async def a_refused_write_makes_no_version(storage: AnyStorage) -> None:
-    """A refused update leaves the version as it was."""
+async def a_refused_write_keeps_the_version(storage: AnyStorage) -> None:
+    """A refused update leaves the version unchanged."""
     task = await new(storage)
     version = await storage.update_task(task.id, TaskState.working)
     with raises(ConcurrencyError):

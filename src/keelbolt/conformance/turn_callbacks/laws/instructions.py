@@ -9,7 +9,7 @@ from keelbolt.turns.primitives import Tokenizable
 
 
 @law()
-async def instructions_come_back_in_order(case: TurnCallbacksCase) -> None:
+async def instructions_are_fetched_in_order(case: TurnCallbacksCase) -> None:
     """Instructions stored as str or Tokenizable are refreshed in the order of storing."""
     turn = case.turn()
     for value in ("c", Tokenizable("a"), "b"):
@@ -18,8 +18,8 @@ async def instructions_come_back_in_order(case: TurnCallbacksCase) -> None:
 
 
 @law()
-async def instructions_are_deleted_by_what_they_say(case: TurnCallbacksCase) -> None:
-    """An instruction is deleted by its text, given as str or as Tokenizable, however it was stored."""
+async def instructions_are_deleted_by_their_text(case: TurnCallbacksCase) -> None:
+    """An instruction is deleted by its text, as str or Tokenizable, whichever of them was stored."""
     turn = case.turn()
     for value in ("a", Tokenizable("b"), "c"):
         await turn.store_standing_instruction(value)

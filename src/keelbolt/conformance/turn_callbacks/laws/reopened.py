@@ -1,4 +1,4 @@
-"""What is left when the adapter is made anew."""
+"""Laws of an adapter that is reopened at the same place."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from keelbolt.turns.primitives import SpooledArtifact
 
 
 @place_law("persistent")
-async def everything_is_there_again(place: TurnCallbacksPlace) -> None:
-    """Values, their order and their bytes are found by an adapter that is made anew."""
+async def values_survive(place: TurnCallbacksPlace) -> None:
+    """Values, their order and their bytes exist after a reopen."""
     async with place.open() as case:
         turn = case.turn()
         for kind, make in MAKE.items():
@@ -27,8 +27,8 @@ async def everything_is_there_again(place: TurnCallbacksPlace) -> None:
 
 
 @place_law("persistent")
-async def bytes_are_there_again(place: TurnCallbacksPlace) -> None:
-    """Bytes written through a conduit are read through their owner by an adapter that is made anew."""
+async def bytes_survive(place: TurnCallbacksPlace) -> None:
+    """Bytes written through a conduit are read through their owner after a reopen."""
     async with place.open() as case:
         reader = await case.turn().store_retrievable_bytes("x", "text\n" * 1000)
         await case.turn().store_retrievable(retrievable("r", SpooledArtifact(reader)))
@@ -38,8 +38,8 @@ async def bytes_are_there_again(place: TurnCallbacksPlace) -> None:
 
 
 @place_law("persistent")
-async def what_was_deleted_stays_so(place: TurnCallbacksPlace) -> None:
-    """Changes and deletions are found by an adapter that is made anew."""
+async def changes_and_deletions_survive(place: TurnCallbacksPlace) -> None:
+    """Changes and deletions exist after a reopen."""
     async with place.open() as case:
         turn = case.turn()
         for kind, make in MAKE.items():
@@ -53,8 +53,8 @@ async def what_was_deleted_stays_so(place: TurnCallbacksPlace) -> None:
 
 
 @place_law("persistent")
-async def a_repeat_after_a_crash_is_one(place: TurnCallbacksPlace) -> None:
-    """What a turn stores again, with another time, through an adapter that is made anew, is fetched once."""
+async def a_repeat_after_a_crash_is_stored_once(place: TurnCallbacksPlace) -> None:
+    """A value that a turn stores again after a reopen, with another time, is fetched once."""
     async with place.open() as case:
         first = case.turn(turn_id="interrupted")
         for kind, make in MAKE.items():
