@@ -13,6 +13,9 @@ from keelbolt.data.pages import first_of
 from keelbolt.data.shown import when
 from keelbolt.errors import BadCursor, BlobNotFound, TurnStorageCorrupt, TurnStorageSchema
 from keelbolt.kernel import BlobReader, Kernel, Query, Record, Scalar
+from keelbolt.tasks.families import TASKS
+from keelbolt.tasks.ids import is_task_id
+from keelbolt.tasks.record import ENDED
 from keelbolt.turns.codec.kinds import PLURALS, Kind
 from keelbolt.turns.durable.families import COLLECTIONS, FAMILIES, FORMAT_PARTITION, FORMATS, GATES, STREAMS, TURNS
 from keelbolt.turns.durable.format import upgrade
@@ -46,6 +49,7 @@ class TurnInspection:
     """The turns of one tenant. All lists are newest first."""
 
     def __init__(self, kernel: Kernel, tenant: str) -> None:
+        self._kernel = kernel
         self._scope = kernel.scoped(tenant_partition(tenant))
 
     # ------------------------------------------------------------------------------------------------------ threads
@@ -64,6 +68,7 @@ class TurnInspection:
         if record is None:
             return None
         turns, more_turns = await self._first(TURNS, {"owner": whose}, partial(_turn, whose))
+        await asyncio.gather(*map(self._check_task, turns))
         gates, more_gates = await self._first(GATES, {"owner": whose}, lambda each: read_gate(each).to_json())
         own = await self._shares(whose)
         longer = [name for name, more in (("turns", more_turns), ("gates", more_gates)) if more]
@@ -136,6 +141,15 @@ class TurnInspection:
         with contextlib.suppress(TurnStorageCorrupt, TurnStorageSchema):  # the thread's own page reports the problem
             last = _excerpt(read("message", page.records[0])) if page.records else None
         return {**_named(record), "last": last}
+
+    async def _check_task(self, turn: dict[str, Any]) -> None:
+        """Show a turn of a task as failed if the task is over: no process continues it."""
+        task_id = turn["id"].rpartition(".")[0]
+        if turn["state"] == "running" and is_task_id(task_id):
+            tasks = self._kernel.scoped(original(self._scope.partition.removeprefix(PARTITIONS)))
+            task = await tasks.get(TASKS, task_id)
+            if task is not None and task.fields["state"] in ENDED:
+                turn["state"] = "failed"
 
     async def _shares(self, whose: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
