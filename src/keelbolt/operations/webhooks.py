@@ -32,7 +32,7 @@ class WebhookOperations:
     async def list_webhooks(self, call: OpsCall) -> bytes:
         state = call.query.get("state")
         if state is not None and state not in STATES:
-            raise InvalidParamsError("state is active, failing or failed")
+            raise InvalidParamsError("state must be active, failing or failed")
         found, token = await self._page(call, state)
         return to_json({"webhooks": [_json(call, webhook) for webhook in found], "nextPageToken": token})
 

@@ -172,6 +172,12 @@ async def test_time_runs_from_the_first_opening(storage: DurableStorage) -> None
     assert (late.result, late.value) == ("timeout", None)
 
 
+async def test_a_clock_that_was_set_back_extends_no_time_limit(storage: DurableStorage) -> None:
+    agent = Asking(storage, timeout_ms=50, created_at=datetime.now(UTC) + timedelta(hours=2))
+    assert (await asyncio.wait_for(agent.runner.run_result(turn()), 20)).ok
+    assert type(agent.answers[0]) is TurnGateTimeout
+
+
 async def test_the_same_gate_asks_the_same(storage: DurableStorage) -> None:
     """An approval of one thing is never taken for another: by a gate's id, if it has one, or by what it asks."""
     agent = Asking(storage, id="g", payload={"to": "Ann"})

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from keelbolt.errors import TurnGateTimeout
 from keelbolt.protocol.types import TaskState
-from keelbolt.turns import DispatchContext
+from keelbolt.turns import DispatchContext, gates
 from keelbolt.turns.answers import GateAnswer, read_gate_answer, reply_hint
+from keelbolt.turns.durable import gate_records
+from keelbolt.turns.durable import gates as durable_gates
 from tests.integration.tasks.stage import Stage
 from tests.integration.turns.stage import message as stored
 from tests.integration.turns.test_worker import ALICE, agent, texts
@@ -143,8 +146,8 @@ async def test_siblings_of_a_gate_go_on_and_run_once(stage: Stage) -> None:
     assert sorted(runs) == ["quick began", "quick ended", "slow began", "slow ended"]
 
 
-@pytest.mark.parametrize("parked", [True, False], ids=["same process", "after a restart"])
-async def test_a_time_limit_ends_while_the_task_asks(stage: Stage, parked: bool) -> None:
+@pytest.mark.parametrize("case", ["same process", "after a restart", "after the clock was set back"])
+async def test_a_time_limit_ends_while_the_task_asks(stage: Stage, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
         try:
             answer = await ctx.wait_for(reason="Well?", timeout_ms=1500)
@@ -156,8 +159,11 @@ async def test_a_time_limit_ends_while_the_task_asks(stage: Stage, parked: bool)
     one = await agent(stage, execute)
     task = await one.say()
     assert task.status.state == TaskState.input_required
-    if not parked:
+    if case != "same process":
         await one.engine.__aexit__(None, None, None)
+        if case == "after the clock was set back":
+            for module in (gates, gate_records, durable_gates):
+                monkeypatch.setattr(module, "now", lambda: datetime.now(UTC) - timedelta(hours=2))
         one = await agent(stage, execute)
     done = await one.look(task, TaskState.completed)
     assert texts(done)["message-1-done"] == "too late"

@@ -1,13 +1,15 @@
-"""Sessions over a store with three methods."""
+"""Sessions over a store with three methods, and stores with older method names."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from penguiflow.sessions.persistence import StateStoreSessionAdapter as Theirs
 from penguiflow.state import InMemoryStateStore
 
+from keelbolt.state import compat
 from keelbolt.state.session_adapter import StateStoreSessionAdapter
 from keelbolt.state.types import (
     RemoteBinding,
@@ -24,7 +26,7 @@ from keelbolt.state.types import (
 
 
 class ThreeMethods:
-    """A store that has no more, and that keeps a repeat twice."""
+    """A store with only three methods, which stores a repeated event twice."""
 
     def __init__(self) -> None:
         self.events: list[StoredEvent] = []
@@ -58,7 +60,7 @@ def steering(number: int, payload: dict[str, Any]) -> SteeringEvent:
     return SteeringEvent(session_id="s", task_id="t", event_id=str(number), event_type=kind, payload=payload)
 
 
-async def test_tasks_come_back_as_they_were_last_saved_in_the_order_in_which_they_came() -> None:
+async def test_tasks_are_loaded_in_order_with_their_last_state() -> None:
     sessions = adapter()
     first, second = task("1", result={"x": b"\0", 1: float("inf")}), task("2")
     for state in (first, second):
@@ -71,8 +73,8 @@ async def test_tasks_come_back_as_they_were_last_saved_in_the_order_in_which_the
     assert await sessions.list_tasks("other") == []
 
 
-async def test_a_task_that_becomes_what_it_was_before_is_that() -> None:
-    """A, B, A with one time in all three: what was saved last holds."""
+async def test_a_task_that_returns_to_an_earlier_state() -> None:
+    """States A, B, A with equal times: the last saved state is loaded."""
     store = InMemoryStateStore()
     sessions = StateStoreSessionAdapter(store, types="own")
     for number in (1, 2, 1):
@@ -102,7 +104,7 @@ async def test_updates_by_cursor() -> None:
     assert await sessions.list_updates("other") == []
 
 
-async def test_an_update_made_earlier_is_listed_where_it_arrived() -> None:
+async def test_updates_are_listed_in_order_of_arrival() -> None:
     sessions = adapter()
     await sessions.save_update(update(1))
     await sessions.save_update(update(2, created_at=_THEN))
@@ -113,13 +115,13 @@ async def test_steering_is_checked_and_cut() -> None:
     sessions = adapter()
     await sessions.save_steering(steering(1, {"text": "x" * 5000}))
     await sessions.save_steering(steering(1, {"text": "again"}))
-    await sessions.save_steering(steering(2, {}))  # not valid for its type, and kept
+    await sessions.save_steering(steering(2, {}))  # invalid for its type, and stored
     found, invalid = await sessions.list_steering("s")
     assert (len(found.payload["text"]), found.source) == (4096, "user")
     assert invalid.payload == {}
 
 
-async def test_penguiflows_adapter_reads_what_ours_wrote_and_the_other_way_round() -> None:
+async def test_stored_sessions_are_compatible_with_penguiflows_adapter() -> None:
     store = InMemoryStateStore()
     ours, theirs = StateStoreSessionAdapter(store), Theirs(store)
     writers: tuple[Any, ...] = (ours, theirs)
@@ -144,3 +146,71 @@ async def test_penguiflows_adapter_reads_what_ours_wrote_and_the_other_way_round
     assert await ours.list_updates("s") == await theirs.list_updates("s")
     assert await ours.list_steering("s") == await theirs.list_steering("s")
     assert len(await ours.list_steering("s")) == 2
+
+
+# ----------------------------------------------------------------------------------------------------- older names
+
+
+class Old:
+    """A store with the older method names."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    async def save_task_update(self, given: StateUpdate) -> None:
+        self.kept.append(given)
+
+    async def list_task_updates(self, session_id: str, **_wanted: Any) -> list[Any]:
+        return [given for given in self.kept if given.session_id == session_id]
+
+    async def save_event(self, trace_id: str, event: Any) -> None:
+        self.kept.append((trace_id, event))
+
+    async def get_events(self, trace_id: str) -> list[Any]:
+        return [event for found, event in self.kept if found == trace_id]
+
+
+async def test_stores_with_older_names() -> None:
+    updates, events = Old(), Old()
+    await compat.save_update_compat(updates, update(1))
+    assert await compat.list_updates_compat(updates, "s", since_id="0") == updates.kept
+    await compat.save_planner_event_compat(events, "t", "event")
+    assert await compat.list_planner_events_compat(events, "t") == ["event"]
+
+
+async def test_stores_with_the_current_names() -> None:
+    store = InMemoryStateStore()
+    sessions = StateStoreSessionAdapter(store)
+    await compat.save_task_compat(sessions, task())
+    await compat.save_steering_compat(sessions, steering(1, {"text": "a"}))
+    await compat.save_update_compat(sessions, update(1))
+    assert len(await compat.list_tasks_compat(sessions, "s")) == 1
+    assert len(await compat.list_steering_compat(sessions, "s", limit=1)) == 1
+    assert len(await compat.list_updates_compat(sessions, "s")) == 1
+    assert compat.get_artifact_store(store) is store.artifact_store
+    assert compat.get_artifact_store(sessions) is None
+    await compat.maybe_save_remote_binding(store, RemoteBinding("t", None, "task", "url"))
+    await compat.maybe_save_remote_binding(None, None)
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        (compat.save_update_compat, ("u",)),
+        (compat.list_updates_compat, ("s",)),
+        (compat.save_task_compat, ("t",)),
+        (compat.list_tasks_compat, ("s",)),
+        (compat.save_steering_compat, ("e",)),
+        (compat.list_steering_compat, ("s",)),
+        (compat.save_planner_event_compat, ("t", "e")),
+        (compat.list_planner_events_compat, ("t",)),
+    ],
+)
+async def test_a_missing_method_raises(call: Any, arguments: tuple[str, ...]) -> None:
+    with pytest.raises(TypeError, match="StateStore missing"):
+        await call(object(), *arguments)
+
+
+async def test_save_event_refuses_planner_events() -> None:
+    with pytest.raises(TypeError, match="save_planner_event"):
+        await compat.save_planner_event_compat(ThreeMethods(), "t", "e")

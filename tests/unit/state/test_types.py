@@ -1,4 +1,4 @@
-"""Our types are those of penguiflow: names, fields, defaults, values, and stored forms."""
+"""Keelbolt's types have the names, fields, defaults, values and behaviour of penguiflow's."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ ACTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("theirs", THEIRS, ids=lambda kind: kind.__name__)
 def test_same_shape(theirs: Any) -> None:
-    """Every type has the fields of theirs, in their order and with their defaults; every enum has their members."""
+    """Every type has the fields of penguiflow's, in order and with defaults; every enum has the same members."""
     ours: Any = getattr(types, theirs.__name__)
     assert _shape(ours) == _shape(theirs)
 
 
 @pytest.mark.parametrize("raw", ACTIONS, ids=repr)
 def test_same_actions(raw: dict[str, Any]) -> None:
-    """An action of any shape means the same, and is kept in the same form."""
+    """An action of any shape has the same meaning and the same stored form."""
     theirs = penguiflow.planner.migration.normalize_action(raw)
     ours = normalise_action(raw)
     assert ours.model_dump() == theirs.model_dump()
@@ -74,7 +74,7 @@ def test_same_actions(raw: dict[str, Any]) -> None:
 
 
 def test_same_trajectories() -> None:
-    """What theirs serialise, ours read and serialise alike."""
+    """Keelbolt reads and serializes penguiflow's serialized trajectories in the same way."""
     theirs = penguiflow.planner.trajectory.Trajectory(
         query="q",
         llm_context={"a": 1},

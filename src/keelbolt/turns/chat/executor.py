@@ -120,7 +120,7 @@ class _Chat:
             await ctx.store_tool_call(call)
         if not wanted:
             if not text:
-                ctx.nack("The model returned an empty answer.")
+                ctx.nack("The model returned an empty response.")
             else:
                 ctx.ack()
 
@@ -205,7 +205,7 @@ def _call(request: CallRequest, name: str, now: datetime) -> ToolCall:
     about: dict[str, Any] = {"id": name, "tool": request.name or "unnamed", "created_at": now}
     try:
         args = json.loads(request.arguments or "{}")
-        problem = None if isinstance(args, dict) else "the arguments are no JSON object"
+        problem = None if isinstance(args, dict) else "the arguments are not a JSON object"
     except ValueError as wrong:
         args, problem = {}, f"the arguments are not JSON: {wrong}"
     if problem is not None:
