@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Self
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import CommitRefused, KeelboltError, TurnTakenOver
-from keelbolt.kernel import Claim, Delete, Enqueue, Put, QueueTopic, new_id
+from keelbolt.kernel import Claim, Delete, Enqueue, Patch, Put, QueueTopic, new_id
 from keelbolt.leases import Lease, cancelled, give_back
 from keelbolt.turns.context import TurnInput
-from keelbolt.turns.durable.families import TURN_RUNS
+from keelbolt.turns.durable.families import TURN_RUNS, TURNS
 from keelbolt.turns.durable.scope import TurnScope, as_scope
 from keelbolt.turns.registry import Registry
 from keelbolt.turns.runner import TurnResult, TurnRunner
@@ -146,7 +146,7 @@ class LeasedTurns:
         claims, self._unfinished = self._unfinished, []
         for claim in claims:
             try:
-                await claim.scope.commit(claim.complete(), Delete(TURN_RUNS, claim.key))
+                await claim.scope.commit(claim.complete(), Delete(TURN_RUNS, claim.key), *await _failed(claim))
             except CommitRefused:  # another process holds it, or it was erased
                 continue
             except KeelboltError as error:
@@ -202,7 +202,7 @@ class LeasedTurns:
             return
         if claim.exhausted:
             logger.error("turn %s is given up: its process died %d times", claim.key, MAX_ATTEMPTS)
-            await claim.scope.commit(claim.bury("its process died too often"))
+            await claim.scope.commit(claim.bury("its process died too often"), *await _failed(claim))
             return
         stored = from_json(record.body)
         left = LeftTurn(as_scope(stored["scope"]), stored["turn_id"], claim.attempt)
@@ -217,3 +217,10 @@ class LeasedTurns:
         logger.warning("turn %s continues here after its process died, attempt %d", left.turn_id, claim.attempt)
         result = await self._run(turn_input, claim)
         logger.info("turn %s ended: %s", left.turn_id, result.status)
+
+
+async def _failed(claim: Claim) -> tuple[Patch, ...]:
+    """Return the operation that marks a turn as failed, if it is not ended: no process continues it."""
+    record = await claim.scope.get(TURNS, claim.key)
+    running = record is not None and record.fields.get("state") == "running"
+    return (Patch(TURNS, claim.key, {"state": "failed"}),) if running else ()
