@@ -49,7 +49,7 @@ function lane(bar, place, onEvent) {
       "div",
       { class: "track" },
       piece(`${bar.tone} ${bar.open ? "open" : ""}`, bar.from, bar.silent ?? bar.to),
-      bar.silent && piece("silent bad", bar.silent, bar.to, "Nothing was heard of the process any more"),
+      bar.silent && piece("silent bad", bar.silent, bar.to, `No entry for ${duration(bar.to - bar.silent)}`),
       took(bar, place(bar.from), place(bar.to)),
     ),
   );
@@ -58,7 +58,8 @@ function lane(bar, place, onEvent) {
 // How long it took: inside its bar, or beside it where there is room.
 function took(bar, from, to) {
   const text = bar.open ? "…" : bar.to > bar.from ? duration(bar.to - bar.from) : "";
-  if (to - from > 15)
+  const hides = bar.silent && to < 85; // inside, it would cover the silent end of the bar
+  if (to - from > 15 && !hides)
     return h(
       "span",
       { class: `bar-time inside ${bar.silent ? "silent" : bar.tone}`, style: { right: `${100 - to}%` } },

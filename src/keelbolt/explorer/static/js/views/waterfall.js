@@ -2,7 +2,7 @@
 
 import { chart } from "../chart.js";
 import { processName, stepName } from "../events.js";
-import { ENDED, PAUSED, plural, stateName } from "../format.js";
+import { ENDED, PAUSED, duration, plural, stateName } from "../format.js";
 import { empty } from "../pieces.js";
 
 // Bars: {lane, label, about, from, to, tone, seq, open}. Times are milliseconds.
@@ -12,7 +12,7 @@ export function bars(entries, webhooks, now) {
   let attempt = null;
   let steps = new Map();
   let waits = null;
-  let alive = 0; // when the process was heard last
+  let alive = 0; // the time of the last entry of the process
   const close = (bar, at, note) => {
     if (!bar || bar.to !== null) return;
     bar.to = at;
@@ -24,7 +24,7 @@ export function bars(entries, webhooks, now) {
     else alive = at;
     if (kind === "attempt") {
       const lost = attempt && attempt.to === null;
-      close(attempt, at, lost ? "taken over" : "");
+      close(attempt, at, lost ? `taken over ${duration(at - alive) || "0 ms"} after its last entry` : "");
       if (lost) Object.assign(attempt, { tone: "bad", silent: alive });
       close(waits, at);
       for (const step of steps.values()) {
