@@ -9,7 +9,7 @@ import pytest
 from penguiflow.state import InMemoryStateStore
 
 from keelbolt.conformance.pytest import state_store_laws
-from keelbolt.conformance.state_store import CAPABILITIES, StatePlace, StateStoreSubject, capabilities_of, validate
+from keelbolt.conformance.state_store import CAPABILITIES, StateStorePlace, StateStoreSubject, capabilities_of, validate
 from keelbolt.state import HybridStateStore, StateStore, StateStoreSessionAdapter
 from keelbolt.state.classes import Types
 from keelbolt.testing import postgres, valkey
@@ -48,25 +48,27 @@ def servers(keelbolt_postgres: postgres.PostgresServer, keelbolt_valkey: valkey.
         yield
 
 
-def sqlite(place: StatePlace) -> StateStore:
+def sqlite(place: StateStorePlace) -> StateStore:
     return StateStore(f"sqlite:///{place.directory}/state.db")
 
 
-def postgresql(place: StatePlace) -> StateStore:
+def postgresql(place: StateStorePlace) -> StateStore:
     return StateStore(os.environ[postgres.URL_VARIABLE], tenant=place.name)
 
 
-def on_redis(place: StatePlace) -> StateStore:
+def on_redis(place: StateStorePlace) -> StateStore:
     return StateStore(os.environ[valkey.URL_VARIABLE], tenant=place.name, types="own")
 
 
 ALL = capabilities_of(StateStore)
 
-test_memory = state_store_laws(StateStoreSubject("memory", lambda _place: StateStore("memory:"), ALL))
-test_sqlite = state_store_laws(StateStoreSubject("SQLite", sqlite, ALL, persistent=True, processes=True))
-test_postgresql = state_store_laws(StateStoreSubject("PostgreSQL", postgresql, ALL, persistent=True, processes=True))
+test_memory = state_store_laws(StateStoreSubject("memory", lambda _place: StateStore("memory:"), capabilities=ALL))
+test_sqlite = state_store_laws(StateStoreSubject("SQLite", sqlite, capabilities=ALL, persistent=True, processes=True))
+test_postgresql = state_store_laws(
+    StateStoreSubject("PostgreSQL", postgresql, capabilities=ALL, persistent=True, processes=True)
+)
 test_redis = state_store_laws(
-    StateStoreSubject("Redis", on_redis, ALL, persistent=True, types=Types("own"), processes=True)
+    StateStoreSubject("Redis", on_redis, capabilities=ALL, persistent=True, types=Types("own"), processes=True)
 )
 
 

@@ -203,7 +203,7 @@ class TaskOperations:
     async def send_task(self, call: OpsCall) -> bytes:
         """Send a text as the owner that the call names, in the same way as a client's message."""
         if not (text := call.text("text")):
-            raise InvalidParamsError("text is what to say")
+            raise InvalidParamsError("text is required; it is the message to send")
         message = Message(
             message_id=new_id(),
             role=Role.user,
@@ -221,7 +221,7 @@ class TaskOperations:
     async def steer_task(self, call: OpsCall) -> bytes:
         payload = call.body.get("payload") or {}
         if not isinstance(payload, Mapping):
-            raise InvalidParamsError("payload is an object")
+            raise InvalidParamsError("payload must be an object")
         kind: Any = call.text("kind")
         reason = call.text("reason")
         await self._tasks.steer(call.task_id, kind, call.principal, source=call.by, reason=reason, payload=payload)
@@ -314,4 +314,4 @@ def _state(text: str) -> TaskState:
     try:
         return TaskState(text)
     except ValueError:
-        raise InvalidParamsError(f"state is one of {', '.join(state.name for state in TaskState)}") from None
+        raise InvalidParamsError(f"state must be one of {', '.join(state.name for state in TaskState)}") from None

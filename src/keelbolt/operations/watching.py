@@ -77,7 +77,7 @@ class TaskWatcher:
             try:
                 page = await scope.find(query, limit=100, cursor=cursor)
             except KeelboltError as error:
-                logger.warning("changes of tasks are looked for again soon: %s", error)
+                logger.warning("reading changes of tasks failed and is retried: %s", error)
                 await asyncio.sleep(WATCH_SECONDS)
                 continue
             for record in map(TaskRecord.of, page.records):

@@ -47,7 +47,7 @@ async def list_records(
     ``until`` is an exclusive upper bound of the status timestamp. ``oldest_first`` reverses the order.
     """
     if not 1 <= query.page_size <= MAX_PAGE_SIZE:
-        raise InvalidTaskRequest(f"a page has 1 to {MAX_PAGE_SIZE} tasks, not {query.page_size}")
+        raise InvalidTaskRequest(f"the page size must be 1 to {MAX_PAGE_SIZE}, not {query.page_size}")
     wanted = kernel_query(query, until, oldest_first=oldest_first)
     if wanted is None:
         return RecordPage((), "", query.page_size, Count(0, exact=True))
@@ -64,7 +64,7 @@ async def find_records(scope: Scope, query: Query, *, limit: int, token: str | N
     try:
         return await scope.find(query, limit=limit, cursor=token or None)
     except BadCursor:
-        raise InvalidTaskRequest("this page token belongs to another list of tasks, or is none at all") from None
+        raise InvalidTaskRequest("the page token is invalid or belongs to another list of tasks") from None
 
 
 async def newest_record(scope: Scope, query: ListTasksQuery) -> TaskRecord | None:
@@ -79,7 +79,7 @@ async def newest_record(scope: Scope, query: ListTasksQuery) -> TaskRecord | Non
 async def list_tasks(store: StoredTasks, scope: Scope, query: ListTasksQuery) -> TaskPage:
     """Return a page of tasks, each as JSON of protocol version 1.0. Raises InvalidTaskRequest."""
     if query.history_length is not None and query.history_length < 0:
-        raise InvalidTaskRequest("history_length is not negative")
+        raise InvalidTaskRequest("history_length must not be negative")
     if query.history_length == 0 and not query.include_artifacts:
         page = await list_records(scope, query)
         return TaskPage(list(map(record_json, page.records)), page.next_page_token, page.page_size, page.total.value)

@@ -183,7 +183,7 @@ class Relay:
             if self._paused is not None:
                 await self._question(self._paused, None)
             if self._remote is None:
-                raise A2AResponseError("the agent ended the stream without an answer")
+                raise A2AResponseError("the agent ended the stream without a response")
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _events(self) -> AsyncGenerator[Event, None]:
@@ -333,7 +333,7 @@ class Relay:
     async def _recorded(self, state: str, recorded: Any) -> Task | Message:
         """Return the answer of an earlier run."""
         if state == "refused":
-            raise StepFailed(f"the relay {self._options.name!r} was in doubt, and was answered as failed")
+            raise StepFailed(f"the relay {self._options.name!r} was in doubt, and the user answered 'failed'")
         if isinstance(recorded, dict) and "message" in recorded:
             return Message.model_validate(recorded["message"])
         if not isinstance(recorded, dict) or "task" not in recorded:  # the client's answer about a relay in doubt
@@ -368,7 +368,7 @@ class Relay:
                 self._ctx.task_id,
                 self._remote,
                 self._client.url,
-                str(error) or "no answer in time",
+                str(error) or "no response in time",
             )
 
     async def _lost_task(self) -> str | None:

@@ -234,7 +234,7 @@ async def _ended(waiting: asyncio.Future[Settlement] | None) -> None:
 
 
 def _expire(gate: TurnGate) -> None:
-    words = f"nobody settled gate {gate.id} within {gate.timeout_ms} ms"
+    words = f"gate {gate.id} timed out: it was not settled within {gate.timeout_ms} ms"
     gate.settle(Settlement("timeout", error=TurnGateTimeout(words)))
 
 
@@ -251,5 +251,5 @@ def _timeout(value: object) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise Wrong(f"timeout_ms is a whole number of milliseconds of at least 1, or None, not {value!r}")
+        raise Wrong(f"timeout_ms must be an integer of at least 1, or None, not {value!r}")
     return value

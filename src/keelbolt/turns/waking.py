@@ -81,10 +81,10 @@ class Waker:
             try:
                 await self._kernel.retire(self._name)
             except KeelboltError as error:
-                logger.warning("the lease of the waker ends by itself: %s", error)
+                logger.warning("the lease of the gate waker could not be released and will expire: %s", error)
 
     async def _run(self) -> None:
-        outage = Outage("no gate can be looked at", logger)
+        outage = Outage("tasks of settled gates can't be woken", logger)
         with self._kernel.watch(QueueTopic(WAKES)) as watch:
             while True:
                 try:

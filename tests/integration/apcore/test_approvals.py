@@ -152,7 +152,7 @@ async def test_without_anybody_to_ask_it_is_refused(deployed: list[str]) -> None
     async with agent(None) as server:
         task = await task_of(server.app, "the website", skill="deploy.service")
         assert state(task) == "rejected"
-        assert "nobody who could give it" in said(task)
+        assert "has no approval handler" in said(task)
     executor = executor_of(registry_of(deploy=Deploy()), strategy="internal")
     async with agent_of(executor) as server:  # a pipeline without a gate is none with an open one
         assert state(await task_of(server.app, "the website")) == "rejected"

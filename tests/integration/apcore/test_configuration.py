@@ -94,7 +94,7 @@ def test_a_value_that_does_not_fit_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(f"APCORE_A2A_{name}", value)
-    with pytest.raises(ValueError, match=f"apcore-a2a.{name.lower()}.* is '{value}', which does not fit"):
+    with pytest.raises(ValueError, match=f"apcore-a2a.{name.lower()}.* is '{value}', which is not a valid value"):
         ApcoreServer(registry_of(echo=Echo()))
 
 
@@ -300,7 +300,7 @@ async def test_operations_of_an_openapi_document_are_skills(project: Path, caplo
 @pytest.mark.parametrize(
     ("spec", "options", "words"),
     [
-        (SPEC, {}, "names no server"),
+        (SPEC, {}, "has no server URL"),
         ({"swagger": "2.0"}, {"base_url": "http://x.example"}, "can't be read"),
         ("missing.json", {"base_url": "http://x.example"}, "can't be read"),
         (SPEC, {"base_url": "file:///etc"}, "can't be served"),
@@ -337,5 +337,5 @@ def test_from_openapi_by_the_configuration(project: Path) -> None:
         (project / "apcore.yaml").write_text(SECTION + "  openapi: spec.json\n")
         ran = keelbolt("serve", "--extensions-dir", "extensions")
         assert ran.exit_code == 1
-        assert "apcore-a2a.openapi is a mapping with the key spec" in ran.output
+        assert "apcore-a2a.openapi must be a mapping with the key spec" in ran.output
     assert len(started.only()[0].catalog) == 3

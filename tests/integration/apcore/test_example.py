@@ -24,7 +24,7 @@ def run(line: str, url: str) -> Result:
     assert words.pop(0) == "keelbolt"
     with contextlib.chdir(EXAMPLE):
         ran = CliRunner().invoke(main, words)
-    assert ran.exit_code == (4 if "answer with: " in ran.stderr else 0), ran.output  # 4: the agent asks something
+    assert ran.exit_code == (4 if "reply with: " in ran.stderr else 0), ran.output  # 4: the agent asks something
     return ran
 
 
@@ -78,7 +78,7 @@ def test_what_is_wrong_is_told_on_the_command_line(tmp_path: Path) -> None:
         for command in ("send", "stream"):
             nope = ask(main, [command, found.url, "x", "--skill", "text.cont"])
             assert nope.exit_code == 2
-            assert nope.stderr.startswith("error: the agent has no skill 'text.cont'; it has text.count")
+            assert nope.stderr.startswith("error: the agent has no skill 'text.cont'; use one of text.count")
         wrong = ask(main, ["send", found.url, '{"order": "A-1", "cents": "many"}', "--skill", "shop.refund"])
         assert wrong.stderr.startswith("error: Invalid params (/cents: ")
         assert "(text.count): " in ask(main, ["card", found.url]).stdout

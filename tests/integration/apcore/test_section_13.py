@@ -261,7 +261,7 @@ def test_section_13_4_with_a_storage_the_ttl_is_how_long_ended_tasks_are_kept(
     assert server.kept == "sqlite:///a.db"
     [policy] = server._retention
     assert set(dict(policy.ages()).values()) == {60.0}
-    assert "is for tasks in memory" in caplog.text
+    assert "limits tasks in memory only" in caplog.text
 
 
 def test_section_13_4_a_worker_is_not_moved_by_plain_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,7 +197,7 @@ async def test_section_4_2_1_values_that_can_not_be(options: dict[str, Any]) -> 
 
 
 def test_section_4_2_1_a_log_level_that_is_none() -> None:
-    with pytest.raises(ValueError, match="log_level is one of debug, info, warning, error, not 'loud'"):
+    with pytest.raises(ValueError, match="log_level must be one of debug, info, warning, error, not 'loud'"):
         serve(registry_of(echo=Echo()), log_level="loud")
 
 
@@ -312,4 +312,4 @@ def test_without_apcore_whoever_names_nothing_is_told_how_to_name_a_worker(tmp_p
     program = 'import sys; sys.modules["apcore"] = None; from keelbolt.cli.main import main; main(["serve"])'
     ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
-    assert "or a worker as module:name" in ran.stderr
+    assert "or name a worker as module:name" in ran.stderr

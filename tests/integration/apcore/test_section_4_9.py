@@ -103,7 +103,7 @@ def test_settings_of_the_engine_and_of_the_adapter(monkeypatch: pytest.MonkeyPat
     assert server._worker._errors._public
     assert server._worker.access._system_roles == {"admin"}
     both = run("serve", "--extensions-dir", "mods", "--task-store-ttl", "60", "--storage", "sqlite:///x.db")
-    assert (both.exit_code, "give one of them" in both.output) == (1, True)
+    assert (both.exit_code, "use only one" in both.output) == (1, True)
 
 
 def test_section_4_9_what_nobody_said() -> None:
@@ -153,7 +153,7 @@ def test_section_4_9_modules_are_looked_for_in_extensions(tmp_path: Path) -> Non
     [
         ("--extensions-dir nowhere", "error: Extensions directory not found: nowhere\n"),
         ("--extensions-dir empty", "error: No modules discovered in empty\n"),
-        ("", "error: Extensions directory not found: ./extensions; name one with --extensions-dir, or a worker as"),
+        ("", "error: Extensions directory not found: ./extensions; set --extensions-dir, or name a worker as"),
         ("--extensions-dir mods --auth-type bearer", "error: --auth-key is required when --auth-type is bearer\n"),
         ("--extensions-dir mods --auth-issuer x", "error: --auth-key is required with --auth-issuer"),
         ("--extensions-dir mods --auth-key short", "error: "),
@@ -163,9 +163,9 @@ def test_section_4_9_modules_are_looked_for_in_extensions(tmp_path: Path) -> Non
         ("--extensions-dir mods --auth-type basic", "'basic' is not 'bearer'"),
         ("--extensions-dir mods --execution-timeout 0", "0"),
         ("--extensions-dir mods --nonsense", "No such option"),
-        ("--extensions-dir mods --card a:b", "--card goes with MODULE:WORKER"),
+        ("--extensions-dir mods --card a:b", "--card requires MODULE:WORKER"),
         ("--extensions-dir mods --explorer-prefix nowhere", "error: "),
-        ("--extensions-dir mods --storage memory --processes 2", "error: several processes need a storage"),
+        ("--extensions-dir mods --storage memory --processes 2", "error: several processes need a shared storage"),
         ("--extensions-dir mods --default-skill nothing", "error: "),
     ],
 )
@@ -229,7 +229,7 @@ def test_section_4_9_a_module_that_ends_the_program(tmp_path: Path) -> None:
     extensions(tmp_path / "bad", good=MODULE, exits="import sys\nsys.exit(0)\n")
     ran = run("serve", "--extensions-dir", "bad")
     assert ran.exit_code == 1
-    words = "error: A module in bad ends the program when it is loaded (line 2 of exits.py)\n"
+    words = "error: A module in bad exits the program when it is loaded (line 2 of exits.py)\n"
     assert ran.stderr == words
 
 
@@ -252,7 +252,7 @@ def test_section_4_9_a_server_that_breaks_is_2(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("keelbolt.server.A2AServer.run", crash)
     ran = run("serve", "--extensions-dir", "mods")
     assert ran.exit_code == 2
-    assert "error: the agent failed; its log says why" in ran.stderr
+    assert "error: the agent failed; see its log for the cause" in ran.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -260,7 +260,7 @@ def test_section_4_9_a_clean_shutdown_is_0(tmp_path: Path, number: int) -> None:
     with serving(tmp_path, "--extensions-dir", "mods") as found:
         assert isinstance(found, Serving)
         assert "with 1 skill" in found.printed
-        pasted = next(line.split(":", 1)[1].strip() for line in found.printed.splitlines() if "call one:" in line)
+        pasted = next(line.split(":", 1)[1].strip() for line in found.printed.splitlines() if "call:" in line)
         answer = subprocess.run(pasted, shell=True, capture_output=True, text=True, check=True)
         assert "TASK_STATE_COMPLETED" in answer.stdout
         assert "Authorization" not in pasted

@@ -101,7 +101,7 @@ def test_what_can_not_be_loaded_leaves_the_module_as_it_was(
     assert watched.said("text.echo") == "Says it again"
     [told] = [record for record in caplog.records if record.name == "keelbolt.apcore"]
     assert told.levelno == logging.WARNING
-    assert "module text.echo is left as it was: " in told.getMessage()
+    assert "module text.echo keeps its loaded version: " in told.getMessage()
     watched.watch.look()  # it is told once
     assert len([record for record in caplog.records if record.name == "keelbolt.apcore"]) == 1
     watched.write("text__echo", MODULE.replace("Says it again", "Mended"))

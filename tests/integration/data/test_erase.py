@@ -82,7 +82,7 @@ async def test_unknown_and_foreign_subjects_are_the_same(kernel: Kernel) -> None
         messages.add(str(refused.value).replace(session, "…"))
     assert len(messages) == 1
     assert await kernel.get(partition_of("acme"), SESSIONS, "session-1") is not None
-    with pytest.raises(InvalidValue, match="no kind of subject"):
+    with pytest.raises(InvalidValue, match="not a kind of subject"):
         await erase(kernel, Subject(kind="planet", id="1"))
 
 

@@ -149,8 +149,8 @@ async def test_bad_files_are_refused(tmp_path: Path) -> None:
         assert damaged != lines[3]
         newer = rewritten([{"keelbolt": "export", "format": 2}, *lines_of(data)[1:]])
         bad = {
-            "cut": (b"".join(lines[:-1]), f"line {len(lines) - 1} is the last one, but not the end"),
-            "cut in a line": (data[: len(b"".join(lines[:5])) + 10], "line 6 is cut"),
+            "cut": (b"".join(lines[:-1]), f"line {len(lines) - 1} is the last line, but not the end"),
+            "cut in a line": (data[: len(b"".join(lines[:5])) + 10], "line 6 is incomplete"),
             "damaged": (b"".join([*lines[:3], damaged, *lines[4:]]), "line 4 is damaged"),
             "a line removed": (b"".join([*lines[:3], *lines[4:]]), "line 4 is damaged, or lines before it"),
             "lines moved": (b"".join([*lines[:3], lines[4], lines[3], *lines[5:]]), "line 4 is damaged"),
@@ -205,7 +205,7 @@ async def test_a_subject_with_other_content_is_refused(kernel: Kernel) -> None:
     )
     changed = await rows_of(kernel)
     assert changed != before
-    with pytest.raises(SubjectExists, match=r"line .* items 'session-1/0000000000000007' is stored already"):
+    with pytest.raises(SubjectExists, match=r"line .* items 'session-1/0000000000000007' is already stored"):
         await import_export(kernel, io.BytesIO(data))
     assert await rows_of(kernel) == changed
 
@@ -223,7 +223,7 @@ async def test_an_incomplete_subject_is_marked(kernel: Kernel, monkeypatch: pyte
         def seekable(self) -> bool:
             return False
 
-    with pytest.raises(BadExport, match="cut"):
+    with pytest.raises(BadExport, match="truncated"):
         await import_export(kernel, Pipe(half))
     look, subject = Inspection(kernel), Subject(kind="session", id="session-1")
     (found,) = (await look.describe(subject))["found"]

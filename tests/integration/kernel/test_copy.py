@@ -537,7 +537,7 @@ async def test_a_copier_that_slept_too_long_says_so(
     monkeypatch.setattr("keelbolt.kernel.transfer.copy._renew", asleep)
     async with open_storage(places.url(engine)) as one, open_storage(places.url("sqlite")) as other:
         await fill(one)
-        with pytest.raises(CopyOutdated, match="writing was possible"):
+        with pytest.raises(CopyOutdated, match="writes were possible"):
             await copy_storage(one, other)
         assert (await one.health()).writes
         with pytest.raises(StorageFilling):

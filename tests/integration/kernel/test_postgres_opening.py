@@ -219,7 +219,7 @@ async def test_locks_that_do_not_exclude_are_refused(url: str, server: OwnPostgr
     shadow(server, url, *(f"{name} RETURNS void LANGUAGE sql AS 'SELECT'" for name in SHADOWS[which]))
     error = await refusal(url)
     assert isinstance(error, CannotOpen)
-    assert "do not exclude" in str(error)
+    assert "are not exclusive" in str(error)
 
 
 async def test_locks_that_outlive_their_transaction_are_refused(url: str, server: OwnPostgres) -> None:
@@ -228,7 +228,7 @@ async def test_locks_that_outlive_their_transaction_are_refused(url: str, server
         url,
         "pg_advisory_xact_lock(bigint) RETURNS void LANGUAGE sql AS 'SELECT pg_catalog.pg_advisory_lock($1)'",
     )
-    assert "do not end" in str(await refusal(url))
+    assert "does not release" in str(await refusal(url))
 
 
 async def test_a_server_without_locks_is_refused(url: str, server: OwnPostgres) -> None:
@@ -241,7 +241,7 @@ async def test_a_server_without_locks_is_refused(url: str, server: OwnPostgres) 
     )
     error = await refusal(url)
     assert isinstance(error, CannotOpen)
-    assert "no advisory locks" in str(error)
+    assert "no transaction-level advisory locks" in str(error)
 
 
 async def test_sequences_that_fall_are_refused(url: str, server: OwnPostgres) -> None:
@@ -251,7 +251,7 @@ async def test_sequences_that_fall_are_refused(url: str, server: OwnPostgres) ->
     server.execute("ALTER SEQUENCE keelbolt.ids CACHE 50", url=url)
     error = await refusal(url)
     assert isinstance(error, CannotOpen)
-    assert "do not rise" in str(error)
+    assert "do not increase" in str(error)
     server.execute("ALTER SEQUENCE keelbolt.ids CACHE 1", url=url)
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", Put("doc", "a", b"1"))

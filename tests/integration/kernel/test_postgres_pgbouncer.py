@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from keelbolt.conformance.storage import DataPlace, KernelSubject, validate
+from keelbolt.conformance.kernel import KernelPlace, KernelSubject, validate
 from keelbolt.errors import StorageUnreachable
 from keelbolt.kernel import Append, Collection, Draft, Enqueue, Insert, Kernel, Put, Query, open_storage
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
@@ -145,7 +145,7 @@ async def test_its_end_is_an_outage(server: OwnPostgres, direct: str, monkeypatc
         await kernel.close()
 
 
-def make(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
+def make(place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?schema={place.name}", declare=declare)
 
 

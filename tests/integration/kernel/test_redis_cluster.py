@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from redis.crc import key_slot
 
-from keelbolt.conformance.storage import DataPlace, KernelSubject, validate
+from keelbolt.conformance.kernel import KernelPlace, KernelSubject, validate
 from keelbolt.errors import BlobNotFound, StorageUnavailable
 from keelbolt.kernel import Append, Draft, Enqueue, Kernel, Put, open_storage
 from keelbolt.kernel.records import Collection
@@ -30,7 +30,7 @@ def servers() -> Iterator[list[OwnValkey]]:
 class Make:
     url: str
 
-    def __call__(self, place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
+    def __call__(self, place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
         return open_storage(f"{self.url}?namespace={place.name}", declare=declare)
 
 

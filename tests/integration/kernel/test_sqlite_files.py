@@ -438,7 +438,7 @@ PLANTED: dict[str, tuple[str, Callable[[list[Problem]], bool]]] = {
     ),
     "an index row is elsewhere": (
         "UPDATE record_index SET entry = entry || x'00' WHERE rowid_of_k004",
-        lambda found: Problem("record note/k004", "it is not in its place in index by_key") in found,
+        lambda found: Problem("record note/k004", "its entry is missing or wrong in index by_key") in found,
     ),
     "a counter counts too much": (
         "UPDATE counter SET total = total + 1 WHERE total > 0",
@@ -446,7 +446,7 @@ PLANTED: dict[str, tuple[str, Callable[[list[Problem]], bool]]] = {
     ),
     "a counter counts in another group": (
         "UPDATE counter SET total = 9 - total WHERE name % 8 = 1",
-        lambda found: found == [Problem("counter note/state", "2 of its totals are not what the records say")],
+        lambda found: found == [Problem("counter note/state", "2 of its totals differ from the records")],
     ),
     "an entry is gone from the middle": (
         "DELETE FROM entry WHERE seq = 2",

@@ -152,7 +152,7 @@ async def test_an_agent_of_0_3_alone() -> None:
 
 @pytest.mark.parametrize("protocols", [(), ("2.0",), ("1.0", "new"), "1.0"])
 def test_what_are_no_protocols(protocols: object) -> None:
-    with pytest.raises(InvalidValue, match=r"protocols are some of 0\.3, 1\.0"):
+    with pytest.raises(InvalidValue, match=r"protocols must be one or more of 0\.3, 1\.0"):
         ServerSettings.of({}, protocols=protocols)
 
 

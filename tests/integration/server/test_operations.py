@@ -446,7 +446,7 @@ async def test_a_webhook_is_delivered_to_again() -> None:
         receiver.answering = fine
         await post(client, f"{path}/mine/replay")
         await until(lambda: shows("delivered", 3))
-        await client.post(f"{PREFIX}{path}/mine/replay?after=0", json={})
+        await post(client, f"{path}/mine/replay", after=0)
         await until(lambda: len(receiver.arrivals) == 7)
         assert receiver.seqs()[1:4] == receiver.seqs()[4:7]
         for wrong in ({"after": -1}, {"after": "x"}, {"after": True}):
@@ -619,6 +619,31 @@ async def test_a_caller_sees_its_own_and_an_operator_what_it_asks_for() -> None:
         assert await status("/system", {}) == 401  # also at this machine, since the agent knows its callers
         found = (await client.get(f"{PREFIX}/partitions", headers=olga)).json()["partitions"]
         assert found == ["acme/ada"]
+
+
+async def test_unknown_parameters_are_refused_with_the_nearest_name() -> None:
+    """A misspelt filter would list everything, and a misspelt dryRun would erase."""
+    server = A2AServer(worker=act, agent_card=CARD, auth=authenticator())
+    ada, olga = dict(bearer("ada")), dict(bearer("olga", roles=["operator:all"]))
+    async with talking(server) as client:
+        for method, path, query, body, field, words in (
+            ("GET", "/tasks", {"contxt": "c"}, None, "contxt", "query parameter; did you mean 'context'?"),
+            ("GET", "/work", {"page_token": "x"}, None, "page_token", "did you mean 'pageToken'?"),
+            ("GET", "/system", {"tenant": "acme"}, None, "tenant", "query parameter; known are none"),
+            ("GET", "/system/events", {"x": ""}, None, "x", "known are none"),
+            ("GET", "/state/sessions", {"q": "x"}, None, "q", "known are pageSize, pageToken, tenant"),
+            ("POST", "/erase", {}, {"kind": "task", "id": "1", "dryrun": True}, "dryrun", "did you mean 'dryRun'?"),
+            ("POST", "/erase", {"dryRun": "true"}, {"kind": "task", "id": "1"}, "dryRun", "query parameter"),
+        ):
+            answer = await client.request(method, PREFIX + path, params=query, json=body, headers=olga)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["status"]) == (400, "INVALID_ARGUMENT")
+            assert error["message"].startswith(f"{field}: there is no such ")
+            assert words in error["message"]
+            violations = [each for detail in error["details"] for each in detail.get("fieldViolations", ())]
+            assert [violation["field"] for violation in violations] == [field]
+        hidden = await client.get(f"{PREFIX}/system", params={"x": "1"}, headers=ada)
+        assert hidden.status_code == 404  # callers without the role learn nothing of the route
 
 
 # ----------------------------------------------------------------------------------------------------------- OpenAPI

@@ -161,7 +161,7 @@ def test_a_task_is_steered_and_forked_through_the_agent(agent: Agent) -> None:
     assert shown["artifacts"][0]["parts"] == [{"text": "inject {'note': 7} late"}]
     forked = run(agent, "tasks", "fork", task, "--seq", "1")["taskId"]
     assert run(agent, "tasks", "show", forked)["task"]["metadata"]["forkedFrom"] == {"taskId": task, "seq": 1}
-    assert "--payload is JSON" in run(agent, "tasks", "steer", task, "inject", "--payload", "{", code=2)
+    assert "--payload must be JSON" in run(agent, "tasks", "steer", task, "inject", "--payload", "{", code=2)
 
 
 def test_what_any_face_keeps_is_listed_shown_and_counted(agent: Agent) -> None:
@@ -193,7 +193,7 @@ def test_contexts_are_erased_through_the_agent(agent: Agent) -> None:
     agent.send("one", context="room")
     agent.send("two", context="room")
     assert run(agent, "tasks", "erase", "--context", "room") == {"erased": 2}
-    assert "name tasks, or --context" in run(agent, "tasks", "erase", code=2)
+    assert "name tasks, or use --context" in run(agent, "tasks", "erase", code=2)
 
 
 def test_dead_letters_through_the_agent(agent: Agent) -> None:
@@ -219,7 +219,7 @@ def test_webhooks_through_the_agent(agent: Agent) -> None:
         "replayed": [{"taskId": tasks[0], "configId": "mine"}]
     }
     assert run(agent, "webhooks", "replay", "--failed") == {"replayed": []}
-    assert "name a task, or --failed" in run(agent, "webhooks", "replay", code=2)
+    assert "name a task or use --failed" in run(agent, "webhooks", "replay", code=2)
 
 
 def test_a_task_is_followed_through_the_agent(agent: Agent) -> None:
@@ -245,7 +245,7 @@ def test_neither_storage_nor_server_is_a_mistake_that_says_what_to_do() -> None:
     [
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9: connection refused. Is the agent running"),
         ("http://no-such-host.invalid", 1, "http://no-such-host.invalid: the name of the host is not known"),
-        ("localhost:9", 2, "the URL of an agent begins with"),
+        ("localhost:9", 2, "the URL of an agent must begin with"),
     ],
 )
 def test_a_server_that_is_not_there_is_told_in_one_line(url: str, code: int, words: str) -> None:
@@ -265,7 +265,7 @@ def test_an_agent_that_wants_a_token_gets_advice(tmp_path: Path) -> None:
         mine = ["--server", agent.url, "--token", token]
         assert CliRunner().invoke(main, ["tasks", "list", *mine]).exit_code == 0
         everyone = CliRunner().invoke(main, ["tasks", "list", "--all", *mine])
-        assert (everyone.exit_code, "for operators" in everyone.output) == (3, True), everyone.output
+        assert (everyone.exit_code, "only operators" in everyone.output) == (3, True), everyone.output
         tls = CliRunner().invoke(main, ["tasks", "list", "--server", agent.url.replace("http:", "https:")])
         assert (tls.exit_code, "TLS" in tls.output) == (1, True), tls.output
 

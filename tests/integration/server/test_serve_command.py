@@ -135,20 +135,20 @@ def test_the_printed_lines_can_be_pasted(tmp_path: Path) -> None:
     """Each line, as a shell runs it; also once more."""
     with serving(tmp_path, "examples.demo.guide:Guide", "--operators", "loopback", cwd=ROOT) as agent:
         lines = dict(re.findall(r"^  ([\w ]+): +(curl .*)$", agent.printed, re.MULTILINE))
-        assert list(lines) == ["its card", "say hello", "watch it work", "its tasks", "its inside"]
+        assert list(lines) == ["card", "send", "stream", "tasks", "system"]
         said: dict[str, str] = {}
         for times in (1, 2):
             said = {
                 name: subprocess.run(["sh", "-c", f"{line} -s"], capture_output=True, text=True, check=True).stdout
                 for name, line in lines.items()
             }
-            assert json.loads(said["its card"])["name"] == "Guide"
-            task = json.loads(said["say hello"])["result"]["task"]
+            assert json.loads(said["card"])["name"] == "Guide"
+            task = json.loads(said["send"])["result"]["task"]
             assert task["artifacts"][0]["parts"][0]["text"] == "You said: Hello"
-            assert "TASK_STATE_COMPLETED" in said["watch it work"]
-            assert len(json.loads(said["its tasks"])["tasks"]) == 2 * times  # without a key, each send is a task
-            assert json.loads(said["its inside"])["engine"] == "sqlite"
-        assert "Whoever sits at this machine is its operator" in agent.printed
+            assert "TASK_STATE_COMPLETED" in said["stream"]
+            assert len(json.loads(said["tasks"])["tasks"]) == 2 * times  # without a key, each send is a task
+            assert json.loads(said["system"])["engine"] == "sqlite"
+        assert "Callers on this machine are operators" in agent.printed
 
 
 def test_lines_that_were_pasted_before_work_anew_after_a_start(capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,9 +197,9 @@ def test_the_card_is_the_modules_own_or_made(
     ("options", "why"),
     [
         (["agent:nothing"], "agent has no nothing"),
-        (["missing:parrot"], "there is no module missing"),
-        (["agent:number"], "agent:number can't work"),
-        (["agent:parrot", "--card", "agent:parrot"], "agent:parrot is no AgentCardConfig"),
+        (["missing:parrot"], "no module missing"),
+        (["agent:number"], "agent:number is not a worker"),
+        (["agent:parrot", "--card", "agent:parrot"], "agent:parrot is not an AgentCardConfig"),
     ],
 )
 def test_what_is_named_wrongly_is_told_in_a_line(here: None, options: list[str], why: str) -> None:
@@ -261,7 +261,7 @@ def test_several_processes_share_the_port_and_one_that_is_killed_is_replaced(fol
         task = send(agent.url, "1", "before")
         os.kill(min(first), signal.SIGKILL)
         agent.until("as process", 3)
-        assert f"process {min(first)} ended with -9; another takes its place" in agent.log
+        assert f"process {min(first)} exited with code -9; a new process replaces it" in agent.log
         assert send(agent.url, "1", "before")["id"] == task["id"]
         assert send(agent.url, "2", "after")["artifacts"][0]["parts"] == [{"text": "after"}]
 
@@ -327,14 +327,14 @@ def test_a_client_that_waits_is_answered_before_it_stops(tmp_path: Path) -> None
 
 
 def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
-    """Without a traceback; the task is given back, and not lost until its lease ends."""
+    """Without a traceback; the task is released and does not wait for its lease to expire."""
     (tmp_path / "slow.py").write_text(SLOW)
     with serving(tmp_path, "slow:slow", KEELBOLT_DRAIN_SECONDS="60") as agent:
         send(agent.url, "1", "long", now=True)
         agent.process.send_signal(signal.SIGINT)
         agent.until("is stopping")
         assert agent.stop(signal.SIGINT) == 0
-        assert "is given back" in agent.log
+        assert "is released" in agent.log
         assert "Traceback" not in agent.log
 
 

@@ -486,13 +486,13 @@ class Silent(MemoryKernel):
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Silent(declare=FAMILIES) as kernel:
         store = StateStore(kernel, timeout_seconds=0.05).artifact_store
-        with pytest.raises(StateNotSaved, match="did not answer") as caught:
+        with pytest.raises(StateNotSaved, match="did not respond") as caught:
             await store.put_bytes(b"x")
         assert caught.value.retryable
         with monkeypatch.context() as answering:
             answering.setattr(Silent, "_stage_chunk", MemoryKernel._stage_chunk)
             ref = await store.put_bytes(b"x")
-        with pytest.raises(StateNotLoaded, match="did not answer"):
+        with pytest.raises(StateNotLoaded, match="did not respond"):
             await store.get(ref.id)
 
 

@@ -351,5 +351,5 @@ async def test_what_can_not_be_kept_is_refused() -> None:
     circle: dict[str, Any] = {}
     circle["self"] = circle
     async with StateStore("memory:", types="own") as store:
-        with pytest.raises(InvalidState, match="holds itself"):
+        with pytest.raises(InvalidState, match="contains itself"):
             await store.save_memory_state("key", circle)

@@ -422,9 +422,9 @@ async def test_a_pause_grows_old_in_the_spool(kernel: Flaky) -> None:
 
 def test_a_spool_must_be_of_use(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidState, match="can't be a directory"):
+    with pytest.raises(InvalidState, match="as the spool directory"):
         StateStore("memory:", policy="resilient", spool=tmp_path / "file")
-    with pytest.raises(InvalidState, match="a spool is for policy='resilient'"):
+    with pytest.raises(InvalidState, match="a spool requires policy='resilient'"):
         StateStore("memory:", spool=tmp_path)
 
 
@@ -446,7 +446,7 @@ async def test_what_is_wrong_in_itself_is_told_under_both(kernel: Flaky, policy:
 
 
 def test_there_are_two_policies() -> None:
-    with pytest.raises(InvalidState, match="policy is 'strict' or 'resilient', not 'brave'"):
+    with pytest.raises(InvalidState, match="policy must be 'strict' or 'resilient', not 'brave'"):
         StateStore("memory:", policy="brave")  # type: ignore[arg-type]
     with pytest.raises(UnknownScheme):
         StateStore("nowhere://")

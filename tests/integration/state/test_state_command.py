@@ -135,7 +135,7 @@ async def test_what_there_is_and_one_of_it(file_url: str) -> None:
 async def test_views(file_url: str) -> None:
     async with StateStore(file_url) as store:
         await store.save_event(event())
-    assert (await run("views", "--storage", file_url)).stdout.startswith("10 views made")
+    assert (await run("views", "--storage", file_url)).stdout.startswith("10 views created")
     shown = subprocess.run(
         ["sqlite3", file_url.removeprefix("sqlite:///"), "SELECT trace_id, kind FROM flow_events"],
         capture_output=True,

@@ -51,7 +51,7 @@ async def test_every_context_id_of_the_wire_works(stage: Stage) -> None:
 @pytest.mark.parametrize("context_id", ["", "\0", "a\0b", "\ud800", "x" * (MAX_CONTEXT_ID + 1), None, 7])
 async def test_what_is_no_context_id(memory: Stage, context_id: str) -> None:
     """It is refused by the same rule everywhere; an empty one on the wire is none."""
-    with pytest.raises(InvalidTaskRequest, match="a context id is"):
+    with pytest.raises(InvalidTaskRequest, match="a context id must be"):
         check_context_id(context_id)
     storage: KernelStorage[dict[str, str]] = KernelStorage(await memory.kernel())
     for call in (storage.load_context, storage.delete_context):
@@ -59,7 +59,7 @@ async def test_what_is_no_context_id(memory: Stage, context_id: str) -> None:
             await call(context_id)
     if isinstance(context_id, str) and context_id:
         engine = await memory.engine(keep)
-        with pytest.raises(InvalidTaskRequest, match="a context id is"):
+        with pytest.raises(InvalidTaskRequest, match="a context id must be"):
             await ask(engine, "hello", context_id=context_id)
 
 

@@ -135,7 +135,7 @@ async def test_in_doubt_verify(stage: Stage, took_effect: bool) -> None:
         (Part(text=" 'Retry'. "), "second time", 2),
         (Part(text="done"), "None", 1),
         (Part(data={"answer": "done", "result": {"id": 7}}), "{'id': 7}", 1),
-        (Part(text="failed"), "the step 'hangs' was in doubt, and was answered as failed", 1),
+        (Part(text="failed"), "the step 'hangs' was in doubt, and the user answered 'failed'", 1),
     ],
     ids=str,
 )

@@ -160,7 +160,7 @@ async def test_turn_ids_that_are_none(storage: DurableStorage, turn_id: Any) -> 
 @pytest.mark.parametrize("option", ["progress_store", "gate_store"])
 def test_stores_that_are_none(option: Any) -> None:
     wrong: Any = {option: object()}
-    with pytest.raises(InvalidTurnRunnerConfig, match=f"{option} has the methods"):
+    with pytest.raises(InvalidTurnRunnerConfig, match=f"{option} must have the methods"):
         durable_storage("memory:").runner(executor_callback=stores, **wrong)
 
 

@@ -152,7 +152,7 @@ async def test_bytes_that_were_reaped_are_missed_at_once(url: str) -> None:
         reader = await storage.blobs.media(Turn()).write("x", b"bytes")
         reader.bytes = type(reader.bytes)("0" * 64, 5)
         calls = Calls(storage.callbacks(), Turn())
-        with pytest.raises(TurnStorageNotFound, match="gone"):
+        with pytest.raises(TurnStorageNotFound, match="were removed"):
             await calls.store_tool_call(tool_call(results=image(reader)))
         assert await calls.ids("tool_call") == []
 

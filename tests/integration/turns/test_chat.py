@@ -294,7 +294,7 @@ def test_a_tool_says_what_it_needs() -> None:
     assert schema["properties"]["item"]["description"] == "Its name, in the singular."
     with pytest.raises(InvalidInitialToolValue, match="needs a type hint"):
         tool(lambda x: x)
-    with pytest.raises(InvalidInitialToolValue, match="named parameters"):
+    with pytest.raises(InvalidInitialToolValue, match="must have names"):
 
         @tool
         def many(*args: int) -> None:

@@ -354,7 +354,7 @@ def test_a_runner_of_another_storage_is_refused() -> None:
     storage = durable_storage("memory:")
     with pytest.raises(InvalidValue, match=r"storage\.runner"):
         turn_worker(TurnRunner(executor_callback=print, **noop_storage()), storage, system_prompt="x")
-    with pytest.raises(InvalidValue, match="show knows"):
+    with pytest.raises(InvalidValue, match="show: unknown name"):
         turn_worker(storage.runner(executor_callback=print), storage, system_prompt="x", show=["all"])
 
 

@@ -285,7 +285,7 @@ async def test_a_slow_answer_is_waited_for_so_long_and_not_longer(receiver: Rece
     answered = await poster.post(receiver.url, b"{}", HEADERS)
     assert not answered.ok
     assert answered.silent
-    assert answered.error == "no answer within 0.3 s"
+    assert answered.error == "no response within 0.3 s"
     await poster.aclose()
 
 

@@ -43,7 +43,7 @@ def test_a_changed_migration_is_refused() -> None:
 
 
 def test_a_newer_schema_is_refused() -> None:
-    with pytest.raises(SchemaTooNew, match=r"schema 3, this program knows 2; upgrade .* Nothing was changed"):
+    with pytest.raises(SchemaTooNew, match=r"schema 3, this program supports 2; upgrade .* Nothing was changed"):
         unapplied([FIRST, SECOND], applied(FIRST, SECOND, THIRD))
 
 

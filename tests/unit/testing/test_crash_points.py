@@ -45,5 +45,5 @@ def test_it_does_nothing_before_its_hit() -> None:
 
 
 def test_an_unknown_point_is_refused() -> None:
-    with pytest.raises(ValueError, match="no crash point"):
+    with pytest.raises(ValueError, match="not a crash point"):
         CrashPoint("nowhere")

@@ -99,7 +99,9 @@ class StoredGate:
         try:
             to_json(value)
         except PydanticSerializationError as wrong:
-            raise InvalidTurnGateResolution(f"gate {self.id}: an answer that is kept is JSON ({wrong})") from None
+            raise InvalidTurnGateResolution(
+                f"gate {self.id}: the answer must be JSON, because it is stored ({wrong})"
+            ) from None
         if self.checked and self.schema is not None:
             try:
                 checker(self.schema)(value)
@@ -132,7 +134,9 @@ class StoredGate:
         try:
             return to_json({name: getattr(self, name) for name in _KEPT})
         except PydanticSerializationError as wrong:
-            raise InvalidTurnGateResolution(f"gate {self.id}: what is kept of a gate is JSON ({wrong})") from None
+            raise InvalidTurnGateResolution(
+                f"gate {self.id}: its values must be JSON, because they are stored ({wrong})"
+            ) from None
 
     def fields(self, owner: str, turn: str) -> dict[str, Scalar]:
         return {
@@ -174,7 +178,7 @@ def new_gate(gate: TurnGate, *, scope: Scope, tenant: str, thread: str, about: A
     try:
         to_json([gate.payload, about])
     except PydanticSerializationError as wrong:
-        raise InvalidInitialTurnGateValue(f"the payload of a gate that is kept is JSON ({wrong})") from None
+        raise InvalidInitialTurnGateValue(f"the payload of a stored gate must be JSON ({wrong})") from None
     schema = None if gate.schema is None else json_schema(gate.schema)
     return StoredGate(
         token=make_token(scope),

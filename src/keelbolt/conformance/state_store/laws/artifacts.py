@@ -6,12 +6,12 @@ import asyncio
 import hashlib
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.state_store.law import StateCase, law
-from keelbolt.conformance.state_store.things import ids, seen
+from keelbolt.conformance.state_store.samples import ids, seen
+from keelbolt.conformance.state_store.subject import StateStoreCase, law
 from keelbolt.state.artifacts import SupportsArtifactStore, discover_artifact_store
 
 
-def artifacts(case: StateCase) -> SupportsArtifactStore:
+def artifacts(case: StateStoreCase) -> SupportsArtifactStore:
     found = discover_artifact_store(case.store)
     expect(found is not None, "artifact_store lacks a method, so that penguiflow does not see it (list is one of them)")
     assert found is not None
@@ -19,13 +19,13 @@ def artifacts(case: StateCase) -> SupportsArtifactStore:
 
 
 @law("artifacts")
-async def the_artifact_store_is_found(case: StateCase) -> None:
+async def the_artifact_store_is_found(case: StateStoreCase) -> None:
     """artifact_store has all seven methods: what lacks one is not seen by penguiflow."""
     artifacts(case)
 
 
 @law("artifacts")
-async def artifacts_come_back(case: StateCase) -> None:
+async def artifacts_come_back(case: StateStoreCase) -> None:
     """Bytes and texts come back, and their references tell what they are."""
     store = artifacts(case)
     ref = await store.put_bytes(
@@ -43,7 +43,7 @@ async def artifacts_come_back(case: StateCase) -> None:
 
 
 @law("artifacts")
-async def an_unknown_artifact_is_none(case: StateCase) -> None:
+async def an_unknown_artifact_is_none(case: StateStoreCase) -> None:
     """An id nobody knows is None or False, and no error."""
     store = artifacts(case)
     found = (await store.get("unknown"), await store.get_ref("unknown"), await store.exists("unknown"))
@@ -52,7 +52,7 @@ async def an_unknown_artifact_is_none(case: StateCase) -> None:
 
 
 @law("artifacts")
-async def a_deleted_artifact_is_gone(case: StateCase) -> None:
+async def a_deleted_artifact_is_gone(case: StateStoreCase) -> None:
     """delete answers True once; then the artifact is nowhere."""
     store = artifacts(case)
     ref = await store.put_bytes(b"data", scope=case.scope())
@@ -63,7 +63,7 @@ async def a_deleted_artifact_is_gone(case: StateCase) -> None:
 
 
 @law("artifacts")
-async def artifacts_are_listed_by_scope(case: StateCase) -> None:
+async def artifacts_are_listed_by_scope(case: StateStoreCase) -> None:
     """list has those whose scope has every field that is asked for; no scope lists all."""
     store = artifacts(case)
     mine = await store.put_bytes(b"1", scope=case.scope(trace="a"))
@@ -76,7 +76,7 @@ async def artifacts_are_listed_by_scope(case: StateCase) -> None:
 
 
 @law("artifacts")
-async def equal_bytes_of_two_sessions_are_two_artifacts(case: StateCase) -> None:
+async def equal_bytes_of_two_sessions_are_two_artifacts(case: StateStoreCase) -> None:
     """What one session stores or deletes leaves the same bytes of another session where they are."""
     store = artifacts(case)
     one = await store.put_bytes(b"same", scope=case.scope("one"))
@@ -89,7 +89,7 @@ async def equal_bytes_of_two_sessions_are_two_artifacts(case: StateCase) -> None
 
 
 @law("artifacts")
-async def artifacts_put_at_once_are_all_kept(case: StateCase) -> None:
+async def artifacts_put_at_once_are_all_kept(case: StateStoreCase) -> None:
     """Of a hundred artifacts that are put into one session at once each is kept, and none is refused."""
     store = artifacts(case)
     contents = [f"content {number}".encode() for number in range(100)]

@@ -6,15 +6,15 @@ import copy
 import inspect
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.state_store.law import CAPABILITIES, StateCase, law
-from keelbolt.conformance.state_store.things import PAYLOAD, ids, seen
+from keelbolt.conformance.state_store.samples import PAYLOAD, ids, seen
+from keelbolt.conformance.state_store.subject import CAPABILITIES, StateStoreCase, law
 
 # The capabilities of the specification whose methods are called and awaited.
 CALLED = ("base", "planner_state", "memory_state", "tasks", "steering", "trajectories", "planner_events")
 
 
 @law()
-async def events_come_back(case: StateCase) -> None:
+async def events_come_back(case: StateStoreCase) -> None:
     """An event has all its fields when its trace's history is loaded."""
     event = case.event(1702857600.123)
     await case.store.save_event(event)
@@ -23,13 +23,13 @@ async def events_come_back(case: StateCase) -> None:
 
 
 @law()
-async def an_unknown_trace_has_no_history(case: StateCase) -> None:
+async def an_unknown_trace_has_no_history(case: StateStoreCase) -> None:
     """The history of a trace nobody knows is empty, and no error."""
     equal(list(await case.store.load_history("nonexistent")), [], "the history")
 
 
 @law()
-async def history_is_ordered_by_time(case: StateCase) -> None:
+async def history_is_ordered_by_time(case: StateStoreCase) -> None:
     """Events come by their ts, whatever the order of their saving."""
     for ts in (3.0, 1.0, 2.0):
         await case.store.save_event(case.event(ts))
@@ -37,7 +37,7 @@ async def history_is_ordered_by_time(case: StateCase) -> None:
 
 
 @law()
-async def events_of_one_moment_keep_their_order(case: StateCase) -> None:
+async def events_of_one_moment_keep_their_order(case: StateStoreCase) -> None:
     """Events with the same ts come in the order in which they were saved."""
     nodes = [f"node-{number}" for number in (5, 3, 9, 1)]
     for node in nodes:
@@ -46,7 +46,7 @@ async def events_of_one_moment_keep_their_order(case: StateCase) -> None:
 
 
 @law()
-async def an_event_saved_again_is_the_same(case: StateCase) -> None:
+async def an_event_saved_again_is_the_same(case: StateStoreCase) -> None:
     """A repeated save of an event does not fail, and the event is there once."""
     for _ in range(3):
         await case.store.save_event(case.event())
@@ -54,7 +54,7 @@ async def an_event_saved_again_is_the_same(case: StateCase) -> None:
 
 
 @law()
-async def different_events_are_all_kept(case: StateCase) -> None:
+async def different_events_are_all_kept(case: StateStoreCase) -> None:
     """Events that differ in their payload, kind, node or time alone are different events."""
     events = [
         case.event(),
@@ -70,7 +70,7 @@ async def different_events_are_all_kept(case: StateCase) -> None:
 
 
 @law()
-async def traces_are_kept_apart(case: StateCase) -> None:
+async def traces_are_kept_apart(case: StateStoreCase) -> None:
     """A history has the events of its trace only."""
     for trace in ("a", "b", "ab"):
         await case.store.save_event(case.event(trace=trace))
@@ -79,7 +79,7 @@ async def traces_are_kept_apart(case: StateCase) -> None:
 
 
 @law()
-async def events_of_no_trace_are_taken(case: StateCase) -> None:
+async def events_of_no_trace_are_taken(case: StateStoreCase) -> None:
     """An event with trace_id None is saved, and is in no other trace's history."""
     await case.store.save_event(case.event(trace=None))
     await case.store.save_event(case.event())
@@ -87,7 +87,7 @@ async def events_of_no_trace_are_taken(case: StateCase) -> None:
 
 
 @law()
-async def unknown_kinds_are_kept(case: StateCase) -> None:
+async def unknown_kinds_are_kept(case: StateStoreCase) -> None:
     """Kinds are an open set: one that nobody knows is kept as it is."""
     kinds = ["session.task", "remote_stream_event", "something else entirely"]
     for ts, kind in enumerate(kinds):
@@ -96,7 +96,7 @@ async def unknown_kinds_are_kept(case: StateCase) -> None:
 
 
 @law()
-async def payloads_are_lossless(case: StateCase) -> None:
+async def payloads_are_lossless(case: StateStoreCase) -> None:
     """A payload of an event comes back as it was: deep, empty, with large numbers and every character."""
     await case.store.save_event(case.event(payload=copy.deepcopy(PAYLOAD)))
     (found,) = await case.store.load_history("trace")
@@ -104,7 +104,7 @@ async def payloads_are_lossless(case: StateCase) -> None:
 
 
 @law()
-async def a_saved_event_is_a_copy(case: StateCase) -> None:
+async def a_saved_event_is_a_copy(case: StateStoreCase) -> None:
     """What a caller changes in an event after saving it is not changed in the store."""
     event = case.event(payload={"list": [1]})
     await case.store.save_event(event)
@@ -115,7 +115,7 @@ async def a_saved_event_is_a_copy(case: StateCase) -> None:
 
 
 @law()
-async def a_history_is_a_sequence(case: StateCase) -> None:
+async def a_history_is_a_sequence(case: StateStoreCase) -> None:
     """load_history answers a sequence: it has a length, and is read twice alike."""
     await case.store.save_event(case.event())
     history = await case.store.load_history("trace")
@@ -124,7 +124,7 @@ async def a_history_is_a_sequence(case: StateCase) -> None:
 
 
 @law("bulk")
-async def several_events_are_saved_whole_or_not_at_all(case: StateCase) -> None:
+async def several_events_are_saved_whole_or_not_at_all(case: StateStoreCase) -> None:
     """save_events_bulk that can't save one of its events raises, and saves none of them; else it saves all."""
     events = [case.event(float(number)) for number in range(450)]
     refused = False
@@ -139,7 +139,7 @@ async def several_events_are_saved_whole_or_not_at_all(case: StateCase) -> None:
 
 
 @law("history_pages")
-async def a_long_history_is_read_in_pages(case: StateCase) -> None:
+async def a_long_history_is_read_in_pages(case: StateStoreCase) -> None:
     """iter_history and load_history_page lead through every event once, in the order of arrival."""
     times = [float(number) for number in (5, 3, 9, 1, 7, 2, 8)]
     for ts in times:
@@ -156,7 +156,7 @@ async def a_long_history_is_read_in_pages(case: StateCase) -> None:
 
 
 @law()
-async def methods_are_coroutine_functions(case: StateCase) -> None:
+async def methods_are_coroutine_functions(case: StateStoreCase) -> None:
     """inspect.iscoroutinefunction recognises the methods, so that AsyncMock(spec=…) stands in for the store."""
     methods = [name for capability in CALLED for name in CAPABILITIES[capability] if case.can(capability)]
     plain = [name for name in methods if not inspect.iscoroutinefunction(getattr(case.store, name))]

@@ -6,8 +6,8 @@ import asyncio
 import copy
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.state_store.law import StateCase, law
-from keelbolt.conformance.state_store.things import PAYLOAD, ids
+from keelbolt.conformance.state_store.samples import PAYLOAD, ids
+from keelbolt.conformance.state_store.subject import StateStoreCase, law
 
 PAUSE = {
     "trajectory": {"version": 1, "steps": []},
@@ -19,14 +19,14 @@ PAUSE = {
 
 
 @law("planner_state")
-async def a_pause_comes_back(case: StateCase) -> None:
+async def a_pause_comes_back(case: StateStoreCase) -> None:
     """A pause is loaded as it was saved, losslessly."""
     await case.store.save_planner_state("token", copy.deepcopy(PAUSE))
     equal(await case.store.load_planner_state("token"), PAUSE, "the pause")
 
 
 @law("planner_state")
-async def a_pause_is_taken_once(case: StateCase) -> None:
+async def a_pause_is_taken_once(case: StateStoreCase) -> None:
     """Loading a pause consumes it: the second load answers None."""
     await case.store.save_planner_state("token", {"data": "value"})
     equal(await case.store.load_planner_state("token"), {"data": "value"}, "the first load")
@@ -34,7 +34,7 @@ async def a_pause_is_taken_once(case: StateCase) -> None:
 
 
 @law("planner_state")
-async def one_of_many_takes_a_pause(case: StateCase) -> None:
+async def one_of_many_takes_a_pause(case: StateStoreCase) -> None:
     """Of several that load one pause at once exactly one gets it."""
     await case.store.save_planner_state("token", {"data": "value"})
     found = await asyncio.gather(*(case.store.load_planner_state("token") for _ in range(10)))
@@ -42,7 +42,7 @@ async def one_of_many_takes_a_pause(case: StateCase) -> None:
 
 
 @law("planner_state")
-async def an_unknown_token_is_none(case: StateCase) -> None:
+async def an_unknown_token_is_none(case: StateStoreCase) -> None:
     """A token nobody knows is None, and no empty pause; an empty pause is one."""
     equal(await case.store.load_planner_state("unknown"), None, "an unknown token")
     await case.store.save_planner_state("token", {})
@@ -50,7 +50,7 @@ async def an_unknown_token_is_none(case: StateCase) -> None:
 
 
 @law("planner_state")
-async def a_pause_saved_again_is_the_last(case: StateCase) -> None:
+async def a_pause_saved_again_is_the_last(case: StateStoreCase) -> None:
     """A pause that is saved again under its token replaces the one before."""
     for number in (1, 2):
         await case.store.save_planner_state("token", {"number": number})
@@ -61,7 +61,7 @@ async def a_pause_saved_again_is_the_last(case: StateCase) -> None:
 
 
 @law("planner_state")
-async def a_saved_pause_is_a_copy(case: StateCase) -> None:
+async def a_saved_pause_is_a_copy(case: StateStoreCase) -> None:
     """What a caller changes in a pause after saving it, at any depth, is not changed in the store."""
     pause = {"deep": {"list": [1]}}
     await case.store.save_planner_state("token", pause)
@@ -70,7 +70,7 @@ async def a_saved_pause_is_a_copy(case: StateCase) -> None:
 
 
 @law("waiting_pauses")
-async def waiting_pauses_are_listed_and_stay(case: StateCase) -> None:
+async def waiting_pauses_are_listed_and_stay(case: StateStoreCase) -> None:
     """list_pauses shows the newest first, get_pause shows one, and both leave the pause where it is."""
     for number in range(3):
         await case.store.save_planner_state(f"token-{number}", {"number": number})
@@ -84,7 +84,7 @@ async def waiting_pauses_are_listed_and_stay(case: StateCase) -> None:
 
 
 @law("waiting_pauses")
-async def a_cancelled_pause_is_gone(case: StateCase) -> None:
+async def a_cancelled_pause_is_gone(case: StateStoreCase) -> None:
     """cancel_pause removes the pause, and returns whether there was one."""
     await case.store.save_planner_state("token", {})
     equal(await case.store.cancel_pause("token"), True, "the first cancellation")
@@ -93,7 +93,7 @@ async def a_cancelled_pause_is_gone(case: StateCase) -> None:
 
 
 @law("pause_leases")
-async def a_pause_taken_with_a_lease_is_taken_once(case: StateCase) -> None:
+async def a_pause_taken_with_a_lease_is_taken_once(case: StateStoreCase) -> None:
     """While a lease lasts no other caller gets the pause, with a lease or without; confirmed, it is gone."""
     await case.store.save_planner_state("token", {"data": 1})
     taken = await asyncio.gather(*(case.store.take_planner_state("token", lease_seconds=60) for _ in range(5)))
@@ -107,7 +107,7 @@ async def a_pause_taken_with_a_lease_is_taken_once(case: StateCase) -> None:
 
 
 @law("pause_leases")
-async def a_pause_comes_back_when_its_lease_ends(case: StateCase) -> None:
+async def a_pause_comes_back_when_its_lease_ends(case: StateStoreCase) -> None:
     """A released lease, and one that has expired, give the pause back; a lease that expired can't be confirmed."""
     await case.store.save_planner_state("token", {"data": 1})
     released = await case.store.take_planner_state("token", lease_seconds=60)

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.state_store.law import StateCase, law
-from keelbolt.conformance.state_store.things import ids, seen
+from keelbolt.conformance.state_store.samples import ids, seen
+from keelbolt.conformance.state_store.subject import StateStoreCase, law
 
 
 @law("steering")
-async def steering_comes_back(case: StateCase) -> None:
+async def steering_comes_back(case: StateStoreCase) -> None:
     """Steering events come with all their fields in the order in which they were saved."""
     events = [case.steering(number) for number in range(3)]
     for event in events:
@@ -22,7 +22,7 @@ async def steering_comes_back(case: StateCase) -> None:
 
 
 @law("steering")
-async def steering_is_cut_to_size(case: StateCase) -> None:
+async def steering_is_cut_to_size(case: StateStoreCase) -> None:
     """What is stored of a payload keeps to the five limits: depth, keys, items, length of texts, and bytes in all."""
     deep: Any = "end"
     for _ in range(10):
@@ -46,7 +46,7 @@ async def steering_is_cut_to_size(case: StateCase) -> None:
 
 
 @law("steering")
-async def steering_has_cursors(case: StateCase) -> None:
+async def steering_has_cursors(case: StateStoreCase) -> None:
     """since_id is exclusive, an unknown one is as none, and a task_id is applied before the limit."""
     for number in range(6):
         await case.store.save_steering(case.steering(number, task="ab"[number % 2]))
@@ -61,7 +61,7 @@ async def steering_has_cursors(case: StateCase) -> None:
 
 
 @law("steering")
-async def steering_pages_lead_through_everything(case: StateCase) -> None:
+async def steering_pages_lead_through_everything(case: StateStoreCase) -> None:
     """Pages of a limit, each after the last event of the one before, show every event once."""
     for number in range(5):
         await case.store.save_steering(case.steering(number))
@@ -74,7 +74,7 @@ async def steering_pages_lead_through_everything(case: StateCase) -> None:
 
 
 @law("steering")
-async def a_steering_event_saved_again_is_the_same(case: StateCase) -> None:
+async def a_steering_event_saved_again_is_the_same(case: StateStoreCase) -> None:
     """An event whose event_id was saved before in its session is not there twice."""
     for number in (0, 1, 0):
         await case.store.save_steering(case.steering(number))
@@ -82,7 +82,7 @@ async def a_steering_event_saved_again_is_the_same(case: StateCase) -> None:
 
 
 @law("steering")
-async def steering_that_is_not_valid_is_kept(case: StateCase) -> None:
+async def steering_that_is_not_valid_is_kept(case: StateStoreCase) -> None:
     """An event that is not valid for its type is kept, cut to size: a store is a record of what was sent."""
     await case.store.save_steering(case.steering(1, payload={"active_tasks": "x" * 5000}))
     found = await case.store.list_steering("session")

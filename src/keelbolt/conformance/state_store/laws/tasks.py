@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.state_store.law import StateCase, law
-from keelbolt.conformance.state_store.things import PAYLOAD, ids, seen
+from keelbolt.conformance.state_store.samples import PAYLOAD, ids, seen
+from keelbolt.conformance.state_store.subject import StateStoreCase, law
 
 
 @law("tasks")
-async def tasks_come_back(case: StateCase) -> None:
+async def tasks_come_back(case: StateStoreCase) -> None:
     """A task has all its fields, its context snapshot with version and hash among them."""
     task = case.task(trace_id="trace", result=dict(PAYLOAD), progress={"step": 1}, error="none")
     await case.store.save_task(task)
@@ -16,7 +16,7 @@ async def tasks_come_back(case: StateCase) -> None:
 
 
 @law("tasks")
-async def a_task_saved_again_is_one_task(case: StateCase) -> None:
+async def a_task_saved_again_is_one_task(case: StateStoreCase) -> None:
     """A task that is saved again is there once, as it was saved last."""
     task = case.task()
     await case.store.save_task(task)
@@ -28,7 +28,7 @@ async def a_task_saved_again_is_one_task(case: StateCase) -> None:
 
 
 @law("tasks")
-async def tasks_are_listed_as_they_came(case: StateCase) -> None:
+async def tasks_are_listed_as_they_came(case: StateStoreCase) -> None:
     """Tasks come in the order in which they were first saved: a session takes its last foreground task up again."""
     for name in ("c", "a", "b", "c"):
         await case.store.save_task(case.task(name))
@@ -36,7 +36,7 @@ async def tasks_are_listed_as_they_came(case: StateCase) -> None:
 
 
 @law("tasks")
-async def sessions_are_kept_apart(case: StateCase) -> None:
+async def sessions_are_kept_apart(case: StateStoreCase) -> None:
     """The same task id in two sessions is two tasks, and a session nobody knows has none."""
     for session in ("a", "b"):
         await case.store.save_task(case.task(session=session, description=session))
@@ -47,7 +47,7 @@ async def sessions_are_kept_apart(case: StateCase) -> None:
 
 
 @law("tasks")
-async def a_saved_task_is_a_copy(case: StateCase) -> None:
+async def a_saved_task_is_a_copy(case: StateStoreCase) -> None:
     """What a caller changes in a task it saved or loaded is not changed in the store, its context included."""
     task = case.task(progress={"step": 1})
     await case.store.save_task(task)

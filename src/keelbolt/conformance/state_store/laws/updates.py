@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.state_store.law import StateCase, law
-from keelbolt.conformance.state_store.things import seen, steps
+from keelbolt.conformance.state_store.samples import seen, steps
+from keelbolt.conformance.state_store.subject import StateStoreCase, law
 
 
-async def saved(case: StateCase, count: int, *, tasks: tuple[str, ...] = ("task",)) -> None:
+async def saved(case: StateStoreCase, count: int, *, tasks: tuple[str, ...] = ("task",)) -> None:
     for number in range(count):
         await case.store.save_update(case.update(number, task=tasks[number % len(tasks)]))
 
 
 @law("tasks")
-async def updates_come_back(case: StateCase) -> None:
+async def updates_come_back(case: StateStoreCase) -> None:
     """Updates come with all their fields in the order in which they were saved."""
     updates = [case.update(number) for number in range(5)]
     for update in updates:
@@ -26,7 +26,7 @@ async def updates_come_back(case: StateCase) -> None:
 
 
 @law("tasks")
-async def a_cursor_is_exclusive(case: StateCase) -> None:
+async def a_cursor_is_exclusive(case: StateStoreCase) -> None:
     """since_id lists what came after that update, without it."""
     await saved(case, 5)
     equal(steps(await case.store.list_updates("session", since_id="update-2")), [3, 4], "the updates after the third")
@@ -34,14 +34,14 @@ async def a_cursor_is_exclusive(case: StateCase) -> None:
 
 
 @law("tasks")
-async def an_unknown_cursor_is_no_cursor(case: StateCase) -> None:
+async def an_unknown_cursor_is_no_cursor(case: StateStoreCase) -> None:
     """A since_id nobody knows is as none."""
     await saved(case, 3)
     equal(steps(await case.store.list_updates("session", since_id="unknown")), [0, 1, 2], "the updates")
 
 
 @law("tasks")
-async def cursors_lead_through_everything(case: StateCase) -> None:
+async def cursors_lead_through_everything(case: StateStoreCase) -> None:
     """Pages of a limit, each after the last update of the one before, show every update once."""
     await saved(case, 7)
     found: list[int] = []
@@ -55,14 +55,14 @@ async def cursors_lead_through_everything(case: StateCase) -> None:
 
 
 @law("tasks")
-async def without_a_cursor_the_last_are_listed(case: StateCase) -> None:
+async def without_a_cursor_the_last_are_listed(case: StateStoreCase) -> None:
     """A limit without a cursor lists the last updates, the oldest of them first."""
     await saved(case, 5)
     equal(steps(await case.store.list_updates("session", limit=2)), [3, 4], "the last two updates")
 
 
 @law("tasks")
-async def the_filter_goes_before_the_limit(case: StateCase) -> None:
+async def the_filter_goes_before_the_limit(case: StateStoreCase) -> None:
     """With a task_id so many updates of that task are listed, however many others lie between."""
     await saved(case, 12, tasks=("a", "b", "b"))
     equal(steps(await case.store.list_updates("session", task_id="a", limit=2)), [6, 9], "the last two of the task")
@@ -71,7 +71,7 @@ async def the_filter_goes_before_the_limit(case: StateCase) -> None:
 
 
 @law("tasks")
-async def an_update_saved_again_is_the_same(case: StateCase) -> None:
+async def an_update_saved_again_is_the_same(case: StateStoreCase) -> None:
     """An update with the update_id of another of its session is that one; in another session it is another."""
     for number in (0, 1, 0):
         await case.store.save_update(case.update(number))
@@ -81,7 +81,7 @@ async def an_update_saved_again_is_the_same(case: StateCase) -> None:
 
 
 @law("tasks")
-async def updates_nobody_waits_for_keep_their_order(case: StateCase) -> None:
+async def updates_nobody_waits_for_keep_their_order(case: StateStoreCase) -> None:
     """Updates whose saves run at the same time are listed in the order in which they were called."""
     await asyncio.gather(*(asyncio.create_task(case.store.save_update(case.update(number))) for number in range(30)))
     equal(steps(await case.store.list_updates("session")), list(range(30)), "the updates")

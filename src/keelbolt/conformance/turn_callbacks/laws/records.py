@@ -6,8 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.turn_callbacks.law import TurnCase, law
-from keelbolt.conformance.turn_callbacks.things import (
+from keelbolt.conformance.turn_callbacks.samples import (
     AT,
     LATER,
     MAKE,
@@ -20,10 +19,11 @@ from keelbolt.conformance.turn_callbacks.things import (
     tool_call,
     write,
 )
+from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
 
 
 @law()
-async def what_is_stored_is_fetched(case: TurnCase) -> None:
+async def what_is_stored_is_fetched(case: TurnCallbacksCase) -> None:
     """A stored value is fetched with all its fields, also by a later turn of the thread."""
     for kind, make in MAKE.items():
         await write(case.turn(), "store", kind, make("x", "some text"))
@@ -31,7 +31,7 @@ async def what_is_stored_is_fetched(case: TurnCase) -> None:
 
 
 @law()
-async def media_comes_back_with_its_labels(case: TurnCase) -> None:
+async def media_comes_back_with_its_labels(case: TurnCallbacksCase) -> None:
     """Attachments and media results keep their bytes, trust tier, hazard and stash."""
     await case.turn().store_message(full_message("m"))
     await same(await fetch(case.turn(), "message"), [full_message("m")], "the message")
@@ -43,7 +43,7 @@ async def media_comes_back_with_its_labels(case: TurnCase) -> None:
 
 
 @law()
-async def order_is_that_of_storing(case: TurnCase) -> None:
+async def order_is_that_of_storing(case: TurnCallbacksCase) -> None:
     """Fetches answer in the order of storing, whatever the times of the values say."""
     for kind, make in MAKE.items():
         turn = case.turn()
@@ -53,7 +53,7 @@ async def order_is_that_of_storing(case: TurnCase) -> None:
 
 
 @law()
-async def a_mutated_value_is_replaced(case: TurnCase) -> None:
+async def a_mutated_value_is_replaced(case: TurnCallbacksCase) -> None:
     """After a mutate the fetch answers the new value, all of it and once."""
     for kind, make in MAKE.items():
         turn = case.turn()
@@ -63,7 +63,7 @@ async def a_mutated_value_is_replaced(case: TurnCase) -> None:
 
 
 @law()
-async def a_mutate_keeps_the_place(case: TurnCase) -> None:
+async def a_mutate_keeps_the_place(case: TurnCallbacksCase) -> None:
     """A mutated value stays where it was stored, and those beside it stay as they were."""
     for kind, make in MAKE.items():
         turn = case.turn()
@@ -75,7 +75,7 @@ async def a_mutate_keeps_the_place(case: TurnCase) -> None:
 
 
 @law()
-async def a_pending_call_is_completed(case: TurnCase) -> None:
+async def a_pending_call_is_completed(case: TurnCallbacksCase) -> None:
     """A tool call stored as pending can be mutated to a complete one."""
     turn = case.turn()
     await turn.store_tool_call(tool_call("c"))
@@ -85,7 +85,7 @@ async def a_pending_call_is_completed(case: TurnCase) -> None:
 
 
 @law()
-async def what_is_deleted_is_not_fetched(case: TurnCase) -> None:
+async def what_is_deleted_is_not_fetched(case: TurnCallbacksCase) -> None:
     """A deleted value is fetched no more, by no turn, and those beside it are."""
     for kind, make in MAKE.items():
         turn = case.turn()
@@ -97,7 +97,7 @@ async def what_is_deleted_is_not_fetched(case: TurnCase) -> None:
 
 
 @law()
-async def deleting_nothing_is_no_error(case: TurnCase) -> None:
+async def deleting_nothing_is_no_error(case: TurnCallbacksCase) -> None:
     """Deleting an id that is not stored, or is deleted already, changes nothing and raises nothing."""
     for kind, make in MAKE.items():
         turn = case.turn()
@@ -109,7 +109,7 @@ async def deleting_nothing_is_no_error(case: TurnCase) -> None:
 
 
 @law()
-async def calls_of_two_turns_are_not_mixed_up(case: TurnCase) -> None:
+async def calls_of_two_turns_are_not_mixed_up(case: TurnCallbacksCase) -> None:
     """A tool call id that a second turn uses again is a second call: results never cross."""
     first, second = case.turn(), case.turn()
     await first.store_tool_call(tool_call("call_0", "of the first"))
@@ -120,7 +120,7 @@ async def calls_of_two_turns_are_not_mixed_up(case: TurnCase) -> None:
 
 
 @law()
-async def what_is_stored_at_once_is_stored(case: TurnCase) -> None:
+async def what_is_stored_at_once_is_stored(case: TurnCallbacksCase) -> None:
     """Of many stores that overlap none is lost and none is doubled."""
     turn = case.turn()
     await asyncio.gather(*(turn.store_message(message(f"m{number}")) for number in range(20)))
@@ -128,7 +128,7 @@ async def what_is_stored_at_once_is_stored(case: TurnCase) -> None:
 
 
 @law()
-async def what_is_fetched_can_be_stored_again(case: TurnCase) -> None:
+async def what_is_fetched_can_be_stored_again(case: TurnCallbacksCase) -> None:
     """A fetched value can be mutated into storage as it is, and says the same afterwards."""
     turn = case.turn()
     await turn.store_message(full_message("m"))
@@ -138,7 +138,7 @@ async def what_is_fetched_can_be_stored_again(case: TurnCase) -> None:
 
 
 @law()
-async def a_repeated_store_is_one(case: TurnCase) -> None:
+async def a_repeated_store_is_one(case: TurnCallbacksCase) -> None:
     """A value that its turn stores again, with another time, is no error and is fetched once, where it was."""
     for kind, make in MAKE.items():
         turn = case.turn()

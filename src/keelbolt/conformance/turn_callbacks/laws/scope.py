@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.turn_callbacks.law import TurnCase, law
-from keelbolt.conformance.turn_callbacks.things import MAKE, content, ids, write
+from keelbolt.conformance.turn_callbacks.samples import MAKE, content, ids, write
+from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
 from keelbolt.turns.primitives import SpooledArtifact
 
 
 @law("scoped")
-async def tenants_see_only_their_own(case: TurnCase) -> None:
+async def tenants_see_only_their_own(case: TurnCallbacksCase) -> None:
     """What one tenant stores is not fetched, changed or deleted by another, though thread and ids are the same."""
     for kind, make in MAKE.items():
         ours, theirs = case.turn(tenant="ours"), case.turn(tenant="theirs")
@@ -21,7 +21,7 @@ async def tenants_see_only_their_own(case: TurnCase) -> None:
 
 
 @law("scoped")
-async def instructions_of_tenants_are_their_own(case: TurnCase) -> None:
+async def instructions_of_tenants_are_their_own(case: TurnCallbacksCase) -> None:
     """Standing instructions of one tenant are neither seen nor deleted by another."""
     ours, theirs = case.turn(tenant="ours"), case.turn(tenant="theirs")
     await ours.store_standing_instruction("be kind")
@@ -31,7 +31,7 @@ async def instructions_of_tenants_are_their_own(case: TurnCase) -> None:
 
 
 @law("scoped")
-async def threads_have_their_own_history(case: TurnCase) -> None:
+async def threads_have_their_own_history(case: TurnCallbacksCase) -> None:
     """Messages, thoughts, tool calls and retrievables of one thread are not fetched by another of the tenant."""
     for kind, make in MAKE.items():
         if kind != "memory":  # memories may be shared by the threads of a tenant, or not
@@ -41,7 +41,7 @@ async def threads_have_their_own_history(case: TurnCase) -> None:
 
 
 @law("scoped")
-async def bytes_of_tenants_are_their_own(case: TurnCase) -> None:
+async def bytes_of_tenants_are_their_own(case: TurnCallbacksCase) -> None:
     """The same id of bytes written by two tenants is two things."""
     ours, theirs = case.turn(tenant="ours"), case.turn(tenant="theirs")
     reader = await ours.store_retrievable_bytes("x", "ours")

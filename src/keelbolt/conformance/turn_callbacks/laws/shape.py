@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from keelbolt.conformance.expect import broken, equal, expect
-from keelbolt.conformance.turn_callbacks.law import TurnCase, law
-from keelbolt.conformance.turn_callbacks.things import FETCH, fetch
+from keelbolt.conformance.turn_callbacks.samples import FETCH, fetch
+from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
 from keelbolt.errors import InvalidTurnRunnerConfig
 from keelbolt.turns.runner import TurnRunner
 
@@ -14,7 +14,7 @@ async def _execute(_ctx: object, _helpers: object) -> None:
 
 
 @law()
-async def a_runner_takes_them(case: TurnCase) -> None:
+async def a_runner_takes_them(case: TurnCallbacksCase) -> None:
     """All 27 callbacks are there, each with its parameters, so that a runner can be made of them."""
     try:
         TurnRunner(executor_callback=_execute, **dict(case.callbacks))
@@ -23,7 +23,7 @@ async def a_runner_takes_them(case: TurnCase) -> None:
 
 
 @law()
-async def nothing_is_stored_at_first(case: TurnCase) -> None:
+async def nothing_is_stored_at_first(case: TurnCallbacksCase) -> None:
     """In a new adapter every fetch answers an empty list."""
     turn = case.turn()
     for kind, name in FETCH.items():

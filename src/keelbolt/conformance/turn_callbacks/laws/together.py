@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.turn_callbacks.law import TurnCase, law
-from keelbolt.conformance.turn_callbacks.things import AT, LATER, fetch, ids, memory, message, same, thought, tool_call
+from keelbolt.conformance.turn_callbacks.samples import AT, LATER, fetch, ids, memory, message, same, thought, tool_call
+from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
 
 
 class _LeftEarly(Exception):
@@ -15,7 +15,7 @@ class _LeftEarly(Exception):
 
 
 @law("unit_of_work")
-async def a_unit_that_fails_leaves_nothing(case: TurnCase) -> None:
+async def a_unit_that_fails_leaves_nothing(case: TurnCallbacksCase) -> None:
     """When a unit of work ends with an error, none of its stores, mutates and deletes has happened."""
     turn = case.turn()
     await turn.store_message(message("kept", "before"))
@@ -32,7 +32,7 @@ async def a_unit_that_fails_leaves_nothing(case: TurnCase) -> None:
 
 
 @law("unit_of_work")
-async def a_unit_that_ends_has_happened(case: TurnCase) -> None:
+async def a_unit_that_ends_has_happened(case: TurnCallbacksCase) -> None:
     """At the end of a unit of work all its writes have happened, in their order."""
     turn = case.turn()
     await turn.store_message(message("gone"))
@@ -49,7 +49,7 @@ async def a_unit_that_ends_has_happened(case: TurnCase) -> None:
 
 
 @law("unit_of_work")
-async def a_repeated_unit_is_one(case: TurnCase) -> None:
+async def a_repeated_unit_is_one(case: TurnCallbacksCase) -> None:
     """A unit that its turn repeats after it was committed, as after a checkpoint, adds only what is new in it."""
     turn = case.turn()
     for number in range(2):
@@ -65,7 +65,7 @@ async def a_repeated_unit_is_one(case: TurnCase) -> None:
 
 
 @law("group")
-async def a_group_is_replaced(case: TurnCase) -> None:
+async def a_group_is_replaced(case: TurnCallbacksCase) -> None:
     """Replacing a group of tool calls removes these and stores those; the others stay."""
     turn = case.turn()
     for number in range(3):
@@ -75,7 +75,7 @@ async def a_group_is_replaced(case: TurnCase) -> None:
 
 
 @law("unit_of_work")
-async def units_at_once_all_happen(case: TurnCase) -> None:
+async def units_at_once_all_happen(case: TurnCallbacksCase) -> None:
     """Of units of work that overlap on one thread, each storing for thread and agent, all happen, each of them once."""
     await case.turn().store_message(message("before"))
 

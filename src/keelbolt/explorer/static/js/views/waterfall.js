@@ -2,7 +2,7 @@
 
 import { chart } from "../chart.js";
 import { processName, stepName } from "../events.js";
-import { ENDED, PAUSED, duration, plural, stateName } from "../format.js";
+import { ENDED, PAUSED, plural, stateName } from "../format.js";
 import { empty } from "../pieces.js";
 
 // Bars: {lane, label, about, from, to, tone, seq, open}. Times are milliseconds.
@@ -24,7 +24,7 @@ export function bars(entries, webhooks, now) {
     else alive = at;
     if (kind === "attempt") {
       const lost = attempt && attempt.to === null;
-      close(attempt, at, lost ? `taken over ${duration(at - alive) || "0 ms"} after its last entry` : "");
+      close(attempt, at, lost ? "taken over" : "");
       if (lost) Object.assign(attempt, { tone: "bad", silent: alive });
       close(waits, at);
       for (const step of steps.values()) {
