@@ -101,7 +101,7 @@ async def ask(url: str, topic: str, answer: str | None, *, kill: bool) -> None:
             if isinstance(event, TaskSnapshot):  # only after a gap; this log is never trimmed
                 continue
             entries = event.seq
-            state, text = told(event)
+            state, text = status_of(event)
             if event.kind == "artifact":
                 print(text, end="", flush=True)
             elif text:
@@ -124,7 +124,7 @@ def say(text: str, task_id: str | None = None) -> Message:
     return Message(message_id=new_id(), role=Role.user, parts=[Part(text=text)], task_id=task_id)
 
 
-def told(event: Entry) -> tuple[TaskState | None, str]:
+def status_of(event: Entry) -> tuple[TaskState | None, str]:
     """Return the state and the text of an entry, if it has them."""
     body = json.loads(event.data)
     if event.kind == "artifact":

@@ -75,8 +75,8 @@ async def say(url: str, text: str, task: Task | None = None) -> Task:
         task = await engine.store.task(await engine.tasks.settled(await engine.tasks.send(message)))
     print(f"you:   {text}")
     asked = task.status.message
-    told = ["".join(part.text or "" for part in each.parts) for each in task.artifacts if each.name == "message"]
-    words = " ".join(asked.text.splitlines()) if asked is not None else told[-1]
+    answers = ["".join(part.text or "" for part in each.parts) for each in task.artifacts if each.name == "message"]
+    words = " ".join(asked.text.splitlines()) if asked is not None else answers[-1]
     print(f"clerk: {words}   [{task.status.state.name}]")
     return task
 

@@ -25,7 +25,7 @@ APPROVAL = "approval"
 ID_CHARACTERS = 32  # of approval ids that this module creates
 HOW = "answer 'approved' or 'denied'"
 OWNER = "the agent's owner must approve calls of system modules, and the caller can't"
-NOBODY = "this skill needs an approval, but this agent has no approval handler"
+NO_HANDLER = "this skill needs an approval, but this agent has no approval handler"
 
 APPROVING = frozenset({"approved", "approve", "yes", "y", "ok", "allow", "allowed", "confirm", "confirmed"})
 DENYING = frozenset({"denied", "deny", "no", "n", "rejected", "reject", "refused", "refuse", "disallow"})
@@ -149,14 +149,14 @@ class RejectingApprovals:
         self.servers = 0
 
     async def request_approval(self, request: ApprovalRequest) -> ApprovalResult:
-        told = getattr(request.context, "data", None) or {}
-        if told.get(SERVED, refuses_var.get()) or self._executor.governance_state().policy_strict:
-            return ApprovalResult(status="rejected", reason=NOBODY)
+        data = getattr(request.context, "data", None) or {}
+        if data.get(SERVED, refuses_var.get()) or self._executor.governance_state().policy_strict:
+            return ApprovalResult(status="rejected", reason=NO_HANDLER)
         return ApprovalResult(status="approved")
 
     async def check_approval(self, approval_id: str) -> ApprovalResult:
         del approval_id
-        return ApprovalResult(status="rejected", reason=NOBODY)
+        return ApprovalResult(status="rejected", reason=NO_HANDLER)
 
 
 class ApprovalGuard:
@@ -243,8 +243,8 @@ class CallerApproves:
         """
         if is_system(request.module_id):
             return ApprovalResult(status="rejected", reason=OWNER)
-        told = (getattr(request.context, "data", None) or {}).get("a2a") or {}
-        approval_id = digest_of([told.get("taskId"), request.module_id, request.arguments])[:ID_CHARACTERS]
+        data = (getattr(request.context, "data", None) or {}).get("a2a") or {}
+        approval_id = digest_of([data.get("taskId"), request.module_id, request.arguments])[:ID_CHARACTERS]
         description = (request.description or "").rstrip(".")
         return self._decided(approval_id, f"{description}; {HOW}" if description else HOW)
 

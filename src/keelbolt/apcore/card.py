@@ -59,7 +59,7 @@ class AgentCardBuilder:
 
     def _card(self, modules: Iterable[Module]) -> AgentCardConfig:
         skills = [module.skill for module in modules]
-        told: dict[str, Any] = {skill.id: (skill.extensions or {}).get("apcore", {}) for skill in skills}
+        declared: dict[str, Any] = {skill.id: (skill.extensions or {}).get("apcore", {}) for skill in skills}
         return AgentCardConfig(
             name=self._name,
             description=self._description or f"apcore agent with {len(skills)} skills",
@@ -72,7 +72,7 @@ class AgentCardBuilder:
                 extended_agent_card=self._authenticated,
             ),
             extensions=(
-                ExtensionConfig(uri=EXTENSION, description="Skills are apcore modules.", params={"skills": told}),
+                ExtensionConfig(uri=EXTENSION, description="Skills are apcore modules.", params={"skills": declared}),
             ),
             input_modes=("application/json",),
             output_modes=("application/json",),

@@ -125,17 +125,17 @@ class SkillCatalog:
         except Exception:
             logger.exception("Skipping module %s: it can't be described", module_id)
             return None
-        told = (skill.extensions or {}).get("apcore", {})
+        declared = (skill.extensions or {}).get("apcore", {})
         return Module(
             module_id,
             skill,
             descriptor,
-            told.get("inputSchema", {}),
+            declared.get("inputSchema", {}),
             getattr(module, "input_schema", None),
             isinstance(module, StreamingModule),
             _flag(descriptor, "requires_approval", default=False),
             _flag(descriptor, "destructive", default=False) and not _flag(descriptor, "idempotent", default=False),
-            is_text(told.get("outputSchema", {})),
+            is_text(declared.get("outputSchema", {})),
             _public_errors(descriptor),
         )
 

@@ -84,8 +84,8 @@ def conversing(ctx: TaskContext) -> dict[str, Callable[..., Awaitable[Any]]]:
         if not message and now - reported < QUIET_SECONDS and (total is None or progress < total):
             return
         reported = now
-        told = {"progress": progress} | ({"total": total} if total is not None else {})
-        await ctx.send_status(message or _words(progress, total), data=told)
+        report = {"progress": progress} | ({"total": total} if total is not None else {})
+        await ctx.send_status(message or _words(progress, total), data=report)
 
     return {ELICIT: _in_loop(loop, ask), PROGRESS: _in_loop(loop, report)}
 

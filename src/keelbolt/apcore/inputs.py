@@ -265,9 +265,9 @@ def _list(schema: Mapping[str, Any]) -> bool:
 
 
 def _described(part: Part, properties: Mapping[str, Any]) -> Input:
-    told: dict[str, Any] = {"name": part.filename, "mimeType": part.media_type}
+    fields: dict[str, Any] = {"name": part.filename, "mimeType": part.media_type}
     if part.url is not None:
-        told["uri"] = part.url
+        fields["uri"] = part.url
     else:
-        told["bytes"] = base64.b64encode(part.raw or b"").decode()
-    return {key: value for key, value in told.items() if value is not None and (not properties or key in properties)}
+        fields["bytes"] = base64.b64encode(part.raw or b"").decode()
+    return {key: value for key, value in fields.items() if value is not None and (not properties or key in properties)}

@@ -19,11 +19,11 @@ _CONTENT = frozenset({"text", "raw", "url", "data"})
 
 
 class RecordedFailure(Exception):
-    """The call failed in a process that died before it reported the failure; ``told`` is the error for the caller."""
+    """The call failed in a process that died before it reported the failure; ``data`` is the error for the caller."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        super().__init__(told.get("message", ""))
-        self.told = told
+    def __init__(self, data: dict[str, Any]) -> None:
+        super().__init__(data.get("message", ""))
+        self.data = data
 
 
 async def call_once(
@@ -51,8 +51,8 @@ async def call_once(
     found = await ctx.step(f"call {module.id}", recorded)
     if failure is not None:
         raise failure
-    if isinstance(found, Mapping) and isinstance(told := found.get(FAILED), dict):
-        raise RecordedFailure(told)
+    if isinstance(found, Mapping) and isinstance(data := found.get(FAILED), dict):
+        raise RecordedFailure(data)
     if isinstance(found, list) and all(isinstance(part, dict) and part.keys() & _CONTENT for part in found):
         return [Part.model_validate(part) for part in found]
     return await parts_of(found)  # the output as the user reported it

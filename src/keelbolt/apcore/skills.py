@@ -79,21 +79,21 @@ class SkillMapper:
         input_schema = self._schemas.convert_input_schema(descriptor)
         output_schema = self._schemas.convert_output_schema(descriptor)
         examples = self._examples(descriptor)
-        told: dict[str, Any] = {"annotations": self._annotations(getattr(descriptor, "annotations", None))}
-        told |= {"inputSchema": input_schema} if input_schema else {}
-        told |= {"outputSchema": output_schema} if output_schema else {}
-        told |= {"examples": examples} if examples else {}
-        told |= intent
+        declared: dict[str, Any] = {"annotations": self._annotations(getattr(descriptor, "annotations", None))}
+        declared |= {"inputSchema": input_schema} if input_schema else {}
+        declared |= {"outputSchema": output_schema} if output_schema else {}
+        declared |= {"examples": examples} if examples else {}
+        declared |= intent
         tags = display.tags or tuple(str(tag) for tag in getattr(descriptor, "tags", None) or ())
         return SkillConfig(
             id=descriptor.module_id,
             name=display.alias or getattr(descriptor, "name", None) or self.humanized(descriptor.module_id),
             description=_described(display.description or description, display.guidance, intent),
-            tags=tuple(dict.fromkeys((*tags, *(TAGS[name] for name in TAGS if told["annotations"][name])))),
+            tags=tuple(dict.fromkeys((*tags, *(TAGS[name] for name in TAGS if declared["annotations"][name])))),
             examples=tuple(_example_text(example) for example in examples) or None,
             input_modes=self.input_modes(input_schema),
             output_modes=self.output_modes(output_schema),
-            extensions={"apcore": told},
+            extensions={"apcore": declared},
         )
 
     @staticmethod

@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from keelbolt.apcore.access import SYSTEM_ROLES, AccessPolicy, identity_of, is_system
 from keelbolt.apcore.admission import SkillAdmission
 from keelbolt.apcore.approvals import (
-    NOBODY,
+    NO_HANDLER,
     SERVED,
     ApprovalAnswer,
     ApprovalGuard,
@@ -143,7 +143,7 @@ class ApcoreWorker(Worker):
             await self._ask_again(ctx, call.pending, call.wrong)
             return
         if self._gate is not None and not self._gate.refuses and call.module.requires_approval:
-            await ctx.reject(f"Approval denied: {NOBODY}", data={"type": "ApprovalDeniedError"})
+            await ctx.reject(f"Approval denied: {NO_HANDLER}", data={"type": "ApprovalDeniedError"})
             return
         started = time.monotonic()
         try:
@@ -157,7 +157,7 @@ class ApcoreWorker(Worker):
             if not ctx.is_cancelled:  # the module cancelled itself
                 await self._fail(ctx, call, error)
         except RecordedFailure as error:
-            await ctx.fail(str(error), data=error.told)
+            await ctx.fail(str(error), data=error.data)
         except StepFailed as error:
             await ctx.fail(str(error), data={"code": -32603, "message": str(error), "data": {"type": "StepFailed"}})
         except TimeoutError:
@@ -298,9 +298,9 @@ class ApcoreWorker(Worker):
         """End the task because its message can't become a call; admission normally refuses such messages earlier."""
         failure = describe(error)
         kind = (failure.data or {}).get("type", failure.row.name)
-        told = MappedError(failure.row.code, sanitized(failure.message), {**(failure.data or {}), "type": kind})
+        shown = MappedError(failure.row.code, sanitized(failure.message), {**(failure.data or {}), "type": kind})
         logger.warning("task %s: %s", ctx.task_id, sanitized(str(error)))
-        await (ctx.reject if isinstance(error, InvalidParamsError) else ctx.fail)(told.message, data=told.json())
+        await (ctx.reject if isinstance(error, InvalidParamsError) else ctx.fail)(shown.message, data=shown.json())
 
     def _say_who_cut(self, module: Module, seconds: float) -> None:
         if self._timeout > 0 and seconds < self._timeout - GRACE_SECONDS:

@@ -108,7 +108,7 @@ def from_grpc(
     if kind is None:
         kind = _BY_GRPC.get(code)
         if code == "UNAVAILABLE":
-            sent = not any(told in words for told in _NOT_CONNECTED)
+            sent = not any(phrase in words for phrase in _NOT_CONNECTED)
             what = "the connection to the agent broke" if sent else "can't connect. Is the agent running?"
             return A2AConnectionError(f"{_at(url)}{what}", sent=sent)
         if code == "NOT_FOUND" and task_id:

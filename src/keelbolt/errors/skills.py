@@ -43,5 +43,5 @@ class SkillInputError(InvalidParamsError):
 
 
 def _plain(name: str) -> str:
-    """A name that somebody sent us, fit to be repeated."""
+    """A name from a client, shortened and safe to repeat."""
     return "".join(character if character.isprintable() else "?" for character in name[:MAX_NAME_CHARACTERS])

@@ -169,13 +169,13 @@ class DispatchFlushError(TurnError):
         self.interrupted = cause is not None and not isinstance(cause, Exception)
         detail = f" ({str(cause) or type(cause).__name__})" if cause is not None else ""
         kept = f"{len(self.applied)} before it are stored" if self.applied else "none of them is stored"
-        told = f"{words}{detail}; {kept}, {len(self.pending)} after it were not tried"
+        text = f"{words}{detail}; {kept}, {len(self.pending)} after it were not tried"
         if self.interrupted:
-            told = (
+            text = (
                 f"the writes of this iteration were interrupted{detail}; read the storage to see which of them "
                 f"are stored"
             )
-        super().__init__(told, **rest)
+        super().__init__(text, **rest)
 
 
 class IterationLimitReached(TurnError):

@@ -139,5 +139,5 @@ _ENDS = frozenset(state.value for state in TERMINAL | PAUSED) | {"TASK_STATE_CAN
 def _over(event: bytes) -> bool:
     """Return whether this is the last event."""
     found = from_json(event)
-    told = found.get("statusUpdate") or found.get("task") or {}
-    return "message" in found or told.get("status", {}).get("state") in _ENDS
+    update = found.get("statusUpdate") or found.get("task") or {}
+    return "message" in found or update.get("status", {}).get("state") in _ENDS

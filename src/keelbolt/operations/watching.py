@@ -71,7 +71,7 @@ class TaskWatcher:
     async def _look(self, scope: Scope) -> None:
         start = newest = self._store.clock.wall() - 1_000_000
         query = self._since(start)
-        told: set[tuple[str, int]] = set()
+        reported: set[tuple[str, int]] = set()
         cursor: str | None = None
         while True:
             try:
@@ -82,8 +82,8 @@ class TaskWatcher:
                 continue
             for record in map(TaskRecord.of, page.records):
                 newest = max(newest, record.updated)
-                if (record.task_id, record.updated) not in told:
-                    told.add((record.task_id, record.updated))
+                if (record.task_id, record.updated) not in reported:
+                    reported.add((record.task_id, record.updated))
                     for reader in self._readers.get(scope, ()):
                         reader.tell(record)
             cursor = page.cursor
@@ -94,7 +94,7 @@ class TaskWatcher:
                     start = wall - OVERLAP_MICROSECONDS
                 newest = min(newest, wall)
                 since = max(start, newest - OVERLAP_MICROSECONDS)
-                told = {key for key in told if key[1] >= since}
+                reported = {key for key in reported if key[1] >= since}
                 query = self._since(since)
 
     def _since(self, since: int) -> Query:

@@ -107,7 +107,7 @@ class Authentication(WireModel):
 
 
 class PushConfig(WireModel):
-    """Where, and how, a client wants to be told about a task. The server gives it an id if the client does not."""
+    """Where, and how, a client wants to be notified about a task. The server gives it an id if the client does not."""
 
     id: Text = None
     task_id: Text = None

@@ -43,4 +43,4 @@ class Caller(Struct, frozen=True):
         return structs.replace(self, principal=replace(self.principal, asked_tenant=tenant))
 
 
-NOBODY = Caller()
+ANONYMOUS_CALLER = Caller()

@@ -71,8 +71,8 @@ class HealthRoutes:
             "uptimeSeconds": self.uptime(),
         }
         if self.facts is not None:
-            good, told = await self.facts(good, store.detail)
-            body |= told
+            good, more = await self.facts(good, store.detail)
+            body |= more
         return (200 if good else 503), to_json(body)
 
     async def ready(self) -> tuple[int, bytes]:

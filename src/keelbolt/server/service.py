@@ -322,14 +322,14 @@ class AgentService:
 
 def _beside(request: SendMessageRequest, caller: Caller, *, streamed: bool) -> dict[str, Any]:
     """Return the request data besides the message that the worker gets; stored with the turn."""
-    told = dict(caller.stored)
+    values = dict(caller.stored)
     if metadata := _bounded(request.metadata):
-        told[REQUEST_METADATA] = metadata
+        values[REQUEST_METADATA] = metadata
     if caller.extensions:
-        told[EXTENSIONS] = list(caller.extensions)
+        values[EXTENSIONS] = list(caller.extensions)
     if streamed:
-        told[STREAMED] = True
-    return told
+        values[STREAMED] = True
+    return values
 
 
 def _bounded(metadata: dict[str, Any] | None) -> dict[str, Any]:

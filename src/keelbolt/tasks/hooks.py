@@ -27,14 +27,14 @@ class LifecycleHooks:
     async def tell(self, task_id: str, state: TaskState) -> None:
         """Call the hooks, after earlier calls for this task have finished, so that calls stay in order."""
         before = self._telling.get(task_id)
-        told = self._telling[task_id] = asyncio.get_running_loop().create_future()
+        finished = self._telling[task_id] = asyncio.get_running_loop().create_future()
         try:
             if before is not None:
                 await asyncio.wait([before])
             await self._tell(task_id, state)
         finally:
-            told.set_result(None)
-            if self._telling.get(task_id) is told:
+            finished.set_result(None)
+            if self._telling.get(task_id) is finished:
                 del self._telling[task_id]
 
     async def _tell(self, task_id: str, state: TaskState) -> None:

@@ -149,7 +149,7 @@ class Intake:
         if worker != self.runner.name:  # the lease was given up meanwhile, so it is not renewed for this task
             self.runner.give_back_later(claim)
             return None
-        self.runner.told(task)
+        self.runner.status_committed(task)
         return self.runner.run(TaskJournal(self.store, self.events, task, claim), message)
 
     def _keep_request(self, scope: Scope, task_id: str, message: Message, envelope: Envelope) -> None:

@@ -205,7 +205,7 @@ class TaskManager(Intake):
         view.apply(notes)
         record.version += 1
         if self.runner is not None:
-            self.runner.told(task)
+            self.runner.status_committed(task)
         return task
 
     # ----------------------------------------------------------------------------------------------------- requeue

@@ -31,9 +31,9 @@ def pushes_written(operations: Sequence[Operation]) -> Iterator[tuple[str, str, 
             yield *push_ids(operation.key), body
 
 
-def pushes_adopted(task_id: str, configs: Mapping[str, Any], told: int) -> list[Operation]:
-    """Return the operations that restore the configs of a stored task; they receive the events after seq ``told``."""
-    cursor = to_json({"seq": told, "late": True})
+def pushes_adopted(task_id: str, configs: Mapping[str, Any], seq: int) -> list[Operation]:
+    """Return the operations that restore the configs of a stored task; they receive the events after seq ``seq``."""
+    cursor = to_json({"seq": seq, "late": True})
     operations: list[Operation] = []
     for config_id, config in configs.items():
         key = push_key(task_id, config_id)

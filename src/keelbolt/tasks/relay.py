@@ -324,10 +324,10 @@ class Relay:
             await self._output.pass_on(None, Artifact(artifact_id=ANSWER, parts=said.parts), append=False, last=True)
         here = await self._output.passed_on()
         answer = Task(id=task_id, context_id=context_id, status=status, artifacts=list(here.values()))
-        told = answer.model_copy(update={"artifacts": []})
+        brief = answer.model_copy(update={"artifacts": []})
         # The artifacts are in this task already. Store the number of parts, because the worker may add parts later.
         parts = {artifact_id: len(artifact.parts) for artifact_id, artifact in here.items()}
-        await self._steps.done(self._key, {"task": from_json(encode(told)), "parts": parts})
+        await self._steps.done(self._key, {"task": from_json(encode(brief)), "parts": parts})
         return _checked(answer)
 
     async def _recorded(self, state: str, recorded: Any) -> Task | Message:

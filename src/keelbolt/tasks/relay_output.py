@@ -65,8 +65,8 @@ class RelayOutput:
             key = f"{DETAIL}artifact {self._key} {artifact.artifact_id}"
             notes.append(OtherNote("step", {"step": key, "state": "done", "result": local}))
         self._ctx._touched.add(local)  # keep the chunks that an earlier run passed on
-        told = artifact.model_dump(by_alias=True, exclude_unset=True, exclude={"artifact_id", "parts"})
-        about = {name: value for name, value in told.items() if value is not None}
+        fields = artifact.model_dump(by_alias=True, exclude_unset=True, exclude={"artifact_id", "parts"})
+        about = {name: value for name, value in fields.items() if value is not None}
         encoded = [encoded_part(part) for part in artifact.parts]
         size = 0
         groups = chunks(encoded)

@@ -306,7 +306,7 @@ class TaskRun:
                 continue
             self._turn_over()
             self._wake_listeners()
-            self.runner.told(self.journal.task)
+            self.runner.status_committed(self.journal.task)
             return
 
     def _turn_over(self) -> None:

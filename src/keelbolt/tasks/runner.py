@@ -176,7 +176,7 @@ class Runner:
             self._cleared.set()
         self._freed.set()
 
-    def told(self, task: StoredTask) -> None:
+    def status_committed(self, task: StoredTask) -> None:
         """Count a committed status, and call the hooks."""
         state = task.view.state
         if state.terminal:
@@ -304,7 +304,7 @@ class Runner:
         else:
             await journal.write([note])
         if not journal.task.view.cleanup:
-            self.told(journal.task)
+            self.status_committed(journal.task)
         self.run(journal).ear.poke()
 
     def attempt_note(self, turn: int, claim: Claim | None, took: int | None = None) -> OtherNote:
@@ -367,7 +367,7 @@ class Runner:
             return
         await journal.move(End(TaskState.failed, journal.task.record.message(words)), buried, before=before)
         self._log_dead_letter(journal.claim, reason, journal.task.record)
-        self.told(journal.task)
+        self.status_committed(journal.task)
 
     def _log_dead_letter(self, claim: Claim, reason: str, record: TaskRecord | None = None) -> None:
         self._count("dead_letters")

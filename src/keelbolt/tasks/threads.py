@@ -17,7 +17,7 @@ from typing import Any
 async def in_thread(function: Callable[..., Any], *given: Any) -> Any:
     """Call this in a thread with the current context variables, and wait for it; its exception is raised here."""
     loop = asyncio.get_running_loop()
-    told: asyncio.Future[Any] = loop.create_future()
+    result: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
 
     def run() -> None:
@@ -31,16 +31,16 @@ async def in_thread(function: Callable[..., Any], *given: Any) -> Any:
             _tell(_answer, found)
 
     def _answer(found: Any) -> None:
-        if not told.done():  # otherwise the caller was canceled
-            told.set_result(found)
+        if not result.done():  # otherwise the caller was canceled
+            result.set_result(found)
 
     def _fail(error: BaseException) -> None:
-        if not told.done():
-            told.set_exception(error)
+        if not result.done():
+            result.set_exception(error)
 
     def _tell(how: Callable[[Any], None], what: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(how, what)
 
     threading.Thread(target=run, name=f"call of {getattr(function, '__qualname__', '')}", daemon=True).start()
-    return await told
+    return await result

@@ -64,8 +64,8 @@ class TurnOutput(TaskInput):
             json = content_part(content, media_type=media_type, filename=filename)
         else:
             json = b",".join([encoded_part(part) for part in parts])
-        told = {"name": name, "description": description, "metadata": metadata, "extensions": extensions}
-        about = {key: value for key, value in told.items() if value is not None}
+        given = {"name": name, "description": description, "metadata": metadata, "extensions": extensions}
+        about = {key: value for key, value in given.items() if value is not None}
         await self._emit(self._artifact(artifact_id, json, about, append=append, last=last_chunk), len(json))
 
     async def emit_text_artifact(

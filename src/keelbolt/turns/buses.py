@@ -50,9 +50,9 @@ class Bus:
         found = self._listeners.get(name)
         if not found:
             return []
-        told = [listener for listener, _once in found]
+        listeners = [listener for listener, _once in found]
         self._listeners[name] = [entry for entry in found if not entry[1]]
-        return told
+        return listeners
 
     def _drop(self, name: str, entry: tuple[Listener, bool]) -> None:
         self._listeners[name] = [held for held in self._listeners.get(name, []) if held is not entry]

@@ -120,20 +120,20 @@ class DispatchRunner:
             raw.check()
         alone = emitter is None
         hooks = raw.hooks if raw is not None else None
-        told = emitter or Emitter(self._bus, hooks=hooks, timeout_seconds=self._timeout)
+        emits = emitter or Emitter(self._bus, hooks=hooks, timeout_seconds=self._timeout)
         seed = DispatchSeed(
             source=source,
             raw=raw,
-            emitter=told,
+            emitter=emits,
             persistence=self._persistence,
             unit_of_work=self._unit_of_work,
             check_artifact_ids=self._check_artifact_ids,
         )
         try:
-            return await self._run(DispatchContext(seed), told)
+            return await self._run(DispatchContext(seed), emits)
         finally:
             if alone:
-                await told.drain()
+                await emits.drain()
 
     async def _run(self, ctx: DispatchContext, emitter: Emitter) -> DispatchEnd:
         run = _Run(self, ctx, emitter, ExecutorHelpers(ctx, emitter), now())

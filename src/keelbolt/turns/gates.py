@@ -182,8 +182,8 @@ async def pass_gate(
 
 def question(*, reason: object, payload: Any = None, schema: Any = None, **_rest: Any) -> str:
     """Return a short digest of the question, always the same for the same question."""
-    told = json.dumps([reason, payload, _described(schema)], sort_keys=True, default=repr)
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    question = json.dumps([reason, payload, _described(schema)], sort_keys=True, default=repr)
+    return hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _described(schema: Any) -> Any:

@@ -211,9 +211,9 @@ class TurnWorker(Worker, Dependency):
             again = TaskTurn(entry.turn_id, task.turn, entry.token, waiting=True)
             place = self._storage.place(_Named(entry.turn_id, Registry(self._stash(task))))
             await again.store(place, task.task_id)
-        told = f"{gate.reason} ({problem})" if problem else gate.reason
+        text = f"{gate.reason} ({problem})" if problem else gate.reason
         hint = reply_hint(gate.schema)
-        await task.request_input(f"{told}\n{hint}" if hint else told, data=_question(gate))
+        await task.request_input(f"{text}\n{hint}" if hint else text, data=_question(gate))
 
     def _stash(self, task: TaskContext) -> dict[str, Any]:
         who = task.principal

@@ -135,7 +135,7 @@ class RedisKernel(BaseKernel):
         except StorageError as error:
             return False, False, str(error)
         try:
-            await self._store.write_registry("told", b"0")
+            await self._store.write_registry("announce", b"0")
             mark, now = await RedisJournal(self._store).look()
         except StorageError as error:
             return True, False, str(error)

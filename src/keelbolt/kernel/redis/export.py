@@ -79,9 +79,9 @@ class StoreSource(Source):
 
     async def _register(self, names: Names) -> None:
         """Register unregistered partitions of a cluster: a writer can die before it registers a new partition."""
-        told = {name async for name in self._store.every_partition()}
+        listed = {name async for name in self._store.every_partition()}
         for name in names.partitions():
-            if name not in told:
+            if name not in listed:
                 await self._store.write("load_partition", name)
 
     # -------------------------------------------------------------------------------------------------- the source

@@ -189,9 +189,9 @@ class RedisServers:
         if self._router.single:
             return writer.write(function(name), base, full, lambda reply: read(reply[0]), topics)
         inner = writer.write(function(name), base, full, lambda reply: (read(reply[0]), reply[1]), topics)
-        return self._in_background(self._told(inner, partition))
+        return self._in_background(self._announced(inner, partition))
 
-    async def _told(self, inner: asyncio.Future[Any], partition: str) -> Any:
+    async def _announced(self, inner: asyncio.Future[Any], partition: str) -> Any:
         result, notes = await inner
         if notes:
             await self._tell_registry(partition, notes)
@@ -203,7 +203,7 @@ class RedisServers:
         words: list[bytes] = [b"%d" % len(notes)]
         for note in notes:
             words += (b"%d" % len(note), *note)
-        await self._registry("told", partition.encode(), words)
+        await self._registry("announce", partition.encode(), words)
 
     async def _survey(self, partition: str, queue: str) -> None:
         """Check again a queue that was reported empty, and report items that were added meanwhile to the registry."""

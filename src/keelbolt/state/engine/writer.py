@@ -323,16 +323,16 @@ class StateWriter:
 
     def _lose(self, write: StateWrite, error: BaseException) -> None:
         self.counters.lost += 1
-        told = error
+        reported = error
         if not isinstance(error, LeaseLost | StateErased):  # these two are no data loss
-            told = (StateConflict if isinstance(error, CommitRefused) else StateNotSaved)(write.method, error)
-            told.__cause__ = error
+            reported = (StateConflict if isinstance(error, CommitRefused) else StateNotSaved)(write.method, error)
+            reported.__cause__ = error
             if _unheard(write) and len(self._losses) < REMEMBERED_LOSSES:
-                self._losses.append((write, told))
+                self._losses.append((write, reported))
         if write.outcome is None:
             return
         if self._policy == "strict" or write.vital or isinstance(error, InvalidRequest):
-            settle((write.outcome,), told)
+            settle((write.outcome,), reported)
         else:
             settle((write.outcome,))
 

@@ -132,9 +132,9 @@ class Execution:
             await self._end(TaskStatus.FAILED, "timeout", error="timeout", extra={"error": "timeout"})
         else:
             logger.error("Task %s failed: %r", self._task.task_id, error, exc_info=error)
-            told = {"error": str(error), "error_type": type(error).__name__}
-            self._core.report(self._task.task_id, UpdateType.ERROR, told, trace_id=self._task.trace_id)
-            await self._end(TaskStatus.FAILED, "failed", error=str(error), extra=told)
+            shown = {"error": str(error), "error_type": type(error).__name__}
+            self._core.report(self._task.task_id, UpdateType.ERROR, shown, trace_id=self._task.trace_id)
+            await self._end(TaskStatus.FAILED, "failed", error=str(error), extra=shown)
             if self._in_background:
                 self._notify("error", "Background task failed", str(error))
 

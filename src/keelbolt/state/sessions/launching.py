@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from keelbolt.state.sessions.core import SessionCore
     from keelbolt.state.sessions.merging import PatchManager
 
-NOBODY = "foreground"
+NO_PARENT = "foreground"
 
 
 class TaskOptions(TypedDict, total=False):
@@ -176,7 +176,7 @@ class Launcher:
             task_type=kind,
             session_id=core.session_id,
             task_id=task_id,
-            spawned_from_task_id=options.get("parent_task_id") or self.foreground or NOBODY,
+            spawned_from_task_id=options.get("parent_task_id") or self.foreground or NO_PARENT,
             trace_id=options.get("trace_id"),
             spawned_from_event_id=options.get("spawned_from_event_id"),
             spawn_reason=options.get("spawn_reason"),

@@ -92,7 +92,7 @@ class SessionManager:
         """Recover a task of a session that is not open here."""
         await self._others.take(run)
 
-    def told(self, event: Any) -> None:
+    def steered(self, event: Any) -> None:
         """Do nothing: the session that runs a task receives its controls."""
 
     def lost(self, run: SessionRun) -> None:

@@ -67,7 +67,7 @@ class OwnedTasks:
         tasks: Sequence[TaskState] = await self._store.list_tasks(session_id)
         return tasks
 
-    def told(self, event: Any) -> None:
+    def steered(self, event: Any) -> None:
         """Do nothing: sessions of other kinds receive their controls in their own way."""
 
     def lost(self, run: SessionRun) -> None:

@@ -109,7 +109,7 @@ class Member(Protocol):
     @property
     def session_id(self) -> str | None: ...
 
-    def told(self, event: Any) -> None:
+    def steered(self, event: Any) -> None:
         """Execute a control that another process passed on."""
 
     def lost(self, run: SessionRun) -> None:
@@ -293,7 +293,7 @@ class SessionProcess:
                 return
             for entry in entries:
                 after, event = entry.seq, ground.types.make("SteeringEvent", decode(entry.data))
-                held.call(lambda member, event=event: member.told(event))  # type: ignore[misc]
+                held.call(lambda member, event=event: member.steered(event))  # type: ignore[misc]
 
     # --------------------------------------------------------------------------------------------- on the kernel's loop
 

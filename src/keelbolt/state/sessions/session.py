@@ -288,10 +288,10 @@ class StreamingSession:
         accepted = [await self.steer(self._demand(task, event_type, payload or {}, source)) for task in active]
         return sum(accepted)
 
-    def told(self, event: Any) -> None:
+    def steered(self, event: Any) -> None:
         """Execute a control that another process passed on."""
         if self._core.runs_here(event.task_id) and self._controls.receive(event):
-            task = asyncio.get_running_loop().create_task(self._controls.act(event), name="session-told")
+            task = asyncio.get_running_loop().create_task(self._controls.act(event), name="session-steered")
             self._told.add(task)
             task.add_done_callback(self._told.discard)
 

@@ -64,7 +64,7 @@ def tool(
 
         @tool(needs_approval="May I pay {amount} EUR to {to}?", timeout=30)
         async def pay(amount: int, to: str, call_id: str) -> dict[str, Any]:
-            \"\"\"Pay somebody.
+            \"\"\"Pay a supplier.
 
             Args:
                 amount: Whole euros.

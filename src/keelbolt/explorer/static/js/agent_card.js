@@ -44,12 +44,12 @@ export function inputSchema(card, skillId) {
 
 // The examples of a skill: what to send, and how to call it. Agents of apcore modules give titles in their extension.
 export function examplesOf(card, skill) {
-  const told = (card.capabilities?.extensions ?? []).flatMap(
+  const declared = (card.capabilities?.extensions ?? []).flatMap(
     ({ params }) => params?.skills?.[skill.id]?.examples ?? [],
   );
   return (skill.examples ?? []).map((text, index) => ({
     text,
-    label: typeof told[index]?.title === "string" && told[index].title ? told[index].title : text,
+    label: typeof declared[index]?.title === "string" && declared[index].title ? declared[index].title : text,
   }));
 }
 

@@ -23,7 +23,7 @@ function fromLog(entries) {
         artifacts.set(id, item);
         found.push(item);
       }
-    } else if (data?.status?.message && told(data.status.state)) {
+    } else if (data?.status?.message && hasWords(data.status.state)) {
       found.push({
         seq,
         kind: "message",
@@ -48,11 +48,11 @@ function fromTask(task) {
   }));
   const { message, state } = task.status ?? {};
   const last =
-    message && told(state) && !said.some((each) => each.message.messageId === message.messageId)
+    message && hasWords(state) && !said.some((each) => each.message.messageId === message.messageId)
       ? [{ seq: "status", kind: "message", message, state: stateName(state), size: 0 }]
       : [];
   return [...said, ...made, ...last];
 }
 
 // Messages while it works are progress; questions and the last word belong to the conversation.
-const told = (state) => [...ENDED, ...PAUSED].includes(stateName(state));
+const hasWords = (state) => [...ENDED, ...PAUSED].includes(stateName(state));

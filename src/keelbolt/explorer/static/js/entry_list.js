@@ -22,7 +22,7 @@ const tone = (name) => TONES.find(([pattern]) => pattern.test(name))?.[1] ?? "st
 // What distinguishes this entry from the others, without what all of them have.
 function summary(data) {
   if (data === null || typeof data !== "object") return String(data);
-  const told = data.node_name ?? data.description ?? data.thought ?? data.error;
+  const title = data.node_name ?? data.description ?? data.thought ?? data.error;
   const rest = Object.fromEntries(
     Object.entries(masked(data)).filter(
       ([name, value]) =>
@@ -33,7 +33,7 @@ function summary(data) {
         !(typeof value === "object" && !Object.keys(value).length),
     ),
   );
-  return shorten([told, JSON.stringify(rest)].filter((each) => each && each !== "{}").join("  "), 300);
+  return shorten([title, JSON.stringify(rest)].filter((each) => each && each !== "{}").join("  "), 300);
 }
 
 export function entryList(entries, { label, nothing, more, all }) {

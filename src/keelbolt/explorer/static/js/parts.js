@@ -130,7 +130,7 @@ function address({ url, mediaType, filename }) {
   );
 }
 
-// A file that this agent keeps: fetched with our credentials when somebody asks for it; an `eager` image, at once.
+// A file that this agent stores: fetched with the credentials of the page when the user asks for it; an `eager` image, at once.
 export function keptFile({ url, mediaType = "application/octet-stream", filename = "file", size, eager = false }) {
   const image = IMAGES.test(mediaType);
   const fetched = async (more = {}) => {

@@ -3,7 +3,7 @@
 import { address, failure, finish, headers, remember, ApiError } from "./api.js";
 
 const SILENCE_MS = 45_000; // the server beats every 15 s: silence for so long is a lost connection
-const HIDDEN_MS = 20_000; // a tab that nobody sees gives its connection back: browsers have six for all tabs together
+const HIDDEN_MS = 20_000; // a hidden tab gives its connection back: browsers have six for all tabs together
 const BUSY = [429, 502, 503, 504]; // answers after which it is worth to ask again
 const WAITS_MS = [300, 700, 1500, 3000, 5000, 8000];
 

@@ -30,7 +30,7 @@ export class TaskLog {
   }
 
   // Then each new one, until the task is over. A reader that comes too late is given the task as it is, and a gap.
-  async follow(signal, told) {
+  async follow(signal, onEntries) {
     await follow({
       signal,
       after: this.last,
@@ -41,13 +41,13 @@ export class TaskLog {
           this.gap = true;
           this.entries = [];
           this.floor = entry.seq;
-          told([entry]);
+          onEntries([entry]);
           return;
         }
         if (entry.seq <= this.last) return;
         this.entries.push(entry);
         this.ended = ends(entry);
-        told([entry]);
+        onEntries([entry]);
       },
     });
   }

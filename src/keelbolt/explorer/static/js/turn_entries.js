@@ -57,7 +57,7 @@ function outcome(data) {
   return data.is_complete ? tag("done", "good") : tag("running", "ask");
 }
 
-// What is inside is made when somebody opens it.
+// The content is built when the user opens it.
 function folded(title, make) {
   const inside = h("div", { class: "stack" });
   const once = () => inside.childElementCount || replace(inside, make());

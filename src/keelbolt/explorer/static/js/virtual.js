@@ -58,12 +58,12 @@ export function virtualList({ rowHeight, label, row, onChoose }) {
       element.scrollTop = top + rowHeight - element.clientHeight;
   }
 
-  function choose(index, told = false) {
+  function choose(index, notify = false) {
     if (!items.length) return;
     chosen = Math.max(0, Math.min(items.length - 1, index));
     reveal(chosen);
     draw();
-    if (told) onChoose(items[chosen], chosen);
+    if (notify) onChoose(items[chosen], chosen);
   }
 
   element.addEventListener("scroll", draw, { passive: true });

@@ -60,7 +60,7 @@ function Registry.settle(turn)
 end
 
 -- Applies the notes of one partition that a separate call delivers.
-function Registry.told(turn)
+function Registry.announce(turn)
   local count = Turn.number(turn)
   for _ = 1, count do
     local size = Turn.number(turn)

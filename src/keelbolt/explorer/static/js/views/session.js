@@ -1,4 +1,4 @@
-// One session: its tasks, what was told and asked meanwhile, and what belongs to it.
+// One session: its tasks, updates, steering and data.
 
 import { h, replace } from "../dom.js";
 import { send } from "../api.js";

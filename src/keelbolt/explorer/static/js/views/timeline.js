@@ -91,7 +91,7 @@ export function timeline({ log, onFork, onReplay }) {
   }
 
   function draw(anew = false) {
-    if (anew || document.activeElement !== kind) drawKinds(); // not while somebody chooses
+    if (anew || document.activeElement !== kind) drawKinds(); // not while the user chooses
     items = filter.kind || filter.text ? log.entries.filter(wanted) : log.entries;
     const atEnd = list.set(items, { anew });
     if (following && (atEnd || anew)) list.toEnd();

@@ -81,10 +81,10 @@ function page(id, trace, panel, signal) {
   }
 }
 
-function trajectory({ session, sessionRef, saved, size, trajectory: told }) {
-  const steps = Array.isArray(told?.steps) ? told.steps : [];
+function trajectory({ session, sessionRef, saved, size, trajectory: content }) {
+  const steps = Array.isArray(content?.steps) ? content.steps : [];
   return card(
-    shorten(String(told?.query ?? "Trajectory"), 120),
+    shorten(String(content?.query ?? "Trajectory"), 120),
     facts([
       ["Session", h("a", { href: link(["sessions", sessionRef], { tenant: tenant() }) }, session)],
       ["Saved", saved && time(saved)],
@@ -92,7 +92,7 @@ function trajectory({ session, sessionRef, saved, size, trajectory: told }) {
       ["Steps", plural(steps.length, "step")],
     ]),
     h("ol", { class: "steps" }, steps.map(step)),
-    h("details", { class: "more" }, h("summary", {}, "All fields"), tree(told, { open: 1 })),
+    h("details", { class: "more" }, h("summary", {}, "All fields"), tree(content, { open: 1 })),
   );
 }
 

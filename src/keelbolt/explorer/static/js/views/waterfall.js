@@ -120,7 +120,7 @@ export function bars(entries, webhooks, now) {
     if (bar.open) bar.to = Math.max(now, bar.from);
   }
   for (const hook of webhooks ?? []) {
-    const told = entries.findLast(({ seq }) => seq <= hook.cursor);
+    const delivered = entries.findLast(({ seq }) => seq <= hook.cursor);
     const first = entries[0];
     if (!first) continue;
     found.push({
@@ -133,9 +133,9 @@ export function bars(entries, webhooks, now) {
             ? `failing: ${hook.error}`
             : `delivered up to #${hook.cursor}`,
       from: Date.parse(first.at),
-      to: Date.parse((told ?? first).at),
+      to: Date.parse((delivered ?? first).at),
       tone: hook.error ? "bad" : "still",
-      seq: told?.seq ?? first.seq,
+      seq: delivered?.seq ?? first.seq,
     });
   }
   return found;

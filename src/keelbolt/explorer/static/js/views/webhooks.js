@@ -1,4 +1,4 @@
-// The webhooks of a task: how far each was told, what went wrong, and another try.
+// The webhooks of a task: the last delivered entry of each, its error, and a retry.
 
 import { h } from "../dom.js";
 import { ask } from "../dialog.js";
