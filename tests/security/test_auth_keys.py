@@ -103,7 +103,7 @@ def test_an_empty_variable_prevents_the_start(
     with nothing_runs() as started:
         ran = keelbolt("serve", *SERVED["modules"])
     assert (ran.exit_code, started.servers) == (1, [])
-    assert f"{prefix}{name} is set, but empty" in ran.stderr
+    assert f"{prefix}{name} is set but empty" in ran.stderr
 
 
 @pytest.mark.parametrize("flag", ["--auth-key", "--auth-issuer", "--auth-audience", "--tenant-claim"])

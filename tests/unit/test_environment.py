@@ -116,7 +116,7 @@ def test_tracing_is_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["--url", "localhost"], {}, "did you mean http://localhost?"),
         ([], {"KEELBOLT_LEASE_SECOND": "3"}, "did you mean KEELBOLT_LEASE_SECONDS?"),
-        ([], {"PORT": "abc"}, "PORT is 'abc', which is no port; the port of a worker is --port or KEELBOLT_PORT"),
+        ([], {"PORT": "abc"}, "PORT is 'abc', which is not a port number; unset it, or set the"),
         ([], {"KEELBOLT_PORT": "abc"}, "'abc' is not a valid integer"),
         (["--grpc-url", "x"], {}, "grpc_url must be HOST:PORT"),
         (["--cors", "localhost"], {}, "did you mean"),

@@ -52,7 +52,7 @@ def _print_state(task_id: str, state: TaskState, url: str) -> None:
     echo(f"task {task_id} ", err=True, nl=False, dim=True)
     echo(state.name, err=True, fg=colour_of(state.name))
     if state.paused:
-        print_note(f"answer with: keelbolt send {url} --task {task_id} …")
+        print_note(f"reply with: keelbolt send {url} --task {task_id} …")
 
 
 def exit_code(state: TaskState) -> int:
@@ -66,12 +66,12 @@ def print_note(words: str) -> None:
 
 def print_sent(task_id: str) -> None:
     """Print the id of a task while the command waits for it."""
-    print_note(f"task {task_id} is sent; waiting for its answer (Ctrl-C leaves, and the task continues)")
+    print_note(f"task {task_id} is sent; waiting for the result (Ctrl-C stops waiting; the task continues)")
 
 
 def print_left(url: str, task_id: str) -> None:
     """Print how to follow a task that the command no longer waits for."""
-    print_note(f"the task continues. Look at it with: keelbolt get {url} {task_id}")
+    print_note(f"the task continues. Show it with: keelbolt get {url} {task_id}")
     print_note(f"cancel it with: keelbolt cancel {url} {task_id}")
 
 
@@ -123,7 +123,7 @@ class StreamPrinter:
         if event.text.startswith(self._shown):
             new = event.text[len(self._shown) :]
         else:
-            self.note("the task as it is now:")
+            self.note("the current state of the task:")
             new = event.text
         self._shown = event.text
         self._write(new)
@@ -168,13 +168,13 @@ def print_card(card: dict[str, Any]) -> None:
     able = [name for name, value in capabilities.items() if value is True] if isinstance(capabilities, dict) else []
     schemes = card.get("securitySchemes")
     rows = [
-        ("speaks", ", ".join(f"{each.binding} {each.version}" for each in endpoints(card)) or "nothing known here"),
-        ("can", ", ".join(able) or "answer"),
-        ("asks for", ", ".join(schemes) if isinstance(schemes, dict) and schemes else "no credentials"),
+        ("bindings", ", ".join(f"{each.binding} {each.version}" for each in endpoints(card)) or "none supported here"),
+        ("capabilities", ", ".join(able) or "none"),
+        ("security", ", ".join(schemes) if isinstance(schemes, dict) and schemes else "no credentials"),
         ("signed", "yes" if card.get("signatures") else "no"),
     ]
     for name, value in rows:
-        echo(f"  {name:<9} {value}")
+        echo(f"  {name:<12} {value}")
     skills = [skill for skill in card.get("skills") or () if isinstance(skill, dict)]
     if skills:
         echo("\nskills")

@@ -36,18 +36,20 @@ POLL_SECONDS = (0.05, 2.0)  # first and longest delay between polls of a task
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--token", envvar="KEELBOLT_TOKEN", help="A bearer token, sent to the agent of this URL alone."),
-    click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header more, as for API keys."),
-    click.option("--binding", type=click.Choice(["JSONRPC", "HTTP+JSON", "GRPC"]), help="Speak this binding alone."),
-    click.option("--protocol", type=click.Choice(["1.0", "0.3"]), help="Speak this version of A2A alone."),
+    click.option("--token", envvar="KEELBOLT_TOKEN", help="A bearer token; sent only to this agent."),
+    click.option(
+        "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="An additional header; repeatable."
+    ),
+    click.option("--binding", type=click.Choice(["JSONRPC", "HTTP+JSON", "GRPC"]), help="Use only this binding."),
+    click.option("--protocol", type=click.Choice(["1.0", "0.3"]), help="Use only this version of A2A."),
     click.option(
         "--trusted-origin",
         "trusted_origins",
         multiple=True,
         metavar="URL",
-        help="Another origin that may see the token and the headers, where the card leads to one.",
+        help="Another origin of the card's URLs that may receive the token and headers; repeatable.",
     ),
-    click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds to wait for an answer."),
+    click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds to wait for each response."),
 )
 
 
@@ -105,13 +107,13 @@ def calls_agent(command: F) -> F:
 _messages = (
     click.option("--data", multiple=True, metavar="JSON", help="A JSON part (- reads it from stdin); repeatable."),
     click.option(
-        "--file", "files", multiple=True, type=click.Path(path_type=Path), help="A file to send along; repeatable."
+        "--file", "files", multiple=True, type=click.Path(path_type=Path), help="A file to attach; repeatable."
     ),
-    click.option("--task", "task_id", help="Go on with this task."),
-    click.option("--context", "context_id", help="Belong to this conversation."),
-    click.option("--message-id", help="The message's own id (default: a new one)."),
-    click.option("--idempotency-key", metavar="KEY", help="A send that is repeated with this key is one task."),
-    click.option("--skill", metavar="ID", help="Which skill of the agent is meant."),
+    click.option("--task", "task_id", help="Continue this task."),
+    click.option("--context", "context_id", help="Add the message to this context."),
+    click.option("--message-id", help="The id of the message (default: a new one)."),
+    click.option("--idempotency-key", metavar="KEY", help="Repeated sends with this key create one task."),
+    click.option("--skill", metavar="ID", help="The skill to call."),
 )
 
 
@@ -137,7 +139,7 @@ def _parts(text: str | None, data: tuple[str, ...], files: tuple[Path, ...]) -> 
         try:
             found.append(Part(data=json.loads(_text(value)), media_type="application/json"))
         except ValueError:
-            raise click.BadParameter(f"{value[:100]!r} is no JSON", param_hint="--data") from None
+            raise click.BadParameter(f"{value[:100]!r} is not JSON", param_hint="--data") from None
     for path in files:
         try:
             raw = path.read_bytes()
@@ -145,16 +147,16 @@ def _parts(text: str | None, data: tuple[str, ...], files: tuple[Path, ...]) -> 
             raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--file") from None
         found.append(Part(raw=raw, filename=path.name, media_type=guess_type(path.name)[0]))
     if not found:
-        raise click.UsageError("there is nothing to send: give TEXT, --data or --file")
+        raise click.UsageError("nothing to send: add TEXT, --data or --file")
     return found
 
 
 @click.command()
 @calls_agent
-@click.option("--extended", is_flag=True, help="The card that the agent shows to those it knows.")
+@click.option("--extended", is_flag=True, help="Show the card for authenticated callers.")
 @as_json
 def card(agent: TargetAgent, extended: bool, json_output: bool) -> None:
-    """Show what an agent says about itself.
+    """Show the card of an agent.
 
     \b
     Example:
@@ -180,18 +182,18 @@ def card(agent: TargetAgent, extended: bool, json_output: bool) -> None:
     "--wait",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Wait so long for the end.  [default: as long as it takes]",
+    help="Maximum time to wait for the end.  [default: no limit]",
 )
-@click.option("--no-wait", is_flag=True, help="Do not wait: print the task as it was made.")
+@click.option("--no-wait", is_flag=True, help="Print the new task without waiting.")
 @as_json
 def send(
     agent: TargetAgent, said: list[Part], wait: float | None, no_wait: bool, json_output: bool, **ids: Any
 ) -> None:
-    """Send TEXT (- reads it from stdin) to an agent, wait for its answer, and print it.
+    """Send TEXT (- reads it from stdin) to an agent, wait for the result, and print it.
 
-    The answer goes to stdout; the task's id, before the wait, and its state go to stderr. Ctrl-C ends the wait; the
-    task continues. The exit code is 0 when the task completed, 1 when it failed or was canceled, 3 when it was
-    rejected, 4 when it is unfinished: at work, or waiting for an answer.
+    The result goes to stdout; the task's id, before the wait, and its state go to stderr. Ctrl-C stops waiting; the
+    task continues. The exit code is 0 if the task completed, 1 if it failed or was canceled, 3 if it was rejected, 4
+    if it is unfinished: working, or waiting for input.
 
     \b
     Example:
@@ -260,10 +262,10 @@ async def _wait(client: A2AClient, task: Task, seconds: float | None) -> Task:
 @says_something
 @as_json
 def stream(agent: TargetAgent, said: list[Part], json_output: bool, **ids: Any) -> None:
-    """Send TEXT (- reads it from stdin) to an agent, and print what it says while it works.
+    """Send TEXT (- reads it from stdin) to an agent, and print its output as it arrives.
 
-    A connection that breaks is opened again, and continues where it was. Ctrl-C leaves; the task goes on. The exit code
-    is that of "keelbolt send".
+    A broken connection is opened again and resumes at the same event. Ctrl-C stops printing; the task continues. The
+    exit codes are those of "keelbolt send".
 
     \b
     Example:
@@ -291,7 +293,7 @@ def stream(agent: TargetAgent, said: list[Part], json_output: bool, **ids: Any) 
 @click.command()
 @calls_agent
 @click.argument("task")
-@click.option("--history", type=click.IntRange(0), metavar="N", help="At most so many messages of its history.")
+@click.option("--history", type=click.IntRange(0), metavar="N", help="Maximum number of messages of its history.")
 @as_json
 def get(agent: TargetAgent, task: str, history: int | None, json_output: bool) -> None:
     """Show a task of an agent.
@@ -354,7 +356,7 @@ async def _check_skill(agent: TargetAgent, client: A2AClient, skill: str | None)
     known = [str(each.get("id")) for card in cards for each in card.get("skills") or () if isinstance(each, dict)]
     if known and skill not in known:
         close = get_close_matches(skill, known, n=3) or sorted(set(known))[:10]
-        raise InvalidValue(f"the agent has no skill {skill!r}; it has {', '.join(close)}")
+        raise InvalidValue(f"the agent has no skill {skill!r}; use one of {', '.join(close)}")
 
 
 def _run(work: Awaitable[Any]) -> Any:
@@ -373,6 +375,6 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
     for line in given:
         name, colon, value = line.partition(":")
         if not colon or not name.strip():
-            raise click.BadParameter("a header is 'NAME: VALUE'", param_hint="--header")
+            raise click.BadParameter("a header must be 'NAME: VALUE'", param_hint="--header")
         found[name.strip()] = value.strip()
     return found

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,15 +14,16 @@ from keelbolt.cli.output import as_json, echo, print_json, progress
 
 if TYPE_CHECKING:
     from keelbolt.conformance.report import ConformanceReport
+    from keelbolt.conformance.suite import Suite
 
 
 @click.group()
 def conformance() -> None:
-    """Check whether an implementation keeps the laws of its contract.
+    """Check an implementation against the laws of its contract.
 
     \b
     Example:
-      keelbolt conformance storage my_package.engine:factory
+      keelbolt conformance kernel my_package.engine:factory
       keelbolt conformance task-storage my_package.tasks:MyStorage
       keelbolt conformance state-store my_package.state:create_store
       keelbolt conformance turn-callbacks my_package.turns:make_storage
@@ -30,102 +32,92 @@ def conformance() -> None:
 
 @conformance.command()
 @click.argument("factory", metavar="MODULE:FACTORY")
-@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; may be repeated.")
+@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; repeatable.")
 @as_json
-def storage(factory: str, only: tuple[str, ...], json_output: bool) -> None:
+def kernel(factory: str, only: tuple[str, ...], json_output: bool) -> None:
     """Run every law of the kernel's contract on an engine of your own.
 
-    MODULE:FACTORY names a function that returns an unopened kernel, or a KernelSubject of keelbolt.conformance.storage,
-    which can say more. Modules are also looked for in the current directory. The exit code is 1 when a law is broken.
+    MODULE:FACTORY is a function that returns an unopened kernel, or a KernelSubject of keelbolt.conformance.kernel,
+    which has more options. The current directory is on the import path. The exit code is 1 if a law is broken.
 
     \b
     Example:
-      keelbolt conformance storage keelbolt.kernel.memory:MemoryKernel --only records
+      keelbolt conformance kernel keelbolt.kernel.memory:MemoryKernel --only records
     """
-    from keelbolt.conformance.storage import load, validate
-
-    sys.path.insert(0, "")
-    with progress("checking") as tell:
-        report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
-    _tell(report, json_output)
+    _print(_check("kernel", factory, only), json_output)
 
 
 @conformance.command()
 @click.argument("factory", metavar="MODULE:FACTORY")
-@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; may be repeated.")
+@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; repeatable.")
 @as_json
 def task_storage(factory: str, only: tuple[str, ...], json_output: bool) -> None:
     """Run every law of the task storage contract on a Storage of your own.
 
-    MODULE:FACTORY names a class of storages, a function that answers an empty one at each call, or a TaskStorageSubject
-    of keelbolt.conformance.task_storage, which can say more. The laws of optional methods apply where they are
-    overridden. Modules are also looked for in the current directory. The exit code is 1 when a law is broken.
+    MODULE:FACTORY is a class of storages, a function that returns an empty storage at each call, or a
+    TaskStorageSubject of keelbolt.conformance.task_storage, which has more options. The laws of optional methods apply
+    if the class overrides them. The current directory is on the import path. The exit code is 1 if a law is broken.
 
     \b
     Example:
       keelbolt conformance task-storage keelbolt.tasks.storage:InMemoryStorage --only create
     """
-    from keelbolt.conformance.task_storage import load, validate
-
-    sys.path.insert(0, "")
-    with progress("checking") as tell:
-        report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
-    _tell(report, json_output)
+    _print(_check("task_storage", factory, only), json_output)
 
 
 @conformance.command()
 @click.argument("factory", metavar="MODULE:FACTORY")
-@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; may be repeated.")
+@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; repeatable.")
 @click.option("--checklist", is_flag=True, help="Print the specification's checklist, filled in, instead of the laws.")
 @as_json
 def state_store(factory: str, only: tuple[str, ...], checklist: bool, json_output: bool) -> None:
     """Run every law of the StateStore specification on a store of your own.
 
-    MODULE:FACTORY names a class of stores, a function that answers an empty one at each call (or a coroutine, as
-    penguiflow-admin takes them), or a StateStoreSubject of keelbolt.conformance.state_store, which can say more. The
-    laws of a capability apply to stores that have its methods. Modules are looked for in the current directory too. The
-    exit code is 1 when a law is broken.
+    MODULE:FACTORY is a class of stores, a function or coroutine function that returns an empty store at each call (as
+    for penguiflow-admin), or a StateStoreSubject of keelbolt.conformance.state_store, which has more options. The laws
+    of a capability apply to stores that have its methods. The current directory is on the import path. The exit code is
+    1 if a law is broken.
 
     \b
     Example:
       keelbolt conformance state-store penguiflow.state:InMemoryStateStore --only events
     """
     from keelbolt.conformance.state_store import checklist as filled_in
-    from keelbolt.conformance.state_store import load, validate
 
-    sys.path.insert(0, "")
-    with progress("checking") as tell:
-        report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
-    _tell(report, json_output, filled_in(report) if checklist else None)
+    report = _check("state_store", factory, only)
+    _print(report, json_output, filled_in(report) if checklist else None)
 
 
 @conformance.command()
 @click.argument("factory", metavar="MODULE:FACTORY")
-@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; may be repeated.")
+@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; repeatable.")
 @as_json
 def turn_callbacks(factory: str, only: tuple[str, ...], json_output: bool) -> None:
     """Run every law of the 27 callbacks on a storage adapter of your own.
 
-    MODULE:FACTORY names a function that answers an empty adapter at each call (a mapping of the callbacks, or an object
-    with callbacks()), or a TurnCallbacksSubject of keelbolt.conformance.turn_callbacks, which can say more. Modules are
-    also looked for in the current directory. The exit code is 1 when a law is broken.
+    MODULE:FACTORY is a function that returns an empty adapter at each call (a mapping of the callbacks, or an object
+    with callbacks()), or a TurnCallbacksSubject of keelbolt.conformance.turn_callbacks, which has more options. The
+    current directory is on the import path. The exit code is 1 if a law is broken.
 
     \b
     Example:
       keelbolt conformance turn-callbacks my_package.turns:make_storage --only records
     """
-    from keelbolt.conformance.turn_callbacks import load, validate
+    _print(_check("turn_callbacks", factory, only), json_output)
 
+
+def _check(package: str, factory: str, only: tuple[str, ...]) -> ConformanceReport:
+    """Run the laws of a package of keelbolt.conformance."""
+    suite: Suite[Any, Any] = importlib.import_module(f"keelbolt.conformance.{package}").SUITE
     sys.path.insert(0, "")
     with progress("checking") as tell:
-        report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
-    _tell(report, json_output)
+        return asyncio.run(suite.validate(suite.load(factory), only=only, progress=lambda done: tell(done.law.name)))
 
 
-def _tell(report: ConformanceReport, json_output: bool, words: str | None = None) -> None:
+def _print(report: ConformanceReport, json_output: bool, text: str | None = None) -> None:
     if json_output:
         print_json(report.to_dict())
     else:
-        echo(words or str(report))
+        echo(text or str(report))
     if not report.ok:
         raise SystemExit(FAILED)

@@ -16,10 +16,10 @@ ANY = " or none"
 
 @click.group()
 def data() -> None:
-    """List, show and count what the agent server, the state store, the turn runner and the adapters keep.
+    """List, show and count the data of the agent server, the state store, the turn runner and the adapters.
 
-    A family is one kind of record, such as tasks, langgraph_checkpoints or openai_sessions. A subject is what people
-    name: a task, a session, a thread, a user.
+    A family is one kind of record, such as tasks, langgraph_checkpoints or openai_sessions. A subject is a task,
+    context, session, thread, user or tenant.
 
     \b
     Example:
@@ -31,7 +31,7 @@ def data() -> None:
 @click.argument("family", required=False)
 @operates
 @subject_options
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @as_json
 def list_(
     api: Operations,
@@ -43,7 +43,7 @@ def list_(
     json_output: bool,
     **named: str | None,
 ) -> None:
-    """List the families, or the records of one, the newest first; of a subject, those that belong to it.
+    """List the families, or the records of a family, newest first; with a subject, only its records.
 
     \b
     Example:
@@ -57,7 +57,7 @@ def list_(
         rows = [
             [each["face"], each["family"], each["title"], ", ".join(each["kinds"])] for each in families["families"]
         ]
-        print_table(["of", "family", "what", "subjects"], rows)
+        print_table(["face", "family", "title", "subjects"], rows)
         return
     query = _query(named, tenant, owner)
     records, more = api.gather("records", limit, "data", "families", family, "records", **query)
@@ -65,9 +65,9 @@ def list_(
         print_json({"records": records, "more": more})
         return
     rows = [[each["id"], each["partition"], each["updated"] or "", size(each["size"]), each["ref"]] for each in records]
-    print_table(["id", "of", "updated", ">size", "ref"], rows)
+    print_table(["id", "owner", "updated", ">size", "ref"], rows)
     if more:
-        echo("there are more; see them with a larger --limit")
+        echo("there are more; use a larger --limit")
 
 
 @data.command()
@@ -76,9 +76,9 @@ def list_(
 @subject_options
 @as_json
 def show(api: Operations, ref: str | None, *, tenant: str, owner: str, json_output: bool, **named: str | None) -> None:
-    """Show a record by the REF that `keelbolt data list` prints; or a subject, with how much there is of it.
+    """Show a record by the REF that `keelbolt data list` prints; or a subject, with its number of records.
 
-    Long values are cut; an export has them whole.
+    Long values are truncated; `keelbolt export` writes them in full.
 
     \b
     Example:
@@ -86,7 +86,7 @@ def show(api: Operations, ref: str | None, *, tenant: str, owner: str, json_outp
     """
     query = _query(named, tenant, owner)
     if (ref is None) == (not query):
-        raise click.UsageError("name a REF, or one subject")
+        raise click.UsageError("name a REF or one subject")
     found = api.get("data", "records", ref) if ref is not None else api.get("data", "subject", **query)
     if json_output or ref is not None:
         print_json(found)
@@ -97,7 +97,7 @@ def show(api: Operations, ref: str | None, *, tenant: str, owner: str, json_outp
             print_json(part["record"]["value"])
         rows = [[each["family"], each["title"], _number(each)] for each in part["members"]]
         if rows:
-            print_table(["family", "what", ">how many"], rows)
+            print_table(["family", "title", ">count"], rows)
 
 
 @data.command()
@@ -108,7 +108,7 @@ def show(api: Operations, ref: str | None, *, tenant: str, owner: str, json_outp
 def count(
     api: Operations, family: str | None, *, tenant: str, owner: str, json_output: bool, **named: str | None
 ) -> None:
-    """Count the records of a family, or of all families; of a subject, those that belong to it.
+    """Count the records of a family, or of all families; with a subject, only its records.
 
     \b
     Example:
@@ -125,7 +125,7 @@ def count(
         print_json({"counts": counts})
     else:
         rows = [[each["family"], each["title"], _number(each)] for each in counts if each["count"] or family]
-        print_table(["family", "what", ">how many"], rows)
+        print_table(["family", "title", ">count"], rows)
 
 
 def _query(named: Mapping[str, str | None], tenant: str, owner: str) -> dict[str, str]:

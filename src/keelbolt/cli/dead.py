@@ -15,9 +15,9 @@ from keelbolt.cli.tasks import deleted
 
 @click.group()
 def dead() -> None:
-    """Look at dead letters: tasks that were given up because their process died each time.
+    """Manage dead letters: tasks whose process died in every attempt.
 
-    Their tasks are failed. Requeue them when the cause is repaired, or drop them.
+    These tasks are failed. Requeue them after fixing the cause, or drop them.
 
     \b
     Example:
@@ -28,10 +28,10 @@ def dead() -> None:
 @dead.command("list")
 @operates
 @whose_or_all
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @as_json
 def list_(api: Operations, *, whose: dict[str, Any], limit: int, json_output: bool) -> None:
-    """List dead letters, with the reason why each was given up.
+    """List dead letters with their reasons.
 
     \b
     Example:
@@ -42,9 +42,9 @@ def list_(api: Operations, *, whose: dict[str, Any], limit: int, json_output: bo
         print_json({"dead": letters, "more": more})
         return
     rows = [[each["taskId"], str(each["attempts"]), each["partition"], each["reason"]] for each in letters]
-    print_table(["task", ">attempts", "of", "reason"], rows)
+    print_table(["task", ">attempts", "owner", "reason"], rows)
     if more:
-        echo("there are more; see them with a larger --limit")
+        echo("there are more; use a larger --limit")
 
 
 @dead.command()
@@ -53,9 +53,9 @@ def list_(api: Operations, *, whose: dict[str, Any], limit: int, json_output: bo
 @whose_or_all
 @as_json
 def requeue(api: Operations, tasks: tuple[str, ...], *, whose: dict[str, Any], json_output: bool) -> None:
-    """Try given-up tasks anew: each becomes a new task that refers to the old one, and its dead letter is removed.
+    """Retry dead letters: each becomes a new task that refers to the old one, and its dead letter is removed.
 
-    The exit code is 3 when some are kept, because their sender is not known.
+    The exit code is 3 if some are skipped because their sender is unknown.
 
     \b
     Example:
@@ -73,9 +73,9 @@ def requeue(api: Operations, tasks: tuple[str, ...], *, whose: dict[str, Any], j
         print_json({"requeued": requeued, "kept": kept})
     else:
         for each in requeued:
-            echo(f"task {each['taskId']} is tried anew as {each['newTaskId']}")
+            echo(f"task {each['taskId']} is retried as {each['newTaskId']}")
         for task in kept:
-            echo(f"task {task} is kept: its sender is not known; name it with --owner and --tenant")
+            echo(f"task {task} is skipped: its sender is unknown; set --owner and --tenant")
     if kept:
         raise SystemExit(REFUSED)
 
@@ -86,9 +86,9 @@ def requeue(api: Operations, tasks: tuple[str, ...], *, whose: dict[str, Any], j
 @whose_or_all
 @as_json
 def drop(api: Operations, tasks: tuple[str, ...], *, whose: dict[str, Any], json_output: bool) -> None:
-    """Forget dead letters. Their tasks stay, and stay failed.
+    """Remove dead letters. Their tasks stay failed.
 
-    The exit code is 3 when one of them does not exist; the others are dropped.
+    The exit code is 3 if one of them does not exist; the others are removed.
 
     \b
     Example:
@@ -109,4 +109,4 @@ def drop(api: Operations, tasks: tuple[str, ...], *, whose: dict[str, Any], json
 
 def _check(tasks: tuple[str, ...], *, everyone: bool) -> None:
     if bool(tasks) == everyone:
-        raise click.UsageError("name tasks, or --all")
+        raise click.UsageError("name tasks or use --all")

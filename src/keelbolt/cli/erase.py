@@ -15,9 +15,9 @@ from keelbolt.cli.subjects import subject_of, subject_options
 @click.command()
 @operates
 @subject_options
-@click.option("--dry-run", is_flag=True, help="Only count what would be erased; change nothing.")
-@click.option("--if-idle", is_flag=True, help="Refuse a subject that a worker or a process uses.")
-@click.option("--yes", is_flag=True, help="Don't ask before a user or a tenant is erased.")
+@click.option("--dry-run", is_flag=True, help="Count the records without erasing them.")
+@click.option("--if-idle", is_flag=True, help="Fail if a worker or a process uses the subject.")
+@click.option("--yes", is_flag=True, help="Erase a user or a tenant without confirmation.")
 @as_json
 def erase(
     api: Operations,
@@ -30,11 +30,11 @@ def erase(
     json_output: bool,
     **named: str | None,
 ) -> None:
-    """Erase everything of one subject, in all parts of Keelbolt, for good.
+    """Permanently erase all data of one subject, in all parts of Keelbolt.
 
-    Records, logs, files, idempotency keys, webhooks and waiting work go with it. A worker that runs the subject is
-    fenced off. An interrupted erasure goes on when the command is given again, and in any process that serves the
-    storage. Exit code 3: there is no such subject, or --if-idle refused it.
+    This includes records, logs, files, idempotency keys, webhooks and waiting work. A worker that runs the subject is
+    fenced off. To continue an interrupted erasure, run the command again; processes that serve the storage continue it,
+    too. Exit code 3: the subject does not exist, or --if-idle refused it.
 
     \b
     Example:
@@ -43,7 +43,7 @@ def erase(
     subject = subject_of(named, tenant, owner)
     assert subject is not None
     if subject.kind in ("user", "tenant") and not dry_run and not yes:
-        click.confirm(f"Erase everything of the {subject.kind} {subject.id}?", abort=True, err=True)
+        click.confirm(f"Erase all data of the {subject.kind} {subject.id}?", abort=True, err=True)
     body = {**asdict(subject), "dryRun": dry_run, "ifIdle": if_idle}
     with work_progress("erasing", "records") as tell:
         erased = api.work("erase", body=body, progress=tell)
@@ -51,5 +51,5 @@ def erase(
         print_json(erased)
         return
     verb = "would be erased" if dry_run else "erased"
-    print_table([verb, ">how many"], [[title, f"{count:,}"] for title, count in erased["erased"].items()])
+    print_table([verb, ">count"], [[title, f"{count:,}"] for title, count in erased["erased"].items()])
     echo(f"{erased['total']:,} record(s) {verb}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.command("export")
 @storage_option()
 @subject_options
-@click.option("--all", "everything", is_flag=True, help="Everything that the storage holds, of all tenants.")
+@click.option("--all", "everything", is_flag=True, help="Export the whole storage, all tenants.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
@@ -45,11 +45,11 @@ def export_command(
     json_output: bool,
     **named: str | None,
 ) -> None:
-    """Write everything of one subject, or with --all of the storage, into a file that `keelbolt import` reads.
+    """Write all data of one subject, or with --all of the storage, into a file for `keelbolt import`.
 
-    The file has lines of JSON with checksums, and the bytes of files. It can be imported on any engine. Leases and
-    claims stay behind: unfinished work waits for a worker where it is imported. The file may hold secrets, such as
-    those of webhooks; other users of the machine can't read it. Exit code 3: there is no such subject.
+    The file contains lines of JSON with checksums, and the bytes of files. It can be imported on any engine. Leases and
+    claims are not exported: unfinished work waits for a worker after the import. The file may contain secrets, such as
+    those of webhooks; only its owner can read it. Exit code 3: the subject does not exist.
 
     \b
     Example:
@@ -57,7 +57,7 @@ def export_command(
     """
     subject = subject_of(named, tenant, owner, more=" or --all")
     if everything == (subject is not None):
-        raise click.UsageError("name one subject, or --all")
+        raise click.UsageError("name one subject or use --all")
     with _written(output) as file:
         exported = asyncio.run(_export(url, subject, file))
     if json_output and output != Path("-"):
@@ -66,7 +66,9 @@ def export_command(
         echo(f"{exported.records:,} record(s), {size(exported.bytes)}", err=True)
     if exported.skipped:
         names = ", ".join(exported.skipped[:10])
-        raise CommandFailure(f"these are written to all the time and are not in the file, stop their workers: {names}")
+        raise CommandFailure(
+            f"not exported, because they changed all the time: {names}; stop their workers and export again"
+        )
 
 
 @contextmanager
@@ -79,7 +81,7 @@ def _written(output: Path) -> Iterator[BinaryIO]:
     try:
         file = os.fdopen(create_private(output), "wb")
     except OSError as error:
-        raise CommandFailure(f"{output} can't be written: {error.strerror}; name a new file") from None
+        raise CommandFailure(f"can't write {output}: {error.strerror}; choose a new file") from None
     try:
         with file:
             yield file
@@ -105,10 +107,10 @@ async def _export(url: str, subject: Subject | None, file: BinaryIO) -> Exported
 @storage_option()
 @as_json
 def import_command(file: BinaryIO, url: str, *, json_output: bool) -> None:
-    """Take an export in; - reads standard input. A storage that is not there yet is made.
+    """Import an export; - reads standard input. The storage is created if it does not exist.
 
-    The whole file is checked first. A subject becomes visible when it is whole; if the command is interrupted, give it
-    again. What is stored already stays as it is. Exit code 3: a subject is stored with other content.
+    The whole file is checked first. A subject becomes visible when it is complete; after an interruption, run the
+    command again. Existing data is not changed. Exit code 3: a subject exists with different content.
 
     \b
     Example:

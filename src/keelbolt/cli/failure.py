@@ -62,7 +62,7 @@ class CommandFailure(click.ClickException):
 
     @classmethod
     def of(cls, error: KeelboltError) -> CommandFailure:
-        advice = "; give a token with --token or KEELBOLT_TOKEN"
+        advice = "; set a token with --token or KEELBOLT_TOKEN"
         return cls(f"{error}{advice if isinstance(error, errors.AuthenticationFailed) else ''}", code=exit_code(error))
 
     def show(self, file: IO[Any] | None = None) -> None:

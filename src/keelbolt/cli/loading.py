@@ -14,7 +14,7 @@ from keelbolt.errors import InvalidValue
 if TYPE_CHECKING:
     from keelbolt.tasks.worker import AnyWorker
 
-HOW = "write it as module:name, for example agent:Echo for the Echo of agent.py"
+HOW = "use module:name, for example agent:Echo for Echo in agent.py"
 
 
 def load_worker(reference: str) -> AnyWorker:
@@ -27,12 +27,12 @@ def load_worker(reference: str) -> AnyWorker:
             found = found()
         except Exception as error:
             raise InvalidValue(
-                f"{reference}() failed: {type(error).__name__}: {error}; an instance can be named as well as a class"
+                f"{reference}() failed: {type(error).__name__}: {error}; name an instance instead of the class"
             ) from error
     try:
         handler_of(found)
     except InvalidValue as error:
-        raise InvalidValue(f"{reference} can't work: {error}") from None
+        raise InvalidValue(f"{reference} is not a worker: {error}") from None
     worker: AnyWorker = found
     return worker
 
@@ -41,7 +41,7 @@ def load(reference: str) -> Any:
     """Return the object of this reference. Raise InvalidValue."""
     module_name, colon, name = reference.partition(":")
     if not (module_name and colon and name):
-        raise InvalidValue(f"{reference!r} names nothing; {HOW}")
+        raise InvalidValue(f"{reference!r} is not a reference; {HOW}")
     found: Any = _module(module_name)
     for part in name.split("."):
         try:
@@ -60,10 +60,8 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name == missing or name.startswith(f"{missing}."):
-            raise InvalidValue(
-                f"there is no module {missing}, neither in the current directory nor installed; {HOW}"
-            ) from None
-        raise InvalidValue(f"{name} imports {missing}, which is not installed") from None
+            raise InvalidValue(f"no module {missing} in the current directory or installed; {HOW}") from None
+        raise InvalidValue(f"{name} imports {missing}, which is not installed; install it") from None
     except Exception as error:
         raise InvalidValue(
             f"{name} could not be imported: {type(error).__name__}: {error}{_line(error, name)}"

@@ -53,9 +53,9 @@ class Root(click.Group):
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="keelbolt", message="%(prog)s %(version)s")
 def main() -> None:
-    """Keelbolt keeps what AI agents must not lose.
+    """Run durable A2A agents, and inspect and manage the data that they store.
 
-    A storage is named by a URL: sqlite:///relative/path.db, sqlite:////absolute/path.db, postgresql://host/database,
+    A storage is a URL: sqlite:///relative/path.db, sqlite:////absolute/path.db, postgresql://host/database,
     redis://host/0 or memory:
 
     \b

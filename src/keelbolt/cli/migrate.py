@@ -9,14 +9,14 @@ from keelbolt.cli.output import as_json, echo, print_json, print_table, progress
 
 @click.command()
 @click.argument("url")
-@click.option("--dry-run", is_flag=True, help="Only show what would be applied; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the migrations without applying them.")
 @click.option("--sql", is_flag=True, help="Show the SQL of each migration, too.")
 @as_json
 def migrate(url: str, dry_run: bool, sql: bool, json_output: bool) -> None:
-    """Bring a storage to the schema of this program.
+    """Migrate a storage to the schema of this version.
 
-    Migrations are numbered and applied in order, each exactly once. A program applies them itself when it opens a
-    storage; run this beforehand to choose the moment.
+    Migrations are numbered and applied in order, each exactly once. Programs apply them when they open a storage; run
+    this command first to choose the time.
 
     \b
     Example:

@@ -108,7 +108,7 @@ class Operations:
             if "result" in event:
                 return event["result"]
             progress(event["progress"])
-        raise KeelboltError("the server ended the work without a result; give the command again")
+        raise KeelboltError("the server closed the connection without a result; run the command again")
 
     async def _ask(self, method: str, path: str, body: Any) -> Any:
         http, base = await self._http()
@@ -160,14 +160,14 @@ def _checked(reply: Reply) -> Any:
         found = json.loads(reply.body)
     except ValueError:
         if reply.status < 400:
-            raise A2AResponseError(f"{reply.url}: this is no Keelbolt agent: the response is not JSON") from None
+            raise A2AResponseError(f"{reply.url}: the response is not JSON; is this a Keelbolt agent?") from None
         raise from_status(reply.status, reply.headers, url=reply.url) from None
     if reply.status < 400:
         return found
     error = from_rest(found, status=reply.status, headers=reply.headers, url=reply.url)
     if type(error) is MethodNotFoundError and NOTHING in str(error):
         raise MethodNotFoundError(
-            f"{error}, or it is not for this caller: other owners, and what belongs to no owner, are for operators"
+            f"{error}, or the caller lacks permission: only operators may access other owners and data without owner"
         )
     raise error
 
@@ -189,7 +189,7 @@ def _with_operations(command: Command, *, create: bool) -> Command:
     @functools.wraps(command)
     def run(*args: Any, url: str | None, server: str | None, token: str | None, **options: Any) -> Any:
         if server is None and url is None:
-            raise click.UsageError("say where: --storage URL, or --server URL of a running agent")
+            raise click.UsageError("set --storage URL, or --server URL of a running agent")
         if server is not None:
             operations = Operations(functools.partial(_over_http, server), token)
         else:

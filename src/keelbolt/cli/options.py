@@ -34,7 +34,7 @@ def storage_option(*, required: bool = True) -> Callable[[Command], Command]:
         metavar="URL",
         envvar="KEELBOLT_STORAGE",
         show_envvar=True,
-        help="A storage: sqlite:///agent.db, postgresql://… or redis://…",
+        help="The storage: sqlite:///agent.db, postgresql://… or redis://…",
     )
 
 
@@ -43,11 +43,11 @@ server_option = click.option(
     metavar="URL",
     envvar="KEELBOLT_SERVER",
     show_envvar=True,
-    help="A running agent, instead of its storage: http://localhost:8000",
+    help="The URL of a running agent, instead of its storage: http://localhost:8000",
 )
 
 token_option = click.option(
-    "--token", envvar="KEELBOLT_TOKEN", show_envvar=True, help="A bearer token, sent to the agent of this URL alone."
+    "--token", envvar="KEELBOLT_TOKEN", show_envvar=True, help="A bearer token; sent only to this agent."
 )
 
 retain_option = click.option(
@@ -56,7 +56,7 @@ retain_option = click.option(
     metavar="WHAT=LIMIT",
     envvar="KEELBOLT_RETAIN",
     show_envvar=True,
-    help="How long or how many to keep: completed=30d, log=1h, sessions=52w, updates=10000; may be repeated.",
+    help="How long or how many to keep: completed=30d, log=1h, sessions=52w, updates=10000; repeatable.",
 )
 
 log_level_options: dict[str, Any] = {
@@ -71,24 +71,24 @@ log_format_options: dict[str, Any] = {
     "type": click.Choice(["text", "json"]),
     "default": "text",
     "show_default": True,
-    "help": "Lines for people, or a JSON object per line for programs.",
+    "help": "Plain lines, or a JSON object per line.",
 }
 
 task_options: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("--concurrency", {"type": int, "help": "How many tasks run at once in a process.  [default: 100]"}),
+    ("--concurrency", {"type": int, "help": "Maximum number of running tasks per process.  [default: 100]"}),
     (
         "--lease-seconds",
         {
             "type": float,
             "metavar": "SECONDS",
-            "help": "A process without a heartbeat for so long is dead, and its tasks are taken over.  [default: 15]",
+            "help": "Without a heartbeat for this time, a process loses its tasks to others.  [default: 15]",
         },
     ),
     (
         "--double-text",
         {
             "type": click.Choice(["enqueue", "reject", "interrupt"]),
-            "help": "What a message to a running task does.  [default: enqueue]",
+            "help": "How to handle a message to a running task.  [default: enqueue]",
         },
     ),
 )
@@ -113,7 +113,7 @@ def policies_of(retain: tuple[str, ...]) -> list[FacePolicy]:
 def whose(command: Command) -> Command:
     """Add --owner and --tenant."""
     tenant = click.option("--tenant", default="", metavar="ID", help="The tenant of the owner.")
-    owner = click.option("--owner", default="", metavar="ID", help="Whose it is; without it, the caller's own.")
+    owner = click.option("--owner", default="", metavar="ID", help="The owner.  [default: the caller]")
     return owner(tenant(command))
 
 
@@ -122,10 +122,10 @@ def whose_or_all(command: Command) -> Command:
 
     def run(*args: Any, owner: str, tenant: str, everyone: bool, **options: Any) -> Any:
         if everyone and (owner or tenant):
-            raise click.UsageError("--all means every owner; leave out --owner and --tenant")
+            raise click.UsageError("--all includes every owner; omit --owner and --tenant")
         return command(*args, whose={"owner": owner, "tenant": tenant, "all": everyone}, **options)
 
-    everyone = click.option("--all", "everyone", is_flag=True, help="Of all tenants and owners.")
+    everyone = click.option("--all", "everyone", is_flag=True, help="Include all tenants and owners.")
     run.__doc__, run.__name__ = command.__doc__, command.__name__
     run.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     return whose(everyone(run))  # type: ignore[return-value]

@@ -15,7 +15,7 @@ import click
 WIDE = 1000  # characters
 GAP = 2  # characters between two columns of a table whose rows are cut
 
-as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, for programs.")
+as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 
 
 _KEPT = "\n\t\u200c\u200d"  # line breaks, tabs, and joiners of emoji and letters

@@ -42,10 +42,10 @@ def serve_and_reload(arguments: list[str]) -> int:
         time.sleep(LOOK_SECONDS)
         if child.poll() is not None and not failed and not stopping:
             failed = True
-            echo(f"the agent ended with {child.returncode}; it starts again when a file changes", err=True, fg="red")
+            echo(f"the agent exited with code {child.returncode}; it restarts when a file changes", err=True, fg="red")
         if (now := look(Path.cwd())) != seen and not stopping:
             changed = ", ".join(sorted(Path(path).name for path, _ in now.items() ^ seen.items())[:3])
-            echo(f"{changed} changed; starting again", err=True, dim=True)
+            echo(f"{changed} changed; restarting", err=True, dim=True)
             seen, failed = now, False
             if child.poll() is None:
                 child.terminate()

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 def serve(ctx: click.Context, /, **given: Any) -> None:
     """Serve a worker, or apcore modules, as an A2A agent, until SIGTERM or Ctrl-C.
 
-    MODULE:WORKER names a Worker, a class of it or an async function; modules are also looked for in the current
-    directory. Without it, every apcore module below --extensions-dir is a skill of the agent. Clients speak A2A 0.3 or
-    1.0 to it, by JSON-RPC, REST or gRPC. Tasks survive the process: start it again, and they go on.
+    MODULE:WORKER is a Worker, a subclass of it or an async function; the current directory is on the import path.
+    Without it, every apcore module below --extensions-dir is a skill of the agent. Clients use A2A 0.3 or 1.0 over
+    JSON-RPC, REST or gRPC. Tasks survive the process and continue after a restart.
 
     \b
     Example:
@@ -95,7 +95,9 @@ def auth_of(given: Mapping[str, Any]) -> Authenticator | None:
 
     claim: str | None = given["tenant_claim"]
     if claim is not None and not all(claim.split(".")):
-        raise AuthMisconfigured("--tenant-claim is the name of a claim, or names joined by dots for a nested one")
+        raise AuthMisconfigured(
+            "--tenant-claim must be the name of a claim, or names joined by dots for a nested claim"
+        )
     path = tuple(claim.split(".")) if claim is not None else None
     return JWTAuthenticator(
         key,
@@ -160,7 +162,7 @@ def _card(reference: str, worker: AnyWorker, given: Mapping[str, Any]) -> AgentC
     if isinstance(found, AgentCardConfig):
         return found
     if card is not None:
-        raise InvalidValue(f"{card} is no AgentCardConfig")
+        raise InvalidValue(f"{card} is not an AgentCardConfig")
     kind: Any = worker if inspect.isfunction(worker) else type(worker)
     description = given.get("description") or inspect.getdoc(kind) or f"The agent {kind.__name__}."
     return AgentCardConfig(
@@ -175,16 +177,16 @@ def _tell(address: str, example: str, grpc_at: GrpcAddress | None, *, operators:
     """Print commands to paste, with message ids that are new on this storage."""
     run = run_tag()
     lines = (
-        f"The agent listens at {address}" + (f", and by gRPC at {grpc_at}" if grpc_at is not None else ""),
-        *([f"Look at it in a browser at this machine: {page}"] if page else []),
+        f"The agent listens at {address}" + (f", gRPC at {grpc_at}" if grpc_at is not None else ""),
+        *([f"Explorer, in a browser on this machine: {page}"] if page else []),
         "",
-        f"  its card:      curl {address}/.well-known/agent-card.json",
-        "  say hello:     " + curl(address, "SendMessage", f"hello-{run}", {"text": "Hello"}),
-        "  watch it work: " + curl(address, "SendStreamingMessage", f"watch-{run}", {"text": example}, "-N "),
-        f"  its tasks:     curl {address}/tasks",
-        *([f"  its inside:    curl {address}/keelbolt/v1/system"] if operators else []),
+        f"  card:   curl {address}/.well-known/agent-card.json",
+        "  send:   " + curl(address, "SendMessage", f"hello-{run}", {"text": "Hello"}),
+        "  stream: " + curl(address, "SendStreamingMessage", f"watch-{run}", {"text": example}, "-N "),
+        f"  tasks:  curl {address}/tasks",
+        *([f"  system: curl {address}/keelbolt/v1/system"] if operators else []),
         "",
-        *(["Whoever sits at this machine is its operator: put no proxy before it.", ""] if operators else []),
-        "A message that is sent twice (the same messageId) is one task. Stop the agent with Ctrl-C.",
+        *(["Callers on this machine are operators: do not run the agent behind a proxy.", ""] if operators else []),
+        "Messages with the same messageId create one task. Stop the agent with Ctrl-C.",
     )
     echo("\n".join(lines))

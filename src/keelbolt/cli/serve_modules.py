@@ -43,12 +43,12 @@ def serve_modules(given: Mapping[str, Any]) -> None:
             ready=lambda address: _tell(address, server, AS_BEARER if given["auth_key"] else ""),
         )
     except SystemExit:  # the log has the reason
-        raise AgentFailed("the agent did not start; its log says why") from None
+        raise AgentFailed("the agent did not start; see its log for the cause") from None
     except KeelboltError as error:
         raise AgentFailed(str(error)) from error
     except Exception as error:
         logger.exception("the agent failed")
-        raise AgentFailed("the agent failed; its log says why") from error
+        raise AgentFailed("the agent failed; see its log for the cause") from error
 
 
 def _server(given: Mapping[str, Any]) -> ApcoreServer:
@@ -56,8 +56,8 @@ def _server(given: Mapping[str, Any]) -> ApcoreServer:
     openapi = _openapi(given)
     if given["extensions_dir"] is None and not openapi and not Path(path).is_dir():  # a worker needs no apcore
         raise WrongConfiguration(
-            f"{ExtensionsNotFound(path)}; name one with --extensions-dir, or a worker as module:name, for example "
-            "agent:Echo for the Echo of agent.py"
+            f"{ExtensionsNotFound(path)}; set --extensions-dir, or name a worker as module:name, for example "
+            "agent:Echo for Echo in agent.py"
         )
     from keelbolt.apcore.approvals import CallerApproves
     from keelbolt.apcore.server import ApcoreServer
@@ -67,7 +67,7 @@ def _server(given: Mapping[str, Any]) -> ApcoreServer:
     auth = auth_of(given)
     settings = settings_of(given)
     if openapi and given["watch"] and given["extensions_dir"] is None:
-        raise ValueError("--watch needs --extensions-dir")
+        raise ValueError("--watch requires --extensions-dir")
     return ApcoreServer(
         _modules(given["extensions_dir"], openapi) if openapi else path,
         name=given["name"],
@@ -113,7 +113,7 @@ def _openapi(given: Mapping[str, Any]) -> dict[str, Any]:
         configured = configured_settings()
     found = {**configured, **chosen}
     if found and not found.get("spec"):
-        raise ValueError("name an OpenAPI document with --from-openapi, or with apcore-a2a.openapi.spec")
+        raise ValueError("no OpenAPI document: set --from-openapi or apcore-a2a.openapi.spec")
     return found
 
 
@@ -121,7 +121,7 @@ def _headers(lines: Sequence[str]) -> dict[str, str] | None:
     """Return the headers of KEY:VALUE lines. The error omits an invalid line, since it may hold a secret."""
     pairs = [line.partition(":") for line in lines]
     if any(not colon or not name.strip() for name, colon, _ in pairs):
-        raise ValueError("--openapi-header is KEY:VALUE")
+        raise ValueError("--openapi-header must be KEY:VALUE")
     return {name.strip(): value.strip() for name, _, value in pairs} or None
 
 
@@ -145,16 +145,16 @@ def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
     url, ttl, most = given["url"], given["task_store_ttl"], given["task_store_max"]
     in_memory = url in MEMORY or (url is None and (ttl is not None or most is not None))
     if in_memory and given["processes"] > 1:
-        raise ValueError("several processes need a storage that they share; name one with --storage")
+        raise ValueError("several processes need a shared storage; set one with --storage")
     if in_memory and (ttl is not None or most is not None):
         bounds = {"ttl_seconds": ttl, "max_capacity": most}
         return {"task_store": InMemoryTaskStore(**{name: each for name, each in bounds.items() if each is not None})}
     if most is not None:
-        logger.warning("--task-store-max (TASK_STORE_MAX) is for tasks in memory; this storage has no such bound")
+        logger.warning("--task-store-max (TASK_STORE_MAX) is ignored: it limits tasks in memory only")
     policies = policies_of(given["retain"])
     if ttl is not None:
         if any(policy.face == RetentionPolicy.face for policy in policies):
-            raise ValueError("--retain and --task-store-ttl both say how long tasks are kept; give one of them")
+            raise ValueError("--retain and --task-store-ttl both set the retention of tasks; use only one")
         policies.append(RetentionPolicy(completed=ttl, failed=ttl, canceled=ttl, rejected=ttl))
     return {"storage": url or DEFAULT_STORAGE, "retention": policies}
 
@@ -165,17 +165,17 @@ def _tell(address: str, server: ApcoreServer, option: str) -> None:
     modules = [module for module in server.catalog.modules.values() if module.id in shown]
     count = len(server.catalog)
     lines = [f"The agent listens at {address}, with {count} skill{'' if count == 1 else 's'}", ""]
-    lines.append(f"  its card:    curl {address}/.well-known/agent-card.json")
+    lines.append(f"  card:     curl {address}/.well-known/agent-card.json")
     if modules:
-        lines.append(f"  call one:    {_call(address, min(modules, key=_daring), option)}")
+        lines.append(f"  call:     {_call(address, min(modules, key=_caution_key), option)}")
     if server.settings.explorer:
-        lines.append(f"  look at it:  {address}{server.settings.explorer_prefix}/")
+        lines.append(f"  explorer: {address}{server.settings.explorer_prefix}/")
     else:
-        lines.append("  look at it:  start it with --explorer, and it has a page for people")
+        lines.append("  explorer: off; start the agent with --explorer")
     echo("\n".join([*lines, "", "Stop the agent with Ctrl-C."]))
 
 
-def _daring(module: Module) -> tuple[bool, bool, bool]:
+def _caution_key(module: Module) -> tuple[bool, bool, bool]:
     """Return a sort key: harmless modules first, then read-only ones, then those with an example."""
     annotations = ((module.skill.extensions or {}).get("apcore") or {}).get("annotations") or {}
     return (

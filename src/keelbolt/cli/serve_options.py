@@ -75,12 +75,12 @@ class ServeOption(click.Option):
         if self.filled:
             for name in names:
                 if name in os.environ and not os.environ[name].strip():
-                    raise click.UsageError(f"{name} is set, but empty; give it a value, or unset it", ctx)
+                    raise click.UsageError(f"{name} is set but empty; set a value or unset it", ctx)
         return found
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         if self.filled and isinstance(value, str) and not value.strip():
-            raise click.UsageError(f"{self.opts[0]} is empty; give it a value", ctx)
+            raise click.UsageError(f"{self.opts[0]} is empty; set a value", ctx)
         return super().process_value(ctx, value)
 
 
@@ -118,47 +118,47 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _option(
         "--from-openapi",
         metavar="SPEC",
-        help="Serve the operations of an OpenAPI document, a URL or a path (modules). Needs keelbolt[openapi].",
+        help="Serve the operations of an OpenAPI document: URL or path (modules). Needs keelbolt[openapi].",
     ),
-    _option("--openapi-base-url", metavar="URL", help="Where its operations are.  [default: its first server]"),
-    _option("--openapi-prefix", metavar="ID", help="Put before their ids; required beside --extensions-dir."),
-    _option("--openapi-include", metavar="REGEX", help="Only ids that match."),
-    _option("--openapi-exclude", metavar="REGEX", help="No ids that match."),
+    _option("--openapi-base-url", metavar="URL", help="Base URL of its operations.  [default: its first server]"),
+    _option("--openapi-prefix", metavar="ID", help="Prefix of their ids; required with --extensions-dir."),
+    _option("--openapi-include", metavar="REGEX", help="Serve only operations with a matching id."),
+    _option("--openapi-exclude", metavar="REGEX", help="Omit operations with a matching id."),
     _option(
         "--openapi-header",
         "openapi_headers",
         multiple=True,
         metavar="KEY:VALUE",
-        help="A header for reading the document, not for its operations; repeatable.",
+        help="A header for fetching the document, not for its operations; repeatable.",
     ),
-    _option("--openapi-no-deprecated", is_flag=True, help="Leave out operations that are marked deprecated."),
+    _option("--openapi-no-deprecated", is_flag=True, help="Omit deprecated operations."),
     _option(
         "--storage",
         "url",
         envvar="KEELBOLT_STORAGE",
         metavar="URL",
-        help=f"Where tasks are kept.  [default: {DEFAULT_STORAGE}]",
+        help=f"The storage of the tasks.  [default: {DEFAULT_STORAGE}]",
     ),
     _option(
         "--host",
         plain="HOST",
         default="127.0.0.1",
         show_default=True,
-        help="0.0.0.0: every address of this machine; needs --auth-key or --allow-anonymous.",
+        help="The address to listen on. 0.0.0.0 (all addresses) needs --auth-key or --allow-anonymous.",
     ),
     _option(
         "--allow-anonymous",
         envvar="KEELBOLT_ALLOW_ANONYMOUS",
         is_flag=True,
         default=None,
-        help="Listen where other machines reach the agent, without authentication.",
+        help="Allow other machines to call the agent without authentication.",
     ),
     _option(
         "--allowed-host",
         "allowed_hosts",
         multiple=True,
         metavar="NAME",
-        help="Without authentication: a Host name to answer to, beside those of this machine and of --url; repeatable.",
+        help="Without authentication: accept this Host name, besides this machine's and --url's; repeatable.",
     ),
     _option(
         "--port",
@@ -166,43 +166,49 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         type=click.IntRange(0, 65535),
         default=8000,
         show_default=True,
-        help="0 takes a free one.",
+        help="0 uses a free port.",
     ),
     _option(
         "--grpc-port",
         type=click.IntRange(0, 65535),
-        help="Serve gRPC too, at this port; 0 takes a free one. Needs keelbolt[grpc].",
+        help="Serve gRPC on this port, too; 0 uses a free port. Needs keelbolt[grpc].",
     ),
-    _option("--grpc-url", metavar="HOST:PORT", help="Where clients reach gRPC, for the card."),
-    _option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="They share the port."),
-    _option("--url", "public_url", metavar="URL", help="Where clients reach the agent, for its card."),
-    _option("--name", plain="AGENT_NAME", help="The agent's name, when nothing else says it."),
-    _option("--description", plain="AGENT_DESCRIPTION", help="What it does, when nothing else says it."),
+    _option("--grpc-url", metavar="HOST:PORT", help="The gRPC address in the card."),
+    _option(
+        "--processes",
+        type=click.IntRange(1, 64),
+        default=1,
+        show_default=True,
+        help="Number of processes that share the port.",
+    ),
+    _option("--url", "public_url", metavar="URL", help="The agent's public URL in its card."),
+    _option("--name", plain="AGENT_NAME", help="The agent's name, unless a card sets it."),
+    _option("--description", plain="AGENT_DESCRIPTION", help="The agent's description, unless a card sets it."),
     _option(
         "--version-str",
         "agent_version",
         plain="AGENT_VERSION",
         metavar="VERSION",
-        help="Its version, when nothing else says it.",
+        help="The agent's version, unless a card sets it.",
     ),
     _option("--card", metavar="MODULE:CARD", help="The AgentCardConfig.  [default: MODULE:card, if there is one]"),
-    _option("--auth-type", type=click.Choice(["bearer"]), help="Let in only who shows a JSON Web Token."),
+    _option("--auth-type", type=click.Choice(["bearer"]), help="Require a JSON Web Token."),
     _option(
         "--auth-key",
         plain="JWT_KEY",
         also="APCORE_JWT_SECRET",
         metavar="KEY",
         filled=True,
-        help="What their signatures are checked with: a secret, or the path of a file with a secret, a PEM or a JWK.",
+        help="The key that verifies tokens: a secret, or the path of a file with a secret, a PEM or a JWK.",
     ),
-    _option("--auth-issuer", plain="JWT_ISSUER", metavar="URL", filled=True, help="Who must have issued them."),
-    _option("--auth-audience", plain="JWT_AUDIENCE", metavar="WORD", filled=True, help="For whom they must be."),
+    _option("--auth-issuer", plain="JWT_ISSUER", metavar="URL", filled=True, help="The required issuer of tokens."),
+    _option("--auth-audience", plain="JWT_AUDIENCE", metavar="WORD", filled=True, help="Their required audience."),
     _option(
         "--tenant-claim",
         plain="JWT_TENANT_CLAIM",
         metavar="CLAIM",
         filled=True,
-        help="The claim that holds the caller's tenant; a dot leads into a nested one. Tokens without it are refused.",
+        help="The claim with the caller's tenant; a.b is the claim b within a. Tokens without it are refused.",
     ),
     _option(
         "--push-notifications", plain="PUSH_NOTIFICATIONS", is_flag=True, default=None, help="Allow webhooks (modules)."
@@ -211,31 +217,34 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--explorer/--no-explorer",
         envvar="KEELBOLT_EXPLORER",
         default=None,
-        help="Serve the explorer, a page.  [default: to this machine, or with --auth-key; of modules: no]",
+        help="Serve the explorer, a web page.  [default: to loopback clients, or with --auth-key; modules: no]",
     ),
     _option(
-        "--explorer-prefix", envvar="KEELBOLT_EXPLORER_PREFIX", metavar="PATH", help="Where.  [default: /explorer]"
+        "--explorer-prefix",
+        envvar="KEELBOLT_EXPLORER_PREFIX",
+        metavar="PATH",
+        help="The explorer's path.  [default: /explorer]",
     ),
     _option(
         "--task-store-ttl",
         plain="TASK_STORE_TTL",
         type=click.FloatRange(0),
         metavar="SECONDS",
-        help="How long ended tasks are kept (modules).",
+        help="Retention of ended tasks (modules).",
     ),
     _option(
         "--task-store-max",
         plain="TASK_STORE_MAX",
         type=click.IntRange(1),
         metavar="COUNT",
-        help="How many tasks are kept, in memory (modules).",
+        help="Maximum number of tasks in memory (modules).",
     ),
     _option(
         "--execution-timeout",
         plain="EXECUTION_TIMEOUT",
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
-        help="How long a module may take.  [default: 300]",
+        help="Maximum duration of a module call.  [default: 300]",
     ),
     _option(
         "--drain-seconds",
@@ -245,13 +254,13 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         plain="SHUTDOWN_TIMEOUT",
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
-        help="At the end, how long running tasks go on before they are handed over.  [default: 10; of modules: 30]",
+        help="At shutdown: time for running tasks to end before they are released.  [default: 10; modules: 30]",
     ),
     _option(
         "--cancel-on-disconnect/--no-cancel-on-disconnect",
         envvar="KEELBOLT_CANCEL_ON_DISCONNECT",
         default=None,
-        help="Who leaves the stream of a message cancels its task.  [default: no; of modules: yes]",
+        help="Cancel a task when its client closes the stream of its message.  [default: no; modules: yes]",
     ),
     _option("--default-skill", metavar="ID", help="The module for messages that name none (modules)."),
     _option(
@@ -259,10 +268,10 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         type=click.Choice(["refuse", "caller", "skip"]),
         default="refuse",
         show_default=True,
-        help="Calls that require approval are refused, ask their caller, or run without it (modules).",
+        help="For calls that require approval: refuse, ask the caller, or skip the approval (modules).",
     ),
-    _option("--watch", is_flag=True, help="Load files again when they change (modules)."),
-    _option("--reload", is_flag=True, help="Start again when a Python file below here changes (workers)."),
+    _option("--watch", is_flag=True, help="Reload files when they change (modules)."),
+    _option("--reload", is_flag=True, help="Restart when a Python file below this directory changes (workers)."),
     *(_option(flag, envvar=variable_of(flag), **options) for flag, options in task_options),
     retain_option,
     _option(
@@ -283,9 +292,9 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _option(
         "--operators",
         type=click.Choice(["none", "loopback"]),
-        help="Who sees everybody's tasks under /keelbolt/v1/; loopback: who sits at this machine.  [default: none]",
+        help="The callers that see all tasks under /keelbolt/v1/; loopback: callers on this machine.  [default: none]",
     ),
-    _option("--protocols", metavar="LIST", help="The versions of A2A, with commas.  [default: 1.0,0.3]"),
+    _option("--protocols", metavar="LIST", help="The versions of A2A, comma-separated.  [default: 1.0,0.3]"),
     _option("--metrics", is_flag=True, default=None, help="Serve /metrics."),
     _option(
         "--cors",
@@ -293,7 +302,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "cors_origins",
         multiple=True,
         metavar="ORIGIN",
-        help="A page of this origin may call the agent.",
+        help="Allow web pages of this origin to call the agent; repeatable.",
     ),
     _option(
         "--log-level",
@@ -316,14 +325,14 @@ def check_together(ctx: click.Context) -> None:
     typed = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if not _names_worker(ctx):
         if "card" in typed:
-            raise WrongArguments("--card goes with MODULE:WORKER; the card of modules is made from them", ctx)
+            raise WrongArguments("--card requires MODULE:WORKER; the card of modules is generated", ctx)
         if "reload" in typed:
-            raise WrongArguments("--reload goes with MODULE:WORKER; modules are loaded again with --watch", ctx)
+            raise WrongArguments("--reload requires MODULE:WORKER; use --watch to reload modules", ctx)
     elif ctx.get_parameter_source("port") is ParameterSource.DEFAULT and not (os.environ.get("PORT") or "0").isdigit():
-        told = f"PORT is {os.environ['PORT']!r}, which is no port"
-        raise click.UsageError(f"{told}; the port of a worker is --port or KEELBOLT_PORT. Unset PORT, or give one", ctx)
+        problem = f"PORT is {os.environ['PORT']!r}, which is not a port number"
+        raise click.UsageError(f"{problem}; unset it, or set the worker's port with --port or KEELBOLT_PORT", ctx)
     elif "extensions_dir" in typed:
         raise click.UsageError("give MODULE:WORKER or --extensions-dir, not both", ctx)
     elif wrong := [name for name in OF_MODULES if name in typed]:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
-        raise click.UsageError(f"{flags}: for modules alone, with --extensions-dir", ctx)
+        raise click.UsageError(f"{flags}: only for modules; use --extensions-dir", ctx)

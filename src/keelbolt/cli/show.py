@@ -17,10 +17,10 @@ from keelbolt.cli.output import as_json, echo, print_json, print_table, print_tr
 @whose
 @as_json
 def show(api: Operations, task: str, *, owner: str, tenant: str, json_output: bool) -> None:
-    """Show a task: where it stands, which process ran which attempt, its steps, what steered it, its artifacts.
+    """Show a task: its state, the process of each attempt, its steps, steering and artifacts.
 
-    A step that began and never reported is IN DOUBT: it may have taken effect. An exception of the worker is shown with
-    its traceback; the task's caller sees only that the agent failed.
+    A step that started without a recorded end is IN DOUBT: it may have taken effect. An exception of the worker is
+    shown with its traceback; the task's caller sees only that the agent failed.
 
     \b
     Example:
@@ -42,9 +42,9 @@ def _print(found: dict[str, Any]) -> None:
     rows = [
         ["task", task["id"]],
         ["context", task["contextId"]],
-        ["of", found["partition"]],
+        ["owner", found["partition"]],
         ["state", f"{state} since {status['timestamp']}"],
-        *([["says", " ".join(said)[:500]]] if said else []),
+        *([["message", " ".join(said)[:500]]] if said else []),
         ["created", found["created"]],
         ["log", f"{found['version']:,} entries{trimmed}"],
         ["work", _work(found["work"])],
@@ -53,17 +53,17 @@ def _print(found: dict[str, Any]) -> None:
         echo(f"{name:<9}{value}")
     for step in report["steps"]:
         if step["inDoubt"]:
-            text = f"IN DOUBT: the step {step['step']!r} of turn {step['turn']} began and never reported"
+            text = f"IN DOUBT: the step {step['step']!r} of turn {step['turn']} started, and its end is not recorded"
             echo(f"\n{text}; it may have taken effect", fg="red", bold=True)
     for error in report["errors"]:
         place = f"attempt {error['attempt']} of turn {error['turn']}"
         echo(f"\n{place} failed: {error['type']}: {error['message']}", fg="red")
         print_traceback(error["traceback"])
     echo()
-    _table(report["attempts"], {"turn": "turn", "attempt": "attempt", "worker": "process", "at": "began"})
+    _table(report["attempts"], {"turn": "turn", "attempt": "attempt", "worker": "process", "at": "started"})
     steps = [{**step, "state": "IN DOUBT" if step["inDoubt"] else step["state"]} for step in report["steps"]]
     _table(steps, {"turn": "turn", "step": "step", "state": "state"})
-    _table(report["steering"], {"kind": "steered by", "source": "source", "reason": "reason", "at": "at"})
+    _table(report["steering"], {"kind": "steering", "source": "source", "reason": "reason", "at": "at"})
     artifacts = [{**each, "sealed": "" if each["sealed"] else "open"} for each in report["artifacts"]]
     _table(artifacts, {"artifactId": "artifact", "name": "name", "chunks": ">chunks", "turn": "turn", "sealed": ""})
 
@@ -75,10 +75,10 @@ def _table(items: list[dict[str, Any]], columns: dict[str, str]) -> None:
 
 def _work(work: dict[str, Any] | None) -> str:
     if work is None:
-        return "nothing to do"
+        return "none"
     if work["state"] == "dead":
         return f"dead after {work['attempt']} attempt(s): {work['reason']}"
     if work["holder"] is not None:
         return f"attempt {work['attempt']}, held by {work['holder']}"
     ready = f", ready in {work['readyIn']:.1f} s" if work["readyIn"] > 0 else ""
-    return f"waits for a worker{ready}"
+    return f"waiting for a worker{ready}"

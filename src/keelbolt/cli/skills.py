@@ -19,14 +19,13 @@ from keelbolt.errors import ExtensionsError
     default=DEFAULT_EXTENSIONS,
     show_default=True,
     metavar="DIR",
-    help="Where the apcore modules are.",
+    help="The directory of the apcore modules.",
 )
 @as_json
 def skills(extensions_dir: str, json_output: bool) -> None:
-    """List the skills that `keelbolt serve --extensions-dir` would serve, and what is wrong with the rest.
+    """List the skills that `keelbolt serve --extensions-dir` would serve, and the problems of other modules.
 
-    The modules are loaded for it, as they are for serving: their files are executed. The exit code is 1 when there is a
-    problem.
+    This command loads the modules: it executes their files. The exit code is 1 if there is a problem.
 
     \b
     Example:
@@ -41,7 +40,7 @@ def skills(extensions_dir: str, json_output: bool) -> None:
         raise WrongConfiguration(str(error)) from error
     modules = list(SkillCatalog(found.registry).modules.values())
     left_out = [
-        f"{module_id}: it has no description, or can't be described"
+        f"{module_id}: no description; add one to the module"
         for module_id in found.registry.list()
         if module_id not in {module.id for module in modules}
     ]
@@ -50,7 +49,7 @@ def skills(extensions_dir: str, json_output: bool) -> None:
         print_json({"skills": [_skill(module) for module in modules], "problems": problems})
     else:
         rows = [(module.id, module.skill.name, _about(module), module.skill.description) for module in modules]
-        print_table(("skill", "name", "is", "description"), rows)
+        print_table(("skill", "name", "properties", "description"), rows)
         for problem in problems:
             echo(f"problem: {problem}", err=True)
     if problems:
@@ -64,4 +63,4 @@ def _skill(module: Any) -> dict[str, Any]:
 
 def _about(module: Any) -> str:
     words = {"streams": module.streams, "needs approval": module.requires_approval}
-    return ", ".join(word for word, true in words.items() if true) or "plain"
+    return ", ".join(word for word, true in words.items() if true) or "-"

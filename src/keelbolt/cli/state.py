@@ -25,7 +25,7 @@ tenant_option = click.option(
 )
 tail_option = click.option("--tail", type=int, metavar="N", help="Only the last N events.")
 whole_option = click.option(
-    "--json", "json_output", is_flag=True, help="Print each event whole, its payload apart from its fields."
+    "--json", "json_output", is_flag=True, help="Print complete events, with the payload as a separate field."
 )
 
 
@@ -36,7 +36,7 @@ def state_operates(command: Command) -> Command:
 
 @click.group()
 def state() -> None:
-    """Look at the state that agents keep with a StateStore, and let old state go.
+    """Inspect the data that agents store with a StateStore.
 
     \b
     Example:
@@ -48,12 +48,12 @@ def state() -> None:
 @click.argument("trace")
 @state_operates
 @tail_option
-@click.option("--follow", is_flag=True, help="Go on with new events as they come, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Print new events as they arrive, until Ctrl-C.")
 @whole_option
 def history(api: Operations, trace: str, tenant: str, *, tail: int | None, follow: bool, json_output: bool) -> None:
-    """Print the events of a trace, a line of JSON for each, by time, as `penguiflow-admin history` does.
+    """Print the events of a trace by time, one line of JSON each, like `penguiflow-admin history`.
 
-    __global__ is the trace of events that belong to none.
+    __global__ is the trace of events without a trace.
 
     \b
     Example:
@@ -72,7 +72,7 @@ def history(api: Operations, trace: str, tenant: str, *, tail: int | None, follo
 @click.option("--delay", type=float, default=0.0, show_default=True, help="Seconds to wait after each event.")
 @whole_option
 def replay(api: Operations, trace: str, tenant: str, *, tail: int | None, delay: float, json_output: bool) -> None:
-    """Print the events of a trace one by one below a headline, as `penguiflow-admin replay` does.
+    """Print a heading and the events of a trace, one by one, like `penguiflow-admin replay`.
 
     \b
     Example:

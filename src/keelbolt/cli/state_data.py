@@ -10,13 +10,13 @@ from keelbolt.cli.output import echo
 
 @click.command()
 @storage_option()
-@click.option("--drop", is_flag=True, help="Take the views away; what they show stays.")
+@click.option("--drop", is_flag=True, help="Drop the views; the data stays.")
 def views(url: str, *, drop: bool) -> None:
-    """Make views for people with sqlite3 or psql, named and shaped as the StateStore specification has its tables.
+    """Create SQL views with the table names and columns of the StateStore specification.
 
-    flow_events, remote_bindings, planner_pauses, memory_states, task_states, state_updates, steering_events,
-    trajectories, planner_events and artifacts; on PostgreSQL in the schema of the storage (keelbolt, unless its URL
-    names another). They cost nothing until somebody reads them.
+    The views are flow_events, remote_bindings, planner_pauses, memory_states, task_states, state_updates,
+    steering_events, trajectories, planner_events and artifacts; on PostgreSQL in the schema of the storage (keelbolt,
+    unless its URL names another). They cost nothing until they are read, for example with sqlite3 or psql.
 
     \b
     Example:
@@ -29,4 +29,4 @@ def views(url: str, *, drop: bool) -> None:
         echo(f"{len(NAMES)} views dropped")
     else:
         create_views(url)
-        echo(f"{len(NAMES)} views made: {', '.join(NAMES)}")
+        echo(f"{len(NAMES)} views created: {', '.join(NAMES)}")

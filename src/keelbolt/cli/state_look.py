@@ -16,7 +16,9 @@ from keelbolt.errors import MethodNotFoundError
 WIDTH = 120  # characters per cell
 KINDS = (("session", "sessions"), ("trace", "traces"), ("memory", "memory"), ("artifact", "artifacts"))
 
-limit_option = click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
+limit_option = click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows."
+)
 
 
 @click.command()
@@ -24,7 +26,7 @@ limit_option = click.option("--limit", type=click.IntRange(1), default=50, show_
 @limit_option
 @as_json
 def sessions(api: Operations, tenant: str, *, limit: int, json_output: bool) -> None:
-    """List sessions, those in use last first, with how much each has.
+    """List sessions, last used first, with their numbers of tasks, updates and steering events.
 
     \b
     Example:
@@ -35,7 +37,7 @@ def sessions(api: Operations, tenant: str, *, limit: int, json_output: bool) -> 
         print_json({"sessions": found, "more": more})
         return
     rows = [[each["id"], each["seen"] or "", *(f"{count:,}" for count in each["counts"].values())] for each in found]
-    print_table(["session", "in use", ">tasks", ">updates", ">steering"], rows)
+    print_table(["session", "last used", ">tasks", ">updates", ">steering"], rows)
 
 
 @click.command()
@@ -43,7 +45,7 @@ def sessions(api: Operations, tenant: str, *, limit: int, json_output: bool) -> 
 @limit_option
 @as_json
 def traces(api: Operations, tenant: str, *, limit: int, json_output: bool) -> None:
-    """List traces, those in use last first.
+    """List traces, last used first.
 
     \b
     Example:
@@ -53,7 +55,7 @@ def traces(api: Operations, tenant: str, *, limit: int, json_output: bool) -> No
     if json_output:
         print_json({"traces": found, "more": more})
     else:
-        print_table(["trace", "in use"], [[each["id"], each["seen"] or ""] for each in found])
+        print_table(["trace", "last used"], [[each["id"], each["seen"] or ""] for each in found])
 
 
 @click.command()
@@ -63,7 +65,7 @@ def traces(api: Operations, tenant: str, *, limit: int, json_output: bool) -> No
 def show(api: Operations, id: str, tenant: str, *, json_output: bool) -> None:  # noqa: A002  (the name of the argument)
     """Show a session, a trace, a memory state or an artifact: the first of these that has this id.
 
-    Long lists and long values are cut; `keelbolt export` has them whole.
+    Long lists and values are truncated; `keelbolt export` writes them in full.
 
     \b
     Example:
@@ -81,7 +83,9 @@ def show(api: Operations, id: str, tenant: str, *, json_output: bool) -> None:  
         else:
             _print(kind, found)
         return
-    raise Refused(f"there is no session, trace, memory state or artifact {id!r}; see keelbolt state sessions")
+    raise Refused(
+        f"no session, trace, memory state or artifact has the id {id!r}; list ids with keelbolt state sessions"
+    )
 
 
 def _print(kind: str, found: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from keelbolt.errors import MethodNotFoundError
 
 @click.group()
 def pauses() -> None:
-    """List, show and cancel the pauses of planners that wait for a resume. Looking at a pause does not take it.
+    """List, show and cancel the pauses of planners. Listing and showing a pause does not take it.
 
     \b
     Example:
@@ -29,7 +29,7 @@ def pauses() -> None:
 @limit_option
 @as_json
 def list_(api: Operations, tenant: str, *, limit: int, json_output: bool) -> None:
-    """List waiting pauses, the newest first.
+    """List waiting pauses, newest first.
 
     \b
     Example:
@@ -51,7 +51,7 @@ def list_(api: Operations, tenant: str, *, limit: int, json_output: bool) -> Non
 @state_operates
 @as_json
 def show_pause(api: Operations, pause: str, tenant: str, *, json_output: bool) -> None:
-    """Show a waiting pause. It stays.
+    """Show a waiting pause, without taking it.
 
     \b
     Example:
@@ -91,4 +91,4 @@ def _call(api: Operations, method: str, token: str, tenant: str) -> Any:
     try:
         return api.call(method, ("state", "pauses", name(token)), {"tenant": tenant})
     except MethodNotFoundError:
-        raise Refused(f"no pause {token!r} waits; see keelbolt state pauses list") from None
+        raise Refused(f"no waiting pause has the token {token!r}; list them with keelbolt state pauses list") from None

@@ -19,8 +19,8 @@ KINDS = ("inject", "redirect", "pause", "resume", "prioritise")
 @click.argument("kind", type=click.Choice(KINDS))
 @operates
 @whose
-@click.option("--payload", metavar="JSON", help="What its worker gets with it: a JSON object.")
-@click.option("--reason", default="", help="Kept in the log of the task.")
+@click.option("--payload", metavar="JSON", help="The payload for the worker: a JSON object.")
+@click.option("--reason", default="", help="The reason, stored in the task's log.")
 @as_json
 def steer(
     api: Operations,
@@ -33,7 +33,7 @@ def steer(
     reason: str,
     json_output: bool,
 ) -> None:
-    """Steer a running task: its worker reads it from ctx.inbox, and its log keeps it.
+    """Send steering to a running task: its worker reads it from ctx.inbox, and the task's log stores it.
 
     KIND is inject, redirect, pause, resume or prioritise.
 
@@ -54,9 +54,9 @@ def _payload(text: str | None) -> dict[str, Any]:
     try:
         found = json.loads(text) if text is not None else {}
     except ValueError:
-        raise click.UsageError("--payload is JSON") from None
+        raise click.UsageError("--payload must be JSON") from None
     if not isinstance(found, dict):
-        raise click.UsageError("--payload is a JSON object")
+        raise click.UsageError("--payload must be a JSON object")
     return found
 
 
@@ -64,12 +64,12 @@ def _payload(text: str | None) -> dict[str, Any]:
 @click.argument("task")
 @operates
 @whose
-@click.option("--seq", type=click.IntRange(1), required=True, help="The last entry of the log that goes along.")
+@click.option("--seq", type=click.IntRange(1), required=True, help="The last entry of the log to include.")
 @as_json
 def fork(api: Operations, task: str, *, owner: str, tenant: str, seq: int, json_output: bool) -> None:
-    """Continue from a point of a task's log, as a new task; the old one stays as it is.
+    """Create a new task from a task's log up to an entry; the old task does not change.
 
-    It is sent the user's last message up to there. `keelbolt tasks tail TASK --after 0` shows the log.
+    The new task gets the user's last message up to that entry. `keelbolt tasks tail TASK --after 0` shows the log.
 
     \b
     Example:
@@ -79,4 +79,4 @@ def fork(api: Operations, task: str, *, owner: str, tenant: str, seq: int, json_
     if json_output:
         print_json(found)
     else:
-        echo(f"it goes on from there as task {found['taskId']}")
+        echo(f"forked as task {found['taskId']}")

@@ -18,7 +18,7 @@ from keelbolt.kernel.contract import Problem, Stats, Swept
 
 @click.group()
 def storage() -> None:
-    """Look at a storage, check it, sweep it, copy it, back it up.
+    """Inspect, check, sweep, copy, back up and restore a storage.
 
     \b
     Example:
@@ -30,10 +30,10 @@ def storage() -> None:
 @click.argument("url")
 @as_json
 def check(url: str, json_output: bool) -> None:
-    """Read everything and report what is damaged.
+    """Read all data and report damage.
 
-    Every stored byte is compared with its checksum. The exit code is 0 when all is well and 1 when there are problems.
-    Other processes may go on using the storage meanwhile.
+    Every stored byte is compared with its checksum. The exit code is 0 without problems and 1 with problems. Other
+    processes may use the storage meanwhile.
 
     \b
     Example:
@@ -43,7 +43,7 @@ def check(url: str, json_output: bool) -> None:
     if json_output:
         print_json({"problems": [asdict(problem) for problem in problems]})
     elif problems:
-        print_table(["where", "what"], [[problem.where, problem.what] for problem in problems])
+        print_table(["where", "problem"], [[problem.where, problem.what] for problem in problems])
         echo(f"{len(problems)} problem(s). Keep a copy of the files, then restore from a backup.")
     else:
         echo("no problems")
@@ -65,7 +65,7 @@ async def _check(url: str) -> list[Problem]:
 @click.argument("url")
 @as_json
 def stats(url: str, json_output: bool) -> None:
-    """Count what is kept: records, log entries, blobs and work.
+    """Count the records, log entries, blobs and work items of a storage.
 
     \b
     Example:
@@ -93,7 +93,7 @@ def stats(url: str, json_output: bool) -> None:
         *([name, str(value), ""] for name, value in found.engine.items()),
         *([f"last sweep of {name}", *_swept(last)] for name, last in sorted(sweeps.items())),
     ]
-    print_table(["what", ">how much", ""], rows)
+    print_table(["name", ">count", ""], rows)
 
 
 def _swept(last: Mapping[str, Any]) -> tuple[str, str]:
@@ -114,12 +114,12 @@ async def _stats(url: str) -> tuple[Stats, dict[str, Mapping[str, Any]]]:
 
 @storage.command()
 @click.argument("url")
-@click.option("--limit", default=500, show_default=True, help="How many of each to remove in one commit.")
+@click.option("--limit", default=500, show_default=True, help="Maximum number of each kind to remove in one commit.")
 @as_json
 def sweep(url: str, limit: int, json_output: bool) -> None:
-    """Remove what is over: expired records, blobs that nobody holds, workers long gone.
+    """Remove expired records, unreferenced blobs and dead workers.
 
-    Works in small steps, so that others hardly notice.
+    Works in small steps, so that other processes hardly slow down.
 
     \b
     Example:

@@ -29,5 +29,5 @@ async def existing(url: str) -> Kernel:
     from keelbolt.kernel.urls import open_storage, pending_migrations
 
     if any(migration.number == FIRST_MIGRATION for migration in await asyncio.to_thread(pending_migrations, url)):
-        raise StorageMissing("nothing is stored at this URL; look at the path (`keelbolt migrate URL` creates it)")
+        raise StorageMissing("no storage exists at this URL; check the path, or create it with `keelbolt migrate URL`")
     return open_storage(url)

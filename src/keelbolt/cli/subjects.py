@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 KINDS = {
     "task": "A task of the agent server.",
     "context": "A context: its tasks, and the turns of its thread.",
-    "session": "A session of the state store, the OpenAI Agents SDK or Google ADK, with what belongs to it.",
+    "session": "A session of the state store, the OpenAI Agents SDK or Google ADK, with its data.",
     "trace": "A trace of the state store.",
     "memory": "A memory state of the state store.",
     "thread": "A thread of the turn runner or of LangGraph.",
@@ -27,7 +27,7 @@ def subject_options(command: F) -> F:
     """Add one option for each kind of subject, --tenant and --owner."""
     text = "The owner of the task, context or thread."
     command = click.option("--owner", metavar="ID", default="", help=text)(command)
-    text = "Alone: everything of this tenant. Else: whose subject it is."
+    text = "Alone: all data of this tenant. With another subject: its tenant."
     command = click.option("--tenant", metavar="ID", default="", help=text)(command)
     for kind, text in reversed(KINDS.items()):
         command = click.option(f"--{kind}", metavar="KEY" if kind == "memory" else "ID", help=text)(command)

@@ -12,14 +12,14 @@ from keelbolt.cli.output import as_json, echo, print_json, print_table, progress
 @click.command()
 @operates
 @retain_option
-@click.option("--dry-run", is_flag=True, help="Only count what --retain would remove; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Count what --retain would remove, without removing it.")
 @as_json
 def sweep(api: Operations, retain: tuple[str, ...], *, dry_run: bool, json_output: bool) -> None:
-    """Remove what is older or more than is to be kept, of all tenants and owners, once; and what has expired.
+    """Remove expired data, and data beyond the limits of --retain, of all tenants and owners, once.
 
-    An age is 90s, 15m, 12h, 30d or 4w, a number is of the newest that stay. Whatever is not named is kept. It works in
-    small steps, so that agents go on; interrupted, it continues where it stopped. Processes that serve the storage
-    sweep by themselves.
+    A limit is an age (90s, 15m, 12h, 30d, 4w) or the number of the newest items to keep. Data without a limit is kept.
+    The sweep works in small steps while agents run; after an interruption, it continues where it stopped. Processes
+    that serve the storage sweep by themselves.
 
     \b
     Example:
@@ -33,6 +33,6 @@ def sweep(api: Operations, retain: tuple[str, ...], *, dry_run: bool, json_outpu
         return
     rows = [[face, what, f"{count:,}"] for face, counts in removed.items() for what, count in counts.items()]
     if rows:
-        print_table(["of", "would be removed" if dry_run else "removed", ">how many"], rows)
+        print_table(["face", "would be removed" if dry_run else "removed", ">count"], rows)
     else:
         echo("nothing to remove")

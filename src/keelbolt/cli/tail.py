@@ -19,13 +19,13 @@ WIDTH = 200  # characters per line of text
 @click.argument("task")
 @operates
 @whose
-@click.option("--after", type=click.IntRange(0), metavar="SEQ", help="Go on after this entry; 0: from the beginning.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON, an object per line, for programs.")
+@click.option("--after", type=click.IntRange(0), metavar="SEQ", help="Start after this entry; 0: from the beginning.")
+@click.option("--json", "json_output", is_flag=True, help="Print a JSON object per line.")
 def tail(api: Operations, task: str, *, owner: str, tenant: str, after: int | None, json_output: bool) -> None:
     """Follow a task, until it ends or Ctrl-C.
 
-    Begins with the task as it is now, or with --after at that entry of its log. When that lies below what retention has
-    left, a line says that there is a gap, with the task as it is now.
+    Starts with the current state of the task, or with --after at that entry of its log. If retention has removed that
+    entry, a line reports the gap, with the current state of the task.
 
     \b
     Example:
@@ -45,7 +45,7 @@ def tail(api: Operations, task: str, *, owner: str, tenant: str, after: int | No
 def _text(event: dict[str, Any]) -> str:
     if "snapshot" in event:
         status = event["snapshot"]["status"]
-        words = "a gap: older entries were trimmed; now it is" if event["gap"] else "it is"
+        words = "gap: older entries were removed; the task is" if event["gap"] else "the task is"
         return f"{event['seq']:>6}  {words} {_state(status)}  {_parts(status.get('message', {}))}".rstrip()
     return f"{event['seq']:>6}  {event['at']}  {event['kind']:<8}  {_about(event['kind'], event['data'])}".rstrip()
 

@@ -21,10 +21,10 @@ POLL_SECONDS = 0.2
 
 @click.group()
 def tasks() -> None:
-    """Look at tasks, send, follow, cancel, steer, fork, requeue and erase them.
+    """List, show, send, follow, cancel, steer, fork, requeue and erase tasks.
 
-    --owner and --tenant say whose tasks are meant; without them, those of anonymous callers (--storage), or those of
-    the caller that --token names (--server).
+    --owner and --tenant select the owner of the tasks. The default owner is the anonymous caller (--storage), or the
+    caller of --token (--server).
 
     \b
     Example:
@@ -43,9 +43,14 @@ tasks.add_command(fork)
 @whose_or_all
 @click.option("--state", type=click.Choice(STATES), help="Only tasks in this state.")
 @click.option("--context", metavar="ID", help="Only tasks of this context.")
-@click.option("--search", metavar="WORDS", help="Only tasks with these words in what was asked or answered.")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many.")
-@click.option("--page", metavar="TOKEN", help="The next page: the token that the last one ended with.")
+@click.option("--search", metavar="WORDS", help="Only tasks with these words in their messages or results.")
+@click.option(
+    "--sort",
+    type=click.Choice(("-updated", "updated")),
+    help="By the time of the last status: newest first (default) or oldest first.",
+)
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="Maximum number of rows.")
+@click.option("--page", metavar="TOKEN", help="The next page: the token from the end of the previous page.")
 @as_json
 def list_(
     api: Operations,
@@ -54,17 +59,19 @@ def list_(
     state: str | None,
     context: str | None,
     search: str | None,
+    sort: str | None,
     limit: int,
     page: str | None,
     json_output: bool,
 ) -> None:
-    """List tasks, the newest status first: state, how long in it, and how the task began.
+    """List tasks, newest status first unless sorted: id, state, age of the state, and the start of the first message.
 
     \b
     Example:
       keelbolt tasks list --storage sqlite:///agent.db --all --state failed
     """
-    found = api.get("tasks", **whose, state=state, context=context, q=search, pageSize=limit, pageToken=page)
+    asked = {"state": state, "context": context, "q": search, "sort": sort, "pageSize": limit, "pageToken": page}
+    found = api.get("tasks", **whose, **asked)
     if json_output:
         print_json(found)
         return
@@ -85,10 +92,10 @@ def list_(
 @tasks.command()
 @operates_or_creates
 @whose
-@click.option("--text", required=True, help="What to say.")
-@click.option("--task", metavar="ID", help="Continue this task, instead of a new one.")
+@click.option("--text", required=True, help="The text of the message.")
+@click.option("--task", metavar="ID", help="Continue this task instead of creating one.")
 @click.option("--context", metavar="ID", help="The context of the new task.")
-@click.option("--wait", type=float, default=0.0, metavar="SECONDS", help="Wait for the answer, up to so long.")
+@click.option("--wait", type=float, default=0.0, metavar="SECONDS", help="Maximum time to wait for the result.")
 @as_json
 def send(
     api: Operations,
@@ -101,9 +108,9 @@ def send(
     wait: float,
     json_output: bool,
 ) -> None:
-    """Send a text message as an owner, for operators: it makes a task, which a worker on the same storage runs.
+    """Send a text message as an owner, for operators: it creates a task, which a worker on the same storage runs.
 
-    `keelbolt send URL` is for clients of an agent.
+    Clients of an agent use `keelbolt send URL`.
 
     \b
     Example:
@@ -122,10 +129,10 @@ def send(
 @click.argument("task")
 @operates
 @whose
-@click.option("--reason", default="", help="Kept in the log of the task.")
+@click.option("--reason", default="", help="The reason, stored in the task's log.")
 @as_json
 def cancel(api: Operations, task: str, *, owner: str, tenant: str, reason: str, json_output: bool) -> None:
-    """Cancel a task, wherever it runs; waits a few seconds for its worker to stop.
+    """Cancel a task in any process, and wait a few seconds for its worker to stop.
 
     \b
     Example:
@@ -134,7 +141,7 @@ def cancel(api: Operations, task: str, *, owner: str, tenant: str, reason: str, 
     found = api.post("tasks", task, "cancel", owner=owner, tenant=tenant, body={"reason": reason})
     _print_task(found, json_output=json_output)
     if not json_output and state_of(found) in ("submitted", "working"):
-        echo("its worker is asked to stop, and is stopped soon if it does not")
+        echo("cancellation requested; the worker is stopped if it does not end soon")
 
 
 @tasks.command()
@@ -143,10 +150,10 @@ def cancel(api: Operations, task: str, *, owner: str, tenant: str, reason: str, 
 @whose
 @as_json
 def requeue(api: Operations, task: str, *, owner: str, tenant: str, json_output: bool) -> None:
-    """Try a task anew that failed, was rejected or was canceled.
+    """Retry a task that failed, was rejected or was canceled.
 
-    A task that is over stays as it is: its last message makes a new one in the same context, which refers to it. A dead
-    letter of the old one is removed. Requeued again, it answers the same new task.
+    The old task does not change: its last message creates a new task in the same context, which refers to the old one.
+    A dead letter of the old task is removed. A second requeue returns the same new task.
 
     \b
     Example:
@@ -156,16 +163,16 @@ def requeue(api: Operations, task: str, *, owner: str, tenant: str, json_output:
     if json_output:
         print_json(found)
     else:
-        echo(f"it is tried anew as task {found['taskId']}")
+        echo(f"retried as task {found['taskId']}")
 
 
 @tasks.command()
 @click.argument("tasks", metavar="[TASK]...", nargs=-1)
 @operates
 @whose
-@click.option("--context", metavar="ID", help="Every task of this context, and what the worker kept about it.")
-@click.option("--everything", is_flag=True, help="Every task and every context of the owner.")
-@click.option("--yes", is_flag=True, help="Don't ask before everything is erased.")
+@click.option("--context", metavar="ID", help="All tasks of this context, and the data that the worker stored for it.")
+@click.option("--everything", is_flag=True, help="All tasks and contexts of the owner.")
+@click.option("--yes", is_flag=True, help="Erase everything without confirmation.")
 @as_json
 def erase(
     api: Operations,
@@ -178,19 +185,19 @@ def erase(
     yes: bool,
     json_output: bool,
 ) -> None:
-    """Erase tasks for good: record, log, artifacts, messages, whatever their state. A running one is stopped.
+    """Permanently erase tasks in any state: record, log, artifacts and messages. A running task is stopped.
 
-    The exit code is 3 when one of the tasks does not exist; the others are erased.
+    The exit code is 3 if one of the tasks does not exist; the others are erased.
 
     \b
     Example:
       keelbolt tasks erase --context talk-17 --owner alice --storage sqlite:///agent.db
     """
     if sum((bool(tasks), context is not None, everything)) != 1:
-        raise click.UsageError("name tasks, or --context ID, or --everything")
+        raise click.UsageError("name tasks, or use --context ID or --everything")
     ours = {"owner": owner, "tenant": tenant}
     if everything and not yes:
-        click.confirm(f"Erase every task of {owner or 'anonymous callers'}?", abort=True, err=True)
+        click.confirm(f"Erase all tasks of {owner or 'anonymous callers'}?", abort=True, err=True)
     if tasks:
         count = sum(deleted(api, "erased", "tasks", task, **ours) for task in tasks)
     else:

@@ -18,24 +18,25 @@ if TYPE_CHECKING:
     from keelbolt.kernel.copies import Copied, Tell
 
 restart_option = click.option(
-    "--restart", is_flag=True, help="Clear what an unfinished copy has left in the destination, and begin anew."
+    "--restart", is_flag=True, help="Remove the data of an unfinished copy from the destination, and start over."
 )
 
 
 @click.command()
 @click.argument("source")
 @click.argument("destination")
-@click.option("--keep-source", is_flag=True, help="Let the source take writes again, instead of marking it as moved.")
+@click.option("--keep-source", is_flag=True, help="Accept writes to the source again, instead of marking it as moved.")
 @restart_option
 @as_json
 def copy(source: str, destination: str, *, keep_source: bool, restart: bool, json_output: bool) -> None:
-    """Move a whole storage into an empty one, also of another engine.
+    """Move a whole storage into an empty one, of the same or another engine.
 
-    Ids, versions, seqs, fences and what is left of every expiry are kept, so that cursors stay valid. Both sides are
-    compared at the end; until then the destination can't be used. Interrupted, it goes on when it is run again.
+    Ids, versions, seqs, fences and remaining expiry times are preserved, so that cursors stay valid. Both sides are
+    compared at the end; until then the destination can't be used. After an interruption, run the command again to
+    continue.
 
-    Stop the programs that use the source first: it refuses to be written from now on. With --keep-source it takes
-    writes again afterwards, for a copy to test with.
+    First stop the programs that use the source: it refuses writes from now on. With --keep-source it accepts writes
+    again after the copy, for example to test with the copy.
 
     \b
     Example:
@@ -45,7 +46,7 @@ def copy(source: str, destination: str, *, keep_source: bool, restart: bool, jso
     copied = _run(lambda tell: _copy(source, destination, tell, keep_source=keep_source, restart=restart))
     _print(copied, json_output, done="copied and verified")
     if not json_output:
-        echo("the source takes writes again" if keep_source else "the source is marked as moved")
+        echo("the source accepts writes again" if keep_source else "the source is marked as moved")
 
 
 async def _copy(source: str, destination: str, tell: Tell, *, keep_source: bool, restart: bool) -> Copied:
@@ -59,13 +60,14 @@ async def _copy(source: str, destination: str, tell: Tell, *, keep_source: bool,
 @click.command()
 @click.argument("url")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--portable", is_flag=True, help="Of SQLite too: write the form that another engine can restore.")
+@click.option("--portable", is_flag=True, help="For SQLite, too: write the format that every engine can restore.")
 @as_json
 def backup(url: str, file: Path, *, portable: bool, json_output: bool) -> None:
-    """Write a whole storage, as it is at one moment, into a new file.
+    """Write a consistent backup of a whole storage into a new file.
 
-    SQLite and PostgreSQL take writes meanwhile; Redis and Valkey refuse them until the backup is made. A SQLite storage
-    becomes a SQLite file; every other one a portable file with checksums. What was written is read back and checked.
+    SQLite and PostgreSQL accept writes meanwhile; Redis and Valkey refuse them until the backup ends. The backup of a
+    SQLite storage is a SQLite file; other engines write a portable file with checksums. The file is read back and
+    checked.
 
     \b
     Example:
@@ -88,10 +90,10 @@ async def _backup(url: str, file: Path, tell: Tell, *, portable: bool) -> Copied
 @restart_option
 @as_json
 def restore(file: Path, url: str, *, restart: bool, json_output: bool) -> None:
-    """Fill an empty storage from a backup, also of another engine.
+    """Restore a backup, of the same or another engine, into an empty storage.
 
-    The whole file is checked before anything is written, and the storage afterwards. A storage that holds data is left
-    alone. Times that ended since the backup was made have ended.
+    The whole file is checked before anything is written, and the storage afterwards. A storage that contains data is
+    refused. Data that expired since the backup is expired.
 
     \b
     Example:
@@ -110,7 +112,7 @@ async def _restore(file: Path, url: str, tell: Tell, *, restart: bool) -> Copied
 
 def _refuse_memory(url: str) -> None:
     if url.split(":", 1)[0] == "memory":
-        raise InvalidValue("a copy in memory would be gone when this command ends; name another destination")
+        raise InvalidValue("a copy in memory would be lost when this command ends; choose another destination")
 
 
 def _run(work: Callable[[Tell], Coroutine[Any, Any, Copied]]) -> Copied:
@@ -122,7 +124,7 @@ def _print(copied: Copied, json_output: bool, *, done: str) -> None:
     if json_output:
         print_json(copied.to_json())
         return
-    print_table(["what", ">rows"], [[name, f"{count:,}"] for name, count in sorted(copied.families.items())])
+    print_table(["table", ">rows"], [[name, f"{count:,}"] for name, count in sorted(copied.families.items())])
     rate = copied.rows / copied.seconds if copied.seconds else 0.0
-    again = ", going on with an earlier run" if copied.resumed else ""
+    again = ", continuing an earlier run" if copied.resumed else ""
     echo(f"{copied.rows:,} rows {done} in {copied.seconds:.1f} s ({rate:,.0f}/s){again}")

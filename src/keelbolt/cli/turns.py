@@ -15,7 +15,7 @@ ANSWERS = ("resolve", "reject", "abort")
 
 @click.group()
 def turns() -> None:
-    """Look at the gates at which turns wait, and settle them.
+    """List and settle the gates at which turns wait.
 
     \b
     Example:
@@ -25,12 +25,12 @@ def turns() -> None:
 
 @turns.command()
 @operates
-@click.option("--tenant", default="", metavar="ID", help="The tenant of the turns; without it, all.")
-@click.option("--state", type=click.Choice(["open", "settled"]), default="open", show_default=True, help="Which.")
-@click.option("--limit", type=click.IntRange(1, 500), default=100, show_default=True, help="How many.")
+@click.option("--tenant", default="", metavar="ID", help="The tenant of the turns.  [default: all]")
+@click.option("--state", type=click.Choice(["open", "settled"]), default="open", show_default=True, help="State.")
+@click.option("--limit", type=click.IntRange(1, 500), default=100, show_default=True, help="Maximum number of rows.")
 @as_json
 def gates(api: Operations, *, tenant: str, state: str, limit: int, json_output: bool) -> None:
-    """List gates: what each asks, of which task, and the token that settles it.
+    """List gates: the token that settles each, its reason, state and task.
 
     \b
     Example:
@@ -44,18 +44,18 @@ def gates(api: Operations, *, tenant: str, state: str, limit: int, json_output: 
         [each["token"], each["reason"], each["result"] or "open", _task(each), each["createdAt"]]
         for each in found["gates"]
     ]
-    print_table(["token", "asks", "state", "task", "since"], rows)
+    print_table(["token", "reason", "state", "task", "created"], rows)
 
 
 @turns.command()
 @click.argument("gate")
 @click.argument("answer", type=click.Choice(ANSWERS))
 @operates
-@click.option("--value", default="null", metavar="JSON", help="The answer with which it is resolved.")
-@click.option("--reason", default="", help="Why it is rejected or aborted.")
+@click.option("--value", default="null", metavar="JSON", help="The result, for resolve.")
+@click.option("--reason", default="", help="The reason, for reject and abort.")
 @as_json
 def settle(api: Operations, gate: str, answer: str, *, value: str, reason: str, json_output: bool) -> None:
-    """Settle a gate, and let the task that waits at it go on. The first answer counts.
+    """Settle a gate, so that its task continues. The first answer counts.
 
     GATE is the token that `keelbolt turns gates` shows; ANSWER is resolve, reject or abort.
 
@@ -66,13 +66,13 @@ def settle(api: Operations, gate: str, answer: str, *, value: str, reason: str, 
     try:
         given = json.loads(value)
     except ValueError as wrong:
-        raise click.BadParameter(f"it is not JSON: {wrong}", param_hint="--value") from None
+        raise click.BadParameter(f"not JSON: {wrong}", param_hint="--value") from None
     found = api.post("gates", gate, body={"answer": answer, "value": given, "reason": reason})
     if json_output:
         print_json(found)
         return
-    goes_on = "; its task goes on" if found["taskGoesOn"] else ""
-    echo(f"the gate is {found['result']}{goes_on}")
+    continues = "; its task continues" if found["taskGoesOn"] else ""
+    echo(f"the gate is {found['result']}{continues}")
 
 
 def _task(gate: dict[str, Any]) -> str:

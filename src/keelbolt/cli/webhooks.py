@@ -14,9 +14,9 @@ from keelbolt.cli.output import as_json, echo, print_json, print_table
 
 @click.group()
 def webhooks() -> None:
-    """Look at webhooks: how far each was delivered to, and what went wrong.
+    """List webhooks with their last delivered event and error, and replay deliveries.
 
-    Deliveries to one that failed for too long, or whose receiver is gone, stop until it is replayed.
+    Deliveries to a webhook that failed for too long, or whose receiver is gone, stop until it is replayed.
 
     \b
     Example:
@@ -28,13 +28,13 @@ def webhooks() -> None:
 @click.argument("task", required=False)
 @operates
 @whose_or_all
-@click.option("--failed", is_flag=True, help="Only those that were given up.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
+@click.option("--failed", is_flag=True, help="Only failed webhooks.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @as_json
 def list_(
     api: Operations, task: str | None, *, whose: dict[str, Any], failed: bool, limit: int, json_output: bool
 ) -> None:
-    """List webhooks, of one task or of all, with the last event that arrived and the last error.
+    """List the webhooks of one task or of all tasks, with the last delivered event and the last error.
 
     Tokens and credentials are not shown.
 
@@ -54,9 +54,9 @@ def list_(
         return
     names = ("taskId", "id", "partition", "url", "status", "cursor", "failures", "error")
     rows = [[str(hook[name]) for name in names] for hook in shown]
-    print_table(["task", "config", "of", "url", "status", ">told", ">failures", "error"], rows)
+    print_table(["task", "config", "owner", "url", "status", ">delivered", ">failures", "error"], rows)
     if more:
-        echo("there are more; see them with a larger --limit")
+        echo("there are more; use a larger --limit")
 
 
 @webhooks.command()
@@ -64,8 +64,8 @@ def list_(
 @click.argument("config", required=False)
 @operates
 @whose_or_all
-@click.option("--failed", is_flag=True, help="All that were given up, instead of those of one task.")
-@click.option("--after", type=click.IntRange(0), help="Repeat everything after this event of the task; 0: all of it.")
+@click.option("--failed", is_flag=True, help="All failed webhooks, instead of those of one task.")
+@click.option("--after", type=click.IntRange(0), help="Repeat all events of the task after this one; 0: all events.")
 @as_json
 def replay(
     api: Operations,
@@ -77,19 +77,19 @@ def replay(
     after: int | None,
     json_output: bool,
 ) -> None:
-    """Deliver again: go on where a webhook stands, also when it was given up, or repeat events with --after.
+    """Resume the delivery of webhooks, including failed ones, or repeat events with --after.
 
-    An agent that runs on the storage delivers them, with the same ids as before. Name a task, or a task and one of its
-    configs; or all that were given up, by --failed.
+    An agent that runs on the storage delivers the events, with the same ids as before. Name a task, or a task and one
+    of its configs; or use --failed for all failed webhooks.
 
     \b
     Example:
       keelbolt webhooks replay --failed --all --storage sqlite:///agent.db
     """
     if (task is None) != failed:
-        raise click.UsageError("name a task, or --failed")
+        raise click.UsageError("name a task or use --failed")
     if failed and after is not None:
-        raise click.UsageError("--after is about the events of one task; name it")
+        raise click.UsageError("--after applies to the events of one task; name the task")
     if task is not None:
         _check_owner(whose)
         replayed = _replay_task(api, task, config, whose, after)
@@ -98,7 +98,7 @@ def replay(
     if json_output:
         print_json({"replayed": replayed})
     else:
-        echo(f"{len(replayed):,} webhook(s) are delivered to again")
+        echo(f"replaying {len(replayed):,} webhook(s)")
 
 
 def _replay_task(
@@ -118,4 +118,4 @@ def _replay_task(
 
 def _check_owner(whose: dict[str, Any]) -> None:
     if whose["all"]:
-        raise click.UsageError("a task is one owner's: name it with --owner and --tenant")
+        raise click.UsageError("a task has one owner: use --owner and --tenant instead of --all")

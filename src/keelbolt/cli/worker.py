@@ -47,7 +47,7 @@ def _settings(command: Any) -> Any:
     envvar="KEELBOLT_DRAIN_SECONDS",
     type=float,
     metavar="SECONDS",
-    help="At the end, how long running tasks go on before they are handed over.  [default: 10]",
+    help="At shutdown: time for running tasks to end before they are released.  [default: 10]",
 )
 @retain_option
 @click.option("--log-level", envvar="KEELBOLT_LOG_LEVEL", **log_level_options)
@@ -55,13 +55,13 @@ def _settings(command: Any) -> Any:
 def worker(worker: str, url: str, retain: tuple[str, ...], log_level: str, log_format: str, **settings: Any) -> None:
     """Run the tasks of a storage with this worker, until SIGTERM or Ctrl-C.
 
-    MODULE:WORKER names a Worker, a class of it or an async function; modules are also looked for in the current
-    directory. Start as many processes as you like, on as many machines as reach the storage: each task is run by one of
-    them, and when that one dies, by another.
+    MODULE:WORKER is a Worker, a subclass of it or an async function; the current directory is on the import path. Any
+    number of processes, on any machines that reach the storage, can run tasks: each task runs in one process, and if
+    that process dies, another one takes it over.
 
-    At the end nothing new is begun; what still runs after --drain-seconds is handed over to the other processes. A
-    second signal ends it at once, which loses nothing either. Every option but MODULE:WORKER is also read from the
-    environment: KEELBOLT_CONCURRENCY, KEELBOLT_LEASE_SECONDS and so on.
+    At shutdown the process starts no new tasks, and after --drain-seconds it releases running tasks to other processes.
+    A second signal ends the process at once, also without data loss. Every option is also read from the environment:
+    KEELBOLT_CONCURRENCY, KEELBOLT_LEASE_SECONDS and so on.
 
     \b
     Example:
@@ -92,7 +92,7 @@ async def _work(name: str, worker: AnyWorker, url: str, settings: TaskSettings, 
     async with kernel, TaskEngine(kernel, worker, settings=settings, retention=retention) as engine:
         assert engine.runner is not None
         logger.info(
-            "%s takes tasks from %s, up to %d at once, as %s; stop it with Ctrl-C or SIGTERM",
+            "%s runs tasks from %s, up to %d at once, as %s; stop it with Ctrl-C or SIGTERM",
             name,
             kernel.engine,
             settings.concurrency,
@@ -100,5 +100,5 @@ async def _work(name: str, worker: AnyWorker, url: str, settings: TaskSettings, 
         )
         await stopped.wait()
         if running := len(engine.runner.runs):
-            logger.info("stopping: %d task(s) have %g s to end", running, settings.drain_seconds)
+            logger.info("stopping: waiting up to %g s for %d running task(s)", settings.drain_seconds, running)
     logger.info("stopped")

@@ -136,7 +136,7 @@ class Inspection:
         """
         kinds = sorted({kind for face in self._faces for kind in face.kinds})
         if subject.kind not in kinds:
-            raise InvalidValue(f"{subject.kind!r} is no kind of subject; there are {', '.join(kinds)}")
+            raise InvalidValue(f"{subject.kind!r} is not a kind of subject; choose one of: {', '.join(kinds)}")
         found: list[Shown] = []
         for face in self._faces:
             async for target in face.locate(self._kernel, subject):
@@ -185,7 +185,7 @@ class Inspection:
 
     async def _family(self, name: str) -> tuple[Face, Family]:
         if name not in self._families:
-            raise InvalidValue(f"there is no family {name!r}; there are {', '.join(sorted(self._families))}")
+            raise InvalidValue(f"there is no family {name!r}; choose one of: {', '.join(sorted(self._families))}")
         face, family = self._families[name]
         await self._declare(face)
         return face, family
@@ -201,7 +201,7 @@ class Inspection:
         """Yield the sources of the records in a fixed order, each with its position in this order."""
         if of is None:
             if not family.queries():
-                raise InvalidValue(f"{family.title} are listed by a subject that they belong to")
+                raise InvalidValue(f"{family.title} are listed for one subject at a time; pass the subject")
             async for scope in face.scopes(self._kernel, tenant=tenant, owner=owner):
                 for number, query in enumerate(family.queries()):
                     yield [scope.partition, number], _Source(scope, family, query)

@@ -22,7 +22,7 @@ ROUTES: tuple[OpsRoute, ...] = (
         "list_tasks",
         "GET",
         "/tasks",
-        "Tasks, newest status first, with totals by state",
+        "Tasks, newest status first or as sorted, with totals by state",
         (
             ("state", "for example working"),
             ("context", "a context id"),
@@ -30,6 +30,7 @@ ROUTES: tuple[OpsRoute, ...] = (
             ("q", "words of the request or the response, or parts of ids of at least six characters; all must occur"),
             ("since", "a timestamp"),
             ("until", "a timestamp"),
+            ("sort", "-updated (default): newest status first; updated: oldest status first"),
             _ALL,
             *PAGE,
             *_WHOSE,

@@ -31,6 +31,7 @@ from keelbolt.tasks.runner import EXHAUSTED, GIVEN_UP, UNCLEANED
 from keelbolt.tasks.stored_tasks import StoredTask
 
 LAST_ENTRIES = 16  # number of log entries that are searched for the error that ended a turn
+SORTS = ("-updated", "updated")  # orders of lists that the indexes have; the first is the default
 
 Send = Callable[[Message, Principal], Awaitable[bytes]]
 """Sends a message as this principal, and returns the task as it is when the message is accepted."""
@@ -59,7 +60,15 @@ class TaskOperations:
             status=_state(state) if state else None,
             status_timestamp_after=call.query.get("since"),
         )
-        wanted = TaskFilter(call.query.get("q", ""), call.query.get("skill", ""), call.query.get("until"))
+        sort = call.query.get("sort") or SORTS[0]
+        if sort not in SORTS:
+            raise InvalidParamsError(f"sort is {' or '.join(SORTS)}, not {sort!r}")
+        wanted = TaskFilter(
+            call.query.get("q", ""),
+            call.query.get("skill", ""),
+            call.query.get("until"),
+            oldest_first=sort == "updated",
+        )
         totals: dict[str, Any] = {}
 
         async def read(scope: Scope, limit: int, cursor: str | None) -> tuple[list[tuple[Scope, TaskRecord]], str]:

@@ -38,7 +38,7 @@ class WebhookOperations:
 
     async def replay_push(self, call: OpsCall) -> bytes:
         scope = await self._scope(call)
-        after = call.number("after", 0, low=0, high=2**53) if "after" in {*call.body, *call.query} else None
+        after = call.number("after", 0, low=0, high=2**53) if "after" in call.body else None
         config_id = call.names["config_id"]
         await self._push.replay(scope, call.task_id, config_id, after=after)
         return to_json({"replayed": [{"taskId": call.task_id, "configId": config_id}]})

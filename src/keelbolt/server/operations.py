@@ -125,6 +125,7 @@ class OperationsApi:
         local = self._local and at_this_machine(scope)
         reach: Reach = "all" if local else reach_of(principal, self._operator_roles)
         whose = acting(principal, query, reach=reach, needs_all=route.operator)
+        route.check(query, body)
         after = self._gate.caller(principal, scope, query).after
         return OpsCall(
             whose,

@@ -14,6 +14,7 @@ from pydantic_core import from_json
 
 from keelbolt.errors import InvalidValue, StepFailed
 from keelbolt.protocol.types import Message, TaskState
+from keelbolt.tasks.deadline import new_deadline, seconds_left
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import Note, OtherNote
@@ -226,11 +227,11 @@ class Steps:
         clock = self._run.store.clock
         known = self._run.journal.task.view.steps.get(key)
         if known is None:
-            until = clock.wall() + int(seconds * 1_000_000)
-            await self.note(key, "started", result=until)
+            deadline = new_deadline(clock, seconds)
+            await self.note(key, "started", result=deadline)
         else:
-            until = known.result
-        remaining = (until - clock.wall()) / 1_000_000
+            deadline = await self.result(key, known)
+        remaining = seconds_left(clock, deadline, otherwise=0.0)  # the engine's clock woke the task
         self.passed()
         if remaining > 0:
             self._run.check_cancel()

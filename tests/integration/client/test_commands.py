@@ -101,9 +101,9 @@ async def test_a_stream_reports_reconnects(caplog: pytest.LogCaptureFixture) -> 
     assert "connecting again" in shown.stderr
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert not any("reconnecting" in words for words in warned)  # it would be printed twice
-    assert "as it is now" not in shown.stderr  # it begins with the printed text
+    assert "the current state of the task" not in shown.stderr  # it begins with the printed text
     assert replaced.stdout == "replaced\nall of it\n"
-    assert "as it is now" in replaced.stderr
+    assert "the current state of the task" in replaced.stderr
 
 
 async def test_the_exit_code_shows_the_end_of_the_task() -> None:
@@ -127,7 +127,7 @@ async def test_the_id_is_printed_before_the_response_and_ctrl_c_prints_how_to_fo
     assert process.stderr is not None
     async with asyncio.timeout(60):
         first = (await process.stderr.readline()).decode()
-        assert "is sent; waiting for its answer" in first
+        assert "is sent; waiting for the result" in first
         task_id = first.split()[1]
         assert (await keelbolt("get", url, task_id)).exit_code == 0
         process.send_signal(signal.SIGINT)
@@ -170,8 +170,8 @@ async def test_data_and_files(url: str, tmp_path: Path) -> None:
         assert (found[3]["filename"], found[3]["mediaType"], found[3]["raw"]) == ("notes.txt", "text/plain", "cGxhaW4=")
     assert (await keelbolt("send", url, "--data", "7")).exit_code == 0  # a text is not needed
     for wrong, said in (
-        ((), "there is nothing to send"),
-        (("--data", "{"), "is no JSON"),
+        ((), "nothing to send"),
+        (("--data", "{"), "is not JSON"),
         (("--file", str(tmp_path / "none")), "No such file"),
     ):
         refused = await keelbolt("send", url, *wrong)

@@ -54,7 +54,7 @@ def test_a_change_restarts_the_worker(tmp_path: Path) -> None:
             write("'second'")
             until(lambda: says("second"))
             write("(")
-            until(lambda: told("it starts again when a file changes"))
+            until(lambda: told("it restarts when a file changes"))
             write("'third'")
             until(lambda: says("third"))
         finally:

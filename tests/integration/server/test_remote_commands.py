@@ -126,6 +126,11 @@ def test_the_commands_work_both_ways(agent: Agent, way: str) -> None:
     ids = {asked, failed, done}
     assert {task["id"] for task in both(agent, "tasks", "list")["tasks"]} == ids
     assert {task["id"] for task in both(agent, "tasks", "list", "--all")["tasks"]} == ids
+    listed = [
+        [task["id"] for task in both(agent, "tasks", "list", "--sort", sort)["tasks"]]
+        for sort in ("-updated", "updated")
+    ]
+    assert listed[0] == listed[1][::-1]
     assert both(agent, "tasks", "list", "--state", "failed")["tasks"][0]["said"] == "fail"
     assert both(agent, "tasks", "show", asked)["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     assert both(agent, "tasks", "list", "--owner", "ada")["tasks"] == []
@@ -156,7 +161,7 @@ def test_a_task_is_steered_and_forked_through_the_agent(agent: Agent) -> None:
     assert shown["artifacts"][0]["parts"] == [{"text": "inject {'note': 7} late"}]
     forked = run(agent, "tasks", "fork", task, "--seq", "1")["taskId"]
     assert run(agent, "tasks", "show", forked)["task"]["metadata"]["forkedFrom"] == {"taskId": task, "seq": 1}
-    assert "--payload is JSON" in run(agent, "tasks", "steer", task, "inject", "--payload", "{", code=2)
+    assert "--payload must be JSON" in run(agent, "tasks", "steer", task, "inject", "--payload", "{", code=2)
 
 
 def test_data_of_any_face_is_listed_shown_and_counted(agent: Agent) -> None:
@@ -188,7 +193,7 @@ def test_contexts_are_erased_through_the_agent(agent: Agent) -> None:
     agent.send("one", context="room")
     agent.send("two", context="room")
     assert run(agent, "tasks", "erase", "--context", "room") == {"erased": 2}
-    assert "name tasks, or --context" in run(agent, "tasks", "erase", code=2)
+    assert "name tasks, or use --context" in run(agent, "tasks", "erase", code=2)
 
 
 def test_dead_letters_through_the_agent(agent: Agent) -> None:
@@ -214,7 +219,7 @@ def test_webhooks_through_the_agent(agent: Agent) -> None:
         "replayed": [{"taskId": tasks[0], "configId": "mine"}]
     }
     assert run(agent, "webhooks", "replay", "--failed") == {"replayed": []}
-    assert "name a task, or --failed" in run(agent, "webhooks", "replay", code=2)
+    assert "name a task or use --failed" in run(agent, "webhooks", "replay", code=2)
 
 
 def test_a_task_is_followed_through_the_agent(agent: Agent) -> None:
@@ -260,7 +265,7 @@ def test_an_agent_that_requires_a_token_gets_a_hint(tmp_path: Path) -> None:
         mine = ["--server", agent.url, "--token", token]
         assert CliRunner().invoke(main, ["tasks", "list", *mine]).exit_code == 0
         everyone = CliRunner().invoke(main, ["tasks", "list", "--all", *mine])
-        assert (everyone.exit_code, "for operators" in everyone.output) == (3, True), everyone.output
+        assert (everyone.exit_code, "only operators" in everyone.output) == (3, True), everyone.output
         tls = CliRunner().invoke(main, ["tasks", "list", "--server", agent.url.replace("http:", "https:")])
         assert (tls.exit_code, "TLS" in tls.output) == (1, True), tls.output
 

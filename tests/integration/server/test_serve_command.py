@@ -135,20 +135,20 @@ def test_the_printed_lines_can_be_pasted(tmp_path: Path) -> None:
     """Each line, as a shell runs it; also a second time."""
     with serving(tmp_path, "examples.demo.guide:Guide", "--operators", "loopback", cwd=ROOT) as agent:
         lines = dict(re.findall(r"^  ([\w ]+): +(curl .*)$", agent.printed, re.MULTILINE))
-        assert list(lines) == ["its card", "say hello", "watch it work", "its tasks", "its inside"]
+        assert list(lines) == ["card", "send", "stream", "tasks", "system"]
         said: dict[str, str] = {}
         for times in (1, 2):
             said = {
                 name: subprocess.run(["sh", "-c", f"{line} -s"], capture_output=True, text=True, check=True).stdout
                 for name, line in lines.items()
             }
-            assert json.loads(said["its card"])["name"] == "Guide"
-            task = json.loads(said["say hello"])["result"]["task"]
+            assert json.loads(said["card"])["name"] == "Guide"
+            task = json.loads(said["send"])["result"]["task"]
             assert task["artifacts"][0]["parts"][0]["text"] == "You said: Hello"
-            assert "TASK_STATE_COMPLETED" in said["watch it work"]
-            assert len(json.loads(said["its tasks"])["tasks"]) == 2 * times  # without a key, each send is a task
-            assert json.loads(said["its inside"])["engine"] == "sqlite"
-        assert "Whoever sits at this machine is its operator" in agent.printed
+            assert "TASK_STATE_COMPLETED" in said["stream"]
+            assert len(json.loads(said["tasks"])["tasks"]) == 2 * times  # without a key, each send is a task
+            assert json.loads(said["system"])["engine"] == "sqlite"
+        assert "Callers on this machine are operators" in agent.printed
 
 
 def test_printed_lines_work_again_after_a_restart(capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,9 +197,9 @@ def test_the_card_is_that_of_the_module_or_generated(
     ("options", "why"),
     [
         (["agent:nothing"], "agent has no nothing"),
-        (["missing:parrot"], "there is no module missing"),
-        (["agent:number"], "agent:number can't work"),
-        (["agent:parrot", "--card", "agent:parrot"], "agent:parrot is no AgentCardConfig"),
+        (["missing:parrot"], "no module missing"),
+        (["agent:number"], "agent:number is not a worker"),
+        (["agent:parrot", "--card", "agent:parrot"], "agent:parrot is not an AgentCardConfig"),
     ],
 )
 def test_a_wrong_name_is_reported_in_one_line(here: None, options: list[str], why: str) -> None:

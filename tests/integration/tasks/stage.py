@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pydantic_core import from_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.kernel import Entry, Kernel, open_storage
+from keelbolt.kernel import Clock, Entry, Kernel, open_storage
 from keelbolt.kernel.base_kernel import BaseKernel
 from keelbolt.protocol.types import Message, Part, Role, Task, TaskState
 from keelbolt.tasks import Envelope, LifecycleHooks, Sent, TaskEngine, TaskSettings
@@ -71,14 +71,14 @@ class Stage:
         hooks: LifecycleHooks | None = None,
         dependencies: dict[Any, Any] | None = None,
         url: str | None = None,
+        clock: Clock | None = None,
         **given: Any,
     ) -> TaskEngine:
         """Start a process with this worker, until the end of the test."""
         given.setdefault("drain_seconds", 0.0)
         line = KernelLink(await self.kernel(url))
-        engine = TaskEngine(
-            cast("Kernel", line), worker, settings=TaskSettings(**given), hooks=hooks, dependencies=dependencies
-        )
+        more: dict[str, Any] = {"hooks": hooks, "dependencies": dependencies, "clock": clock}
+        engine = TaskEngine(cast("Kernel", line), worker, settings=TaskSettings(**given), **more)
         self.lines[engine] = line
         await self._stack.enter_async_context(engine)
         return engine

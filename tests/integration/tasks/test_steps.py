@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import InvalidTaskRequest, StepFailed
+from keelbolt.kernel import Clock
 from keelbolt.protocol.types import Part, Task, TaskState
 from keelbolt.tasks import Done, TaskContext, TaskEngine
 from tests.integration.tasks.stage import (
@@ -246,6 +247,40 @@ async def test_a_long_sleep_holds_no_slot(stage: Stage) -> None:
     attempts = await bodies(second, task.id, "attempt")
     assert {body["attempt"] for body in attempts} == {1}  # sleeping does not count as an attempt
     assert len({body["worker"] for body in attempts}) == 2
+
+
+class JumpingClock(Clock):
+    """The clock of this machine, with a wall clock that a test sets."""
+
+    jump_seconds = 0
+
+    def wall(self) -> int:
+        return super().wall() + self.jump_seconds * 1_000_000
+
+
+@pytest.mark.parametrize("jump", [-3600, 3600], ids=["set back", "set forward"])
+async def test_a_wall_clock_that_jumps_moves_no_sleep(stage: Stage, jump: int) -> None:
+    """A message wakes the task during its sleep, and another process runs it: the sleep keeps its length."""
+    clock, slept = JumpingClock(), []
+
+    async def worker(ctx: TaskContext) -> None:
+        if ctx.user_text == "first":
+            slept.append(clock.steady())
+            await ctx.sleep(1.0)
+            slept.append(clock.steady())
+        await ctx.respond(f"did {ctx.user_text}")
+
+    engine = await stage.engine(worker, sleep_hold_seconds=0.05, clock=clock)
+    first = await engine.tasks.send(message("first"))
+    runner = engine.runner
+    assert runner is not None
+    await until(lambda: not runner.runs)
+    clock.jump_seconds = jump
+    await engine.tasks.send(message("second", task_id=first.task.record.task_id))
+    with at_most(20.0):
+        task = await answer(engine, first)
+    assert [said.text for said in task.history] == ["first", "did first", "second", "did second"]
+    assert slept[-1] - slept[0] >= 1_000_000
 
 
 async def test_a_sleeping_task_can_be_cancelled(stage: Stage) -> None:

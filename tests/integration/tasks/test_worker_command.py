@@ -64,7 +64,7 @@ def start(url: str, tmp_path: Path) -> Iterator[Start]:
         )
         processes.append(process)
         assert process.stderr is not None
-        assert "takes tasks" in json.loads(process.stderr.readline())["message"]
+        assert "runs tasks" in json.loads(process.stderr.readline())["message"]
         return process
 
     yield begin
@@ -197,7 +197,7 @@ async def test_tail_of_a_task_that_waits_ends_with_ctrl_c(client: TaskEngine, ur
     with subprocess.Popen(tail, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert "it is submitted" in process.stdout.readline()
+        assert "the task is submitted" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         assert process.stderr.read() == ""

@@ -1,4 +1,4 @@
-"""`keelbolt turns`: gates are listed and settled from the command line, and the task that waits goes on."""
+"""`keelbolt turns` lists and settles gates, and the waiting task continues."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def test_a_gate_is_settled_from_the_command_line(tmp_path: Path) -> None:
     assert task_id in listed
     (gate,) = json.loads(told("gates", "--json").partition(" ")[2])["gates"]
     assert "must be integer" in told("settle", gate["token"], "resolve", "--value", '"much"')
-    assert "it is not JSON" in told("settle", gate["token"], "resolve", "--value", "{")
+    assert "not JSON" in told("settle", gate["token"], "resolve", "--value", "{")
     assert "there is no such gate" in told("settle", "none", "abort")
-    assert told("settle", gate["token"], "resolve", "--value", "7") == "0 the gate is resolved; its task goes on\n"
+    assert told("settle", gate["token"], "resolve", "--value", "7") == "0 the gate is resolved; its task continues\n"
     assert told("settle", gate["token"], "reject").startswith("0 the gate is resolved")
     assert asyncio.run(finish()) == "it was 7"
     assert "How much?" not in told("gates")

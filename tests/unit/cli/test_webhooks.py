@@ -107,7 +107,7 @@ def test_one_is_replayed(url: str, ids: list[str]) -> None:
 
 def test_a_task_is_replayed_from_its_beginning(url: str, ids: list[str]) -> None:
     result = keelbolt("webhooks", "replay", ids[0], "--after", "0", "--storage", url)
-    assert result.stdout == "2 webhook(s) are delivered to again\n"
+    assert result.stdout == "replaying 2 webhook(s)\n"
     assert [cursor(url, ANONYMOUS, ids[0], config)[0].seq for config in "ab"] == [0, 0]
 
 

@@ -150,7 +150,7 @@ class LeasedTurns:
             except CommitRefused:  # another process holds it, or it was erased
                 continue
             except KeelboltError as error:
-                logger.warning("the end of turn %s could not be stored yet: %s", claim.key, error)
+                logger.warning("turn %s ended, but its end is not stored yet and is retried: %s", claim.key, error)
                 self._unfinished.append(claim)
 
     def _lost(self) -> None:
@@ -173,7 +173,7 @@ class LeasedTurns:
                         found = await kernel.claim(TURN_RUNS, worker, limit=free, lease_seconds=self._seconds)
                         claims = tuple(found)
                 except KeelboltError as error:
-                    logger.warning("no turn can be taken over until the storage answers: %s", error)
+                    logger.warning("turns can't be taken over until the storage responds: %s", error)
                 for claim in claims:
                     lost = worker != self._lease.name  # the lease was lost meanwhile; the new one does not hold these
                     work = give_back(claim, every=poll) if lost else self._take(claim)
@@ -189,10 +189,10 @@ class LeasedTurns:
         except (TurnTakenOver, asyncio.CancelledError):
             pass  # the lease was lost, or this process stops: another one continues
         except KeelboltError as error:
-            logger.warning("turn %s could not be continued, and is tried again: %s", claim.key, error)
+            logger.warning("turn %s could not be continued and is retried: %s", claim.key, error)
             await give_back(claim, every=POLL_SECONDS)
         except Exception:
-            logger.exception("turn %s could not be continued, and is given up", claim.key)
+            logger.exception("turn %s could not be continued and is given up", claim.key)
             self._unfinished.append(claim)
 
     async def _take_over(self, claim: Claim) -> None:
@@ -214,6 +214,6 @@ class LeasedTurns:
         if not turn_input.incoming:
             messages = await self._storage.messages_of(self._named(turn_input))
             turn_input = replace(turn_input, incoming=[each for each in messages if each.role == "user"])
-        logger.warning("turn %s of a process that died continues here, attempt %d", left.turn_id, claim.attempt)
+        logger.warning("turn %s continues here after its process died, attempt %d", left.turn_id, claim.attempt)
         result = await self._run(turn_input, claim)
         logger.info("turn %s ended: %s", left.turn_id, result.status)

@@ -36,7 +36,7 @@ async function open({ main, query, signal, me }) {
   let token = "";
   let fresh = new Set(); // changed while the list is open
   let answer = null;
-  let oldest = ""; // up to here the pages go
+  let edge = ""; // the time of the last task of the last page
   let loading = new AbortController();
   const chosen = new Map(); // id → task
 
@@ -48,7 +48,12 @@ async function open({ main, query, signal, me }) {
         ...(within() ? [["since", new Date(Date.now() - within() * 1000).toISOString()]] : []),
       ].filter(([, value]) => value),
     );
-  const asked = ({ text: q, ...rest } = filters()) => (q ? { ...rest, q } : rest);
+  const oldestFirst = () => here().query.sort === "changed"; // the server sorts by the last status, in both directions
+  const asked = ({ text: q, ...rest } = filters()) => ({
+    ...rest,
+    ...(q && { q }),
+    ...(oldestFirst() && { sort: "updated" }),
+  });
   const whose = () =>
     Object.fromEntries(
       ["tenant", "owner", "askedTenant"]
@@ -93,7 +98,7 @@ async function open({ main, query, signal, me }) {
       token && chosen.size >= shown.size
         ? {
             label:
-              answer.total === undefined ? "Choose all that match" : `Choose all ${number(answer.total)} that match`,
+              answer.total === undefined ? "Select all matches" : `Select all ${number(answer.total)} matches`,
             choose: () => chooseAll(),
           }
         : null,
@@ -154,7 +159,7 @@ async function open({ main, query, signal, me }) {
     answer = found;
     for (const task of answer.tasks) shown.set(task.id, task);
     token = answer.nextPageToken;
-    oldest = answer.tasks.at(-1)?.status.timestamp ?? oldest;
+    edge = answer.tasks.at(-1)?.status.timestamp ?? edge;
   }
 
   // As many as are shown, anew: after an action on many, a lost connection, or the way back.
@@ -185,7 +190,7 @@ async function open({ main, query, signal, me }) {
     ["said", "Task"],
     ["skill", "Skill", "wide"],
     ...(everyone() ? [["owner", "Owner", "wide"]] : []),
-    ["took", "Took", "wide"],
+    ["took", "Duration", "wide"],
     ["changed", "Changed"],
   ];
 
@@ -205,7 +210,7 @@ async function open({ main, query, signal, me }) {
         h("input", {
           type: "checkbox",
           checked: all,
-          "aria-label": "Choose all that are shown",
+          "aria-label": "Select all shown",
           onchange: (event) => {
             if (event.target.checked) for (const task of shown.values()) chosen.set(task.id, task);
             else chosen.clear();
@@ -225,8 +230,10 @@ async function open({ main, query, signal, me }) {
               onclick: () => {
                 const next =
                   name === by ? (down ? name : `-${name}`) : name === "took" || name === "changed" ? `-${name}` : name;
+                const before = oldestFirst();
                 setQuery({ sort: next === "-changed" ? "" : next });
-                draw();
+                if (oldestFirst() === before) draw();
+                else load(true);
               },
             },
             label,
@@ -274,13 +281,13 @@ async function open({ main, query, signal, me }) {
         ),
     );
     const searched = Boolean(filters().text || filters().skill);
-    const sorted = here().query.sort && token ? `, sorted among the ${number(shown.size)} that are loaded` : "";
+    const sorted = here().query.sort && !oldestFirst() && token ? `, sorted within the ${number(shown.size)} loaded` : "";
     note.textContent =
       searched || !states
-        ? `${plural(shown.size, "task")} found so far${token ? "" : ", all looked through"}${sorted}`
+        ? `${plural(shown.size, "task")} found so far${token ? "" : ", search complete"}${sorted}`
         : `${plural(answer.total, "task")}${answer.exact ? "" : " or more"}${sorted}`;
     more.hidden = !token;
-    more.textContent = searched ? "Look further" : "More";
+    more.textContent = searched ? "Search older tasks" : "More";
     for (const id of chosen.keys()) if (shown.has(id)) chosen.set(id, shown.get(id));
     drawHeads();
     views.draw();
@@ -300,28 +307,36 @@ async function open({ main, query, signal, me }) {
   });
 
   function nothing() {
-    if (token) return empty("Nothing found among the newest", "Look further: older tasks may match.");
+    if (token) {
+      const [near, far] = oldestFirst() ? ["oldest", "newer"] : ["newest", "older"];
+      return empty(`No match among the ${near} tasks`, `${far === "older" ? "Older" : "Newer"} tasks may match.`);
+    }
     if (Object.keys(filters()).length) {
       return h(
         "div",
         {},
-        empty("No task matches", "Take a filter away, or look at all of them."),
+        empty("No matching tasks", "Remove a filter, or show all tasks."),
         h("div", { class: "row center" }, h("a", { class: "button", href: link(["tasks"]) }, "All tasks")),
       );
     }
     return h(
       "div",
       {},
-      empty("No tasks yet", "The first message makes one."),
+      empty("No tasks yet", "The first message creates one."),
       h("div", { class: "row center" }, h("a", { class: "button primary", href: link(["try"]) }, "Try the agent")),
     );
   }
 
-  // Whatever changes goes to the top, if the filters let it in.
+  // A task that changes goes to the top (to the end, if the oldest are first), if the filters let it in.
   function changed(task) {
     if (!answer?.states || !task?.id) return;
     const before = shown.get(task.id);
-    if (!before && token && task.status.timestamp <= oldest) return; // its page was not asked for yet
+    const { timestamp } = task.status;
+    const unread = token && (oldestFirst() ? timestamp >= edge : timestamp <= edge); // its page was not asked for yet
+    if (unread && !before) {
+      if (oldestFirst()) recount();
+      return;
+    }
     const name = stateName(task.status.state);
     if (before && stateName(before.status.state) !== name) answer.states[stateName(before.status.state)] -= 1;
     if (!before || stateName(before.status.state) !== name) answer.states[name] = (answer.states[name] ?? 0) + 1;
@@ -333,7 +348,8 @@ async function open({ main, query, signal, me }) {
       (!skill || skill === task.skill) &&
       !filters().until &&
       (!text || text.toLowerCase().split(/\s+/).every((word) => wordsOf(task).includes(word)));
-    if (fits) {
+    if (fits && unread && oldestFirst()) shown.delete(task.id);
+    else if (fits) {
       if (!before) {
         answer.total += 1;
         announce(`New task, ${stateLabel(name).toLowerCase()}`);
@@ -367,7 +383,7 @@ async function open({ main, query, signal, me }) {
   const mark = back ? left.number : (opened += 1);
   history.replaceState({ list: mark }, "");
   if (back) {
-    ({ shown, token, answer, oldest } = left);
+    ({ shown, token, answer, edge } = left);
     draw();
     const { y } = left;
     requestAnimationFrame(() => requestAnimationFrame(() => scrollTo(0, y)));
@@ -376,7 +392,7 @@ async function open({ main, query, signal, me }) {
   const ticking = setInterval(draw, 30_000);
   signal.addEventListener("abort", () => {
     clearInterval(ticking);
-    left = { number: mark, shown, token, answer, oldest, y: scrollY };
+    left = { number: mark, shown, token, answer, edge, y: scrollY };
   });
   if (everyone()) return; // the stream has the tasks of one owner
   await follow({
