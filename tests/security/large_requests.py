@@ -20,12 +20,12 @@ def _data(value: bytes) -> bytes:
 
 
 def _many(item: bytes, most: int = MOST - 1000) -> bytes:
-    """An array of as many items as fit."""
+    """Return an array with as many items as fit."""
     return b"[" + b",".join([item] * ((most - 2) // (len(item) + 1))) + b"]"
 
 
 def _counted(item: bytes, count: int = 99_000) -> bytes:
-    """An array of as many items as are valid."""
+    """Return an array with as many items as are valid."""
     return b"[" + b",".join([item] * count) + b"]"
 
 
@@ -105,12 +105,12 @@ _numbers = itertools.count()
 
 
 def fresh(body: bytes) -> bytes:
-    """Return the body with a message id of its own."""
+    """Return the body with a new message id."""
     return body.replace(b'"messageId":"m"', b'"messageId":"%d"' % next(_numbers), 1)
 
 
 def _parts(content: bytes) -> bytes:
-    """A SendMessageRequest of A2A 1.0 whose message has these fields."""
+    """Return a SendMessageRequest of A2A 1.0 whose message has these fields."""
     return _field(2, content)
 
 

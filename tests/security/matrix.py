@@ -1,4 +1,4 @@
-"""What of somebody else can be reached for, by operation; the access tests of all bindings go by this table."""
+"""The data of other callers that each operation could reach; the access tests of all bindings use this table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Change = Callable[[Alice, Wish], Wish]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Ways to reach for something of alice; ``own``: with a task of the caller's own beside it."""
+    """Ways to request alice's data; ``own``: together with a task of the caller's own."""
 
     reach: Change
     own: bool = False

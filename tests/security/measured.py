@@ -1,4 +1,4 @@
-"""Starts `measured_agent`, and sends requests to it."""
+"""Starts `measured_agent` and sends requests to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(slots=True)
 class Measured:
-    """An agent in another process, and what its last request cost."""
+    """An agent in another process, and the cost of its last request."""
 
     process: subprocess.Popen[str]
     port: int
@@ -55,7 +55,7 @@ class Measured:
 
 @contextlib.contextmanager
 def measured_agent(storage: str) -> Iterator[Measured]:
-    """Start an agent, and let it fill its caches."""
+    """Start an agent and fill its caches."""
     command = [sys.executable, "-m", "tests.security.measured_agent", storage]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:

@@ -1,4 +1,4 @@
-"""An agent in a process of its own that measures itself: `python -m tests.security.measured_agent STORAGE`.
+"""An agent in its own process that measures itself: `python -m tests.security.measured_agent STORAGE`.
 
 It prints its HTTP port and its gRPC port. A line on standard input starts a new measurement and prints the last one:
 the longest time for which the event loop did not run, and the largest rise of the process's memory.

@@ -1,4 +1,4 @@
-"""A caller sees only its own: what another owns answers, at every entry, exactly like what does not exist."""
+"""A caller sees only its own data: at every entry, another owner's data responds like data that does not exist."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def alices(app: ASGIApp) -> dict[str, Alice]:
 
 
 async def reach(app: ASGIApp, entry: Entry, row: Row, things: Alice, *, who: Headers, tenant: str) -> Reply:
-    """Ask for these things at this entry."""
+    """Request these things at this entry."""
     wish = Wish(tenant=tenant if entry.tenant else "")
     if row.own:
         wish = replace(wish, task=(await started(app, "input", who))["id"])
@@ -62,7 +62,7 @@ async def reach(app: ASGIApp, entry: Entry, row: Row, things: Alice, *, who: Hea
 
 
 async def test_every_operation_has_a_row() -> None:
-    """An operation that is added without a row fails here."""
+    """A new operation without a row fails here."""
     assert set(MATRIX) == set(Operation)
     assert {entry.operation for entry in ENTRIES if not entry.path} == set(Operation)
     assert {entry.operation for entry in ENTRIES if entry.path} == set(Operation)
@@ -71,7 +71,7 @@ async def test_every_operation_has_a_row() -> None:
 
 
 @pytest.mark.parametrize(("entry", "name"), CASES)
-async def test_what_another_owns_does_not_exist(
+async def test_data_of_another_owner_does_not_exist(
     app: ASGIApp, alices: dict[str, Alice], entry: Entry, name: str
 ) -> None:
     """Another owner, the same name in another tenant, and another owner there: each is answered as for an invention,
@@ -83,7 +83,7 @@ async def test_what_another_owns_does_not_exist(
         for named, housed in (("", "acme"), ("alice", ""), ("", "")):
             seen = []
             for things in (alice, nobody):
-                owner, tenant = named or fresh("m"), housed or fresh("t")  # new ones: what they do here is all they did
+                owner, tenant = named or fresh("m"), housed or fresh("t")  # new callers: they have done nothing else
                 reply = await reach(app, entry, row, things, who=bearer(owner, tenant), tenant=tenant)
                 assert SECRET_WORDS.encode() not in reply.body
                 seen.append(reply.masked(tenant, *things.words))
@@ -95,7 +95,7 @@ async def test_what_another_owns_does_not_exist(
 
 @pytest.mark.parametrize("expired", [False, True], ids=["anonymous", "expired"])
 @pytest.mark.parametrize(("entry", "name"), CASES)
-async def test_nobody_is_told_to_authenticate_and_nothing_else(
+async def test_anonymous_callers_get_only_a_challenge(
     app: ASGIApp, alices: dict[str, Alice], entry: Entry, name: str, expired: bool
 ) -> None:
     who = bearer("alice", expires_in=-3600) if expired else []
@@ -118,8 +118,8 @@ TENANTED = [entry for entry in ENTRIES if entry.tenant or not entry.path]
 
 
 @pytest.mark.parametrize("entry", TENANTED, ids=str)
-async def test_another_tenant_is_not_there(app: ASGIApp, alices: dict[str, Alice], entry: Entry) -> None:
-    """Who names a tenant that is not theirs is answered alike, whether it exists or not."""
+async def test_another_tenant_does_not_exist(app: ASGIApp, alices: dict[str, Alice], entry: Entry) -> None:
+    """A request that names another tenant gets the same response, whether the tenant exists or not."""
     alice = alices["input"]
     wish = Wish(task=alice.task, context=alice.context, config=alice.config)
     seen = []
@@ -133,7 +133,7 @@ async def test_another_tenant_is_not_there(app: ASGIApp, alices: dict[str, Alice
 
 @pytest.mark.parametrize("newest_first", [True, False])
 async def test_a_forged_page_token_shows_nothing(app: ASGIApp, alices: dict[str, Alice], newest_first: bool) -> None:
-    """A token says where a page ended; one that a caller makes up can't end outside of what the caller owns."""
+    """A page token is a position; a forged one can't lead outside of the caller's own data."""
     owner = "a"  # sorts before alice's partition
     raw = base64.urlsafe_b64decode(alices["completed"].page + "==")
     start = f"acme/{owner}".encode()
@@ -147,8 +147,8 @@ async def test_a_forged_page_token_shows_nothing(app: ASGIApp, alices: dict[str,
             assert not any(alice.task.encode() in reply.body for alice in alices.values())
 
 
-async def test_what_exists_is_not_told_by_time(app: ASGIApp, alices: dict[str, Alice]) -> None:
-    """The answer for another's task takes as long as for none: within a millisecond, at the median."""
+async def test_response_times_do_not_reveal_existence(app: ASGIApp, alices: dict[str, Alice]) -> None:
+    """The response for another's task takes as long as for none: within a millisecond, at the median."""
     alice, headers = alices["completed"], bearer("mallory")
     took: dict[bool, list[float]] = {True: [], False: []}
     for number in range(300):
@@ -159,8 +159,8 @@ async def test_what_exists_is_not_told_by_time(app: ASGIApp, alices: dict[str, A
     assert abs(statistics.median(took[True]) - statistics.median(took[False])) < 0.001
 
 
-async def test_alice_has_everything_as_it_was(app: ASGIApp, alices: dict[str, Alice]) -> None:
-    """Whatever strangers asked for above: her tasks, their configs and her list are as she made them."""
+async def test_alices_data_is_unchanged(app: ASGIApp, alices: dict[str, Alice]) -> None:
+    """After all the requests above, her tasks, their configs and her list are unchanged."""
     headers = bearer("alice")
     listed = await call(app, "ListTasks", {"includeArtifacts": True}, headers=headers)
     assert listed.json["result"]["totalSize"] == 2 * len(STATES)
@@ -176,8 +176,8 @@ async def test_alice_has_everything_as_it_was(app: ASGIApp, alices: dict[str, Al
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=str)
-async def test_the_owner_gets_what_strangers_do_not(app: ASGIApp, entry: Entry) -> None:
-    """The matrix shows something only if its requests are good ones: who owns the task is answered at every entry."""
+async def test_the_owner_gets_its_data(app: ASGIApp, entry: Entry) -> None:
+    """The matrix proves something only if its requests are valid: the owner succeeds at every entry."""
     who = bearer(fresh("m"))
     task = (await started(app, "input", who))["id"]
     config = (await call(app, "CreateTaskPushNotificationConfig", hook(task), headers=who)).json["result"]["id"]

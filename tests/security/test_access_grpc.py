@@ -1,4 +1,4 @@
-"""A caller sees only its own over gRPC, too: every method of both packages, by the same table as the other bindings."""
+"""Over gRPC, too, a caller sees only its own data: every method of both packages, by the same table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Agent(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """All that a caller can tell apart."""
+    """Everything that a caller can distinguish."""
 
     code: Any
     words: str
@@ -59,7 +59,7 @@ async def alices(grpc_agent: Agent) -> dict[str, Alice]:
 
 
 async def asked(channel: Any, method: Method, wish: Wish, who: Headers) -> Outcome:
-    """Ask for it there; of a stream, its first event counts."""
+    """Send the request; of a stream, only the first event counts."""
     metadata = [*who, *([("after-seq", wish.after)] if wish.after else [])]
     data = request(method, wish)
     try:
@@ -82,7 +82,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def masked(method: Method, outcome: Outcome, things: Alice) -> tuple[Any, ...]:
-    """Without what the caller sent, new ids and times."""
+    """Return the response without the caller's own data, new ids and times."""
     answer = json.dumps(method.read_answer(outcome.answer), sort_keys=True).encode() if outcome.answer else b""
     parts = [value for _, value in outcome.trailing] + [answer]
     for word in things.words:
@@ -104,7 +104,7 @@ async def test_every_method_has_a_row() -> None:
 
 
 @pytest.mark.parametrize(("method", "name"), CASES)
-async def test_what_another_owns_does_not_exist(
+async def test_data_of_another_owner_does_not_exist(
     grpc_agent: Agent, alices: dict[str, Alice], method: Method, name: str
 ) -> None:
     row = MATRIX[method.operation][name]
@@ -122,7 +122,7 @@ async def test_what_another_owns_does_not_exist(
 
 @pytest.mark.parametrize("expired", [False, True], ids=["anonymous", "expired"])
 @pytest.mark.parametrize(("method", "name"), CASES)
-async def test_nobody_is_told_to_authenticate_and_nothing_else(
+async def test_anonymous_callers_get_only_a_challenge(
     grpc_agent: Agent, alices: dict[str, Alice], method: Method, name: str, expired: bool
 ) -> None:
     who = bearer("alice", expires_in=-3600) if expired else []
@@ -137,7 +137,7 @@ async def test_nobody_is_told_to_authenticate_and_nothing_else(
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.path)
-async def test_the_owner_gets_what_strangers_do_not(grpc_agent: Agent, method: Method) -> None:
+async def test_the_owner_gets_its_data(grpc_agent: Agent, method: Method) -> None:
     who = bearer(fresh("m"))
     task = (await started(grpc_agent.app, "input", who))["id"]
     hook = {"taskId": task, "id": "config", "url": HOOK}
@@ -146,7 +146,7 @@ async def test_the_owner_gets_what_strangers_do_not(grpc_agent: Agent, method: M
     assert outcome.code is grpc.StatusCode.OK, outcome
 
 
-async def test_alice_has_everything_as_it_was(grpc_agent: Agent, alices: dict[str, Alice]) -> None:
+async def test_alices_data_is_unchanged(grpc_agent: Agent, alices: dict[str, Alice]) -> None:
     for alice in alices.values():
         task = (await call(grpc_agent.app, "GetTask", {"id": alice.task}, headers=bearer("alice"))).json["result"]
         assert len([message for message in task["history"] if message["role"] == "ROLE_USER"]) == 1

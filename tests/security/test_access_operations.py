@@ -1,4 +1,4 @@
-"""The operations API shows a caller its own, and everything to operators alone; generated from its table of routes."""
+"""The operations API shows callers their own data, and all data only to operators; generated from its routes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def alices(app: ASGIApp) -> dict[str, Alice]:
 
 
 def reaches(route: OpsRoute) -> list[str]:
-    """What of somebody else can be asked for by this route."""
+    """Return what this route can reach of another caller."""
     names = {name for name, _ in route.query}
     found = ["task"] if "{task_id}" in route.path else []
     found += [name for name in ("context", "pageToken") if name in names]
@@ -89,12 +89,12 @@ CASES = [
     pytest.param(route, reach, id=f"{route.name} [{reach}]")
     for route in ROUTES
     for reach in reaches(route)
-    if route.name != "whoami"  # which tells callers nothing but their own names
+    if route.name != "whoami"  # it shows callers only their own names
 ]
 
 
 async def test_every_parameter_is_known() -> None:
-    """A route or parameter that is added must say what it could reach."""
+    """A new route or parameter must declare what it can reach."""
     for route in ROUTES:
         names = {name for name, _ in (*route.query, *route.body)}
         assert names <= PLAIN | {"context", "pageToken", "tenant", "owner", "askedTenant", "session", "task", "id"}, (
@@ -107,7 +107,7 @@ async def test_every_parameter_is_known() -> None:
 
 
 async def asked(app: ASGIApp, route: OpsRoute, reach: str, things: Alice, who: Headers, owner: str = "") -> Reply:
-    """Ask for these things at this route."""
+    """Request these things at this route."""
     query = {"state": "waiting"} if route.name == "list_work" else {}
     if route.name == "data_subject":
         query = {"kind": "task", "id": "none"}
@@ -135,7 +135,7 @@ async def asked(app: ASGIApp, route: OpsRoute, reach: str, things: Alice, who: H
 
 
 @pytest.mark.parametrize(("route", "reach"), CASES)
-async def test_what_another_owns_does_not_exist(
+async def test_data_of_another_owner_does_not_exist(
     app: ASGIApp, alices: dict[str, Alice], route: OpsRoute, reach: str
 ) -> None:
     for alice in alices.values():
@@ -151,7 +151,7 @@ async def test_what_another_owns_does_not_exist(
 
 @pytest.mark.parametrize("expired", [False, True], ids=["anonymous", "expired"])
 @pytest.mark.parametrize(("route", "reach"), CASES)
-async def test_nobody_is_told_to_authenticate_and_nothing_else(
+async def test_anonymous_callers_get_only_a_challenge(
     app: ASGIApp, alices: dict[str, Alice], route: OpsRoute, reach: str, expired: bool
 ) -> None:
     who = bearer("alice", expires_in=-3600, roles=["operator:all"]) if expired else []
@@ -165,8 +165,8 @@ async def test_nobody_is_told_to_authenticate_and_nothing_else(
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.operator], ids=lambda route: route.name)
-async def test_what_is_for_operators_is_not_there_for_others(app: ASGIApp, route: OpsRoute) -> None:
-    """It answers as a path does that does not exist; so does asking for somebody else, be they known or not."""
+async def test_operator_routes_do_not_exist_for_others(app: ASGIApp, route: OpsRoute) -> None:
+    """They respond like a path that does not exist; so do requests for other owners, known or not."""
     nothing = await ask(app, "GET", f"{PREFIX}/nothing", headers=bearer("mallory"))
     alice = Alice(new_id(), new_id(), new_id(), "", "")
     for roles in ([], ["user"], ["Operator"], ["operators"]):
@@ -186,8 +186,8 @@ async def test_only_operators_act_for_others(app: ASGIApp, alices: dict[str, Ali
     assert (len(shown.json["tasks"]) > 0) == (owner == "alice")
 
 
-async def test_an_operators_token_of_a_page_is_no_key(app: ASGIApp, alices: dict[str, Alice]) -> None:
-    """A page token that an operator got of another's tasks is worth nothing to who may not see them."""
+async def test_an_operators_page_token_grants_no_access(app: ASGIApp, alices: dict[str, Alice]) -> None:
+    """A page token of another owner's tasks is worthless to a caller that may not see them."""
     query = {"owner": "alice", "tenant": "acme", "pageSize": "1"}
     operator = bearer("olga", roles=["operator:all"])
     page = await ask(app, "GET", f"{PREFIX}/tasks", query=urlencode(query), headers=operator)
@@ -201,8 +201,10 @@ LISTS = (("tasks", "tasks"), ("dead", "dead"), ("webhooks", "webhooks"))
 
 
 @pytest.mark.parametrize(("path", "name"), LISTS)
-async def test_all_shows_what_the_caller_may_see(app: ASGIApp, alices: dict[str, Alice], path: str, name: str) -> None:
-    """To others than operators there is no such list; to those of a tenant it shows that tenant alone."""
+async def test_all_shows_only_what_the_caller_may_see(
+    app: ASGIApp, alices: dict[str, Alice], path: str, name: str
+) -> None:
+    """The list exists only for operators; for a tenant's operator it shows only that tenant."""
     nothing = await ask(app, "GET", f"{PREFIX}/nothing", headers=bearer("mallory"))
     query = urlencode({"all": "true", "pageSize": "100"})
     refused = await ask(app, "GET", f"{PREFIX}/{path}", query=query, headers=bearer("mallory", "acme"))
@@ -236,7 +238,7 @@ LOCAL = [("host", "localhost:8000")]
         ([*LOCAL, ("x-forwarded-for", "192.0.2.7")], False),
         ([*LOCAL, ("forwarded", "for=192.0.2.7")], False),
         ([*LOCAL, ("via", "1.1 proxy")], False),
-        ([*LOCAL, ("x-forwarded-proto", "https")], False),  # whoever asks may choose the host that a proxy passes on
+        ([*LOCAL, ("x-forwarded-proto", "https")], False),  # the caller may choose the host that a proxy passes on
         ([*LOCAL, ("cf-connecting-ip", "192.0.2.7")], False),
         ([*LOCAL, ("host", "rebound.example")], None),
         ([*LOCAL, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")], False),  # an image of a page
@@ -245,10 +247,10 @@ LOCAL = [("host", "localhost:8000")]
     ],
 )
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "192.0.2.7"])
-async def test_without_authentication_only_this_machine_sees_the_inside(
+async def test_without_authentication_only_this_machine_sees_operator_data(
     headers: Headers, seen: bool | None, address: str
 ) -> None:
-    """If it is told to trust its machine: neither whom a proxy passes on, nor web pages that a browser there shows."""
+    """If configured to trust its machine: not for callers behind a proxy, nor for web pages in a browser there."""
     server = agent()
     server._resolver = None
     server.settings = replace(server.settings, operators="loopback")
@@ -261,15 +263,15 @@ async def test_without_authentication_only_this_machine_sees_the_inside(
     assert reply.status == (421 if seen is None else 200 if seen and address != "192.0.2.7" else 404)
 
 
-async def test_a_proxy_shows_by_its_version() -> None:
-    """As nginx asks that is told nothing but where: by its own address, without a header that says for whom."""
+async def test_a_proxy_is_recognised_by_its_http_version() -> None:
+    """As nginx with only a target configured: its own address, and no header that names the client."""
     scope: Scope = {"client": ("127.0.0.1", 1), "headers": [(b"host", b"127.0.0.1:8000")], "http_version": "1.1"}
     assert at_this_machine(scope)
     assert not at_this_machine({**scope, "http_version": "1.0"})
 
 
-async def test_without_authentication_nobody_is_an_operator_unasked() -> None:
-    """A proxy at the same machine that adds no header looks like somebody who sits there."""
+async def test_without_authentication_no_caller_is_an_operator_by_default() -> None:
+    """A local proxy that adds no header looks like a local user."""
     server = agent()
     server._resolver = None
     async with server:
@@ -284,7 +286,7 @@ async def test_without_authentication_nobody_is_an_operator_unasked() -> None:
         assert (await ask(from_here, "GET", f"{PREFIX}/tasks", query=query, headers=LOCAL)).status == 404
 
 
-async def test_alice_has_everything_as_it_was(app: ASGIApp, alices: dict[str, Alice]) -> None:
+async def test_alices_data_is_unchanged(app: ASGIApp, alices: dict[str, Alice]) -> None:
     states = {"completed": "COMPLETED", "input": "INPUT_REQUIRED", "working": "WORKING"}
     for state, alice in alices.items():
         task = (await call(app, "GetTask", {"id": alice.task}, headers=bearer("alice"))).json["result"]
@@ -293,8 +295,8 @@ async def test_alice_has_everything_as_it_was(app: ASGIApp, alices: dict[str, Al
         assert inbox.json["head"] == 0
 
 
-async def test_the_log_tells_an_operator_from_the_owner() -> None:
-    """What an operator does to somebody's task is noted with the operator's name."""
+async def test_the_log_distinguishes_an_operator_from_the_owner() -> None:
+    """An operator's action on another owner's task is recorded with the operator's name."""
     async with agent() as server:
         for state in ("working", "input"):
             task = await started(server.app, state, bearer("alice"))

@@ -1,4 +1,4 @@
-"""Attack: the operator names a key file that is missing, and the attacker signs tokens with the path itself."""
+"""Attack: the operator names a missing key file, and the attacker signs tokens with the path itself."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NOT_READABLE = (
 
 @pytest.mark.parametrize("key", [key for key in NOT_READABLE if "\0" not in key])
 @pytest.mark.parametrize("kind", SERVED)
-def test_a_path_that_can_not_be_read_ends_the_start(kind: str, key: str) -> None:
+def test_an_unreadable_path_prevents_the_start(kind: str, key: str) -> None:
     with nothing_runs() as started:
         ran = keelbolt("serve", *SERVED[kind], "--auth-key", key)
     assert ran.exit_code != 0
@@ -65,8 +65,8 @@ def test_a_path_is_never_the_secret(key: str) -> None:
         JWTAuthenticator(key)
 
 
-async def test_the_path_signs_no_token(place: Path) -> None:
-    """The file is read: its contents verify tokens, its path does not."""
+async def test_the_path_can_not_sign_a_token(place: Path) -> None:
+    """The file's contents verify tokens, its path does not."""
     path = place / "the-key-of-our-issuer-in-production"
     path.write_text(SECRET + "\n")
     checks = [JWTAuthenticator(name) for name in (str(path), path.name, f"file:{path}", f"file://{path}")]
@@ -78,7 +78,7 @@ async def test_the_path_signs_no_token(place: Path) -> None:
                 await check.principal(jwt.encode(claims, name.rjust(32), algorithm="HS256"))
 
 
-def test_a_file_of_bytes_that_are_no_text_is_read(place: Path) -> None:
+def test_a_binary_key_file_is_read(place: Path) -> None:
     """UnicodeDecodeError is a ValueError, which was suppressed too."""
     (place / "key").write_bytes(bytes(range(128, 192)))
     with nothing_runs() as started:
@@ -94,7 +94,7 @@ def test_bytes_are_the_key_itself() -> None:
 @pytest.mark.parametrize("value", ["", "  "])
 @pytest.mark.parametrize("name", ["JWT_KEY", "JWT_ISSUER", "JWT_AUDIENCE", "JWT_TENANT_CLAIM"])
 @pytest.mark.parametrize("prefix", ["", "KEELBOLT_"])
-def test_a_variable_that_is_set_but_empty_ends_the_start(
+def test_an_empty_variable_prevents_the_start(
     monkeypatch: pytest.MonkeyPatch, prefix: str, name: str, value: str
 ) -> None:
     if name != "JWT_KEY":
@@ -108,7 +108,7 @@ def test_a_variable_that_is_set_but_empty_ends_the_start(
 
 @pytest.mark.parametrize("flag", ["--auth-key", "--auth-issuer", "--auth-audience", "--tenant-claim"])
 @pytest.mark.parametrize("kind", SERVED)
-def test_a_flag_that_is_empty_ends_the_start(kind: str, flag: str) -> None:
+def test_an_empty_flag_prevents_the_start(kind: str, flag: str) -> None:
     key = () if flag == "--auth-key" else ("--auth-key", SECRET)
     with nothing_runs() as started:
         ran = keelbolt("serve", *SERVED[kind], *key, flag, "")

@@ -44,7 +44,7 @@ async def test_more_connections_than_allowed_are_refused_and_logged(caplog: pyte
     assert "the limit is 5 (connections)" in record.message
 
 
-def test_one_address_has_its_share(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_connections_of_one_address_are_limited(caplog: pytest.LogCaptureFixture) -> None:
     opened = ConnectionCounter(100, 2)
     assert [opened.enter("192.0.2.1") for _ in range(4)] == [True, True, False, False]
     assert opened.enter("192.0.2.2")
@@ -58,7 +58,7 @@ def test_one_address_has_its_share(caplog: pytest.LogCaptureFixture) -> None:
     assert all(behind_proxy.enter("192.0.2.1") for _ in range(10))
 
 
-def test_an_address_that_left_is_forgotten() -> None:
+def test_an_address_without_connections_is_removed() -> None:
     opened = ConnectionCounter(0, 2)
     for number in range(1000):
         assert opened.enter(f"192.0.2.{number}")
@@ -80,8 +80,8 @@ def test_the_limit_of_open_files_is_raised_or_obeyed(caplog: pytest.LogCaptureFi
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_an_answer_that_is_not_read_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """A reader that is slow is served to the end; one that reads nothing loses its connection."""
+async def test_a_response_that_is_not_read_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """A slow reader is served to the end; a client that reads nothing loses its connection."""
     caplog.set_level(logging.INFO, "keelbolt.server")
     text = "x" * 8_000_000
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": f"echo {text}"}]}
@@ -116,7 +116,7 @@ async def test_an_answer_that_is_not_read_is_dropped(caplog: pytest.LogCaptureFi
             writer.close()
 
 
-async def test_a_slow_reader_of_a_stream_holds_little() -> None:
+async def test_a_slow_reader_of_a_stream_uses_little_memory() -> None:
     """A reader takes a bounded number of bytes, waits until its client has read them, and misses nothing."""
     async with open_storage("memory:") as kernel:
         _read_slowly(Feed(TaskFeeds(StoredTasks(kernel)), kernel.scoped("partition"), "task", 0))
@@ -133,4 +133,4 @@ def _read_slowly(feed: Feed) -> None:
     feed.publish([Entry(41, "artifact", b"x" * 4 * READ_BYTES, 0), Entry(42, "artifact", b"x", 0)])
     large = feed.after(40)
     assert large is not None
-    assert [entry.seq for entry in large] == [41]  # one entry is taken, however large it is
+    assert [entry.seq for entry in large] == [41]  # one entry is taken, regardless of its size

@@ -1,4 +1,4 @@
-"""The exception of a worker: operators read it everywhere, with secrets masked; callers get one safe sentence."""
+"""The exception of a worker: visible to operators with secrets masked; callers get one safe sentence."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def check_safe(where: str, data: bytes) -> None:
 
 
 async def test_callers_never_see_it() -> None:
-    """Every entry of A2A 1.0 and 0.3 (JSON-RPC, REST, gRPC), and every route of the operations API, for the owner."""
+    """Every operation of A2A 1.0 and 0.3 (JSON-RPC, REST, gRPC) and every operations route, for the owner."""
     seen = 0
     async with agent() as server:
         for operation in Operation:
@@ -144,12 +144,12 @@ async def test_an_operator_reads_it_from_the_operations_api() -> None:
         assert error["message"] == f"{CANARY}, password=•••"
         first, second, *_ = error["traceback"].splitlines()
         assert first == "Traceback (most recent call last):"
-        assert __file__ in second  # the frames of Keelbolt that called the worker are left out
+        assert __file__ in second  # Keelbolt's own frames are omitted
         assert "explode_the_oven" in second
         assert PASSWORD not in json.dumps(error)
 
 
-async def test_the_logs_have_it() -> None:
+async def test_the_logs_contain_it() -> None:
     lines, objects = io.StringIO(), io.StringIO()
     handlers = [logging.StreamHandler(lines), logging.StreamHandler(objects)]
     for handler, formatter in zip(handlers, (HumanLines(), JSONLines()), strict=True):

@@ -1,4 +1,4 @@
-"""An agent without authentication is reached from its own machine alone, unless the operator says otherwise."""
+"""An agent without authentication is reachable only from its own machine, unless the operator allows more."""
 
 from __future__ import annotations
 

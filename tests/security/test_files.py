@@ -1,4 +1,4 @@
-"""Attack: another user of the machine reads the database, what lies beside it, backups, exports and spools."""
+"""Attack: another user of the machine reads the database, its side files, backups, exports and spools."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def modes(folder: Path) -> dict[str, str]:
-    """The mode of every file and socket folder."""
+    """Return the mode of every file and socket folder."""
     return {each.name: oct(stat.S_IMODE(each.lstat().st_mode)) for each in sorted(folder.iterdir())}
 
 
@@ -52,7 +52,7 @@ def private(folder: Path) -> None:
         assert mode == ("0o700" if (folder / name).is_dir() else "0o600"), (name, found)
 
 
-async def test_the_database_and_what_lies_beside_it(place: Path) -> None:
+async def test_the_database_and_its_side_files(place: Path) -> None:
     async with open_storage(f"sqlite:///{place}/keelbolt.db") as kernel:
         await kernel.declare(PLAIN)
         await kernel.commit("alice", Put("plain", "key", b"secret"))
@@ -63,19 +63,19 @@ async def test_the_database_and_what_lies_beside_it(place: Path) -> None:
     private(place)
 
 
-def test_a_database_that_is_made_by_migrate(place: Path) -> None:
+def test_a_database_that_migrate_creates(place: Path) -> None:
     migrate(f"{place}/keelbolt.db")
     private(place)
 
 
-async def test_a_database_at_the_end_of_a_link(place: Path, tmp_path: Path) -> None:
+async def test_a_database_behind_a_link(place: Path, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(place / "real.db")
     async with open_storage(f"sqlite:///{tmp_path}/link.db"):
         assert modes(place)["real.db"] == "0o600"
 
 
 @pytest.mark.parametrize("portable", [False, True])
-async def test_backups_and_what_they_are_restored_to(place: Path, tmp_path: Path, portable: bool) -> None:
+async def test_backups_and_restored_files(place: Path, tmp_path: Path, portable: bool) -> None:
     for name in ("source", "backup", "restored"):
         (place / name).mkdir()
         (place / name).chmod(0o755)
@@ -90,7 +90,7 @@ async def test_backups_and_what_they_are_restored_to(place: Path, tmp_path: Path
 
 
 async def _never_open(folder: Path) -> None:
-    """Also while it is written, the file is private."""
+    """Check that the file is private, also while it is written."""
     while True:
         for mode in modes(folder).values():
             assert mode == "0o600"
@@ -109,7 +109,7 @@ async def test_exports(place: Path, tmp_path: Path) -> None:
 
 
 async def test_spools(place: Path) -> None:
-    """A resilient store whose storage is away keeps writes in a spool."""
+    """A resilient store whose storage is unreachable keeps writes in a spool."""
     spool = place / "spool"
     store = StateStore(f"sqlite:///{place}/missing/state.db", policy="resilient", spool=spool, timeout_seconds=0.2)
     await store.save_memory_state("key", {"secret": "yes"})
@@ -119,8 +119,8 @@ async def test_spools(place: Path) -> None:
     private(spool)
 
 
-async def test_files_that_exist_are_left_alone(place: Path, umask: int) -> None:
-    """An operator who lets a group read the database decides so."""
+async def test_existing_files_keep_their_mode(place: Path, umask: int) -> None:
+    """An operator may let a group read the database."""
     file = place / "keelbolt.db"
     async with open_storage(f"sqlite:///{file}"):
         pass

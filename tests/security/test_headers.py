@@ -1,4 +1,4 @@
-"""Attacks: a cache between keeps one caller's answer for another; a browser takes JSON for a page."""
+"""Attacks: a shared cache returns one caller's response to another; a browser renders JSON as a page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check(reply: Reply, *, cached: bool = False) -> None:
     assert caching.startswith(b"public") if cached else b"no-store" in caching
 
 
-async def test_answers_of_the_protocol() -> None:
+async def test_responses_of_the_protocol() -> None:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
     async with agent() as server:
         app = server.app
@@ -61,19 +61,19 @@ async def test_answers_of_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("path", ["/tasks", "/whoami", "/openapi.json", "/partitions", "/nothing", "/webhooks"])
-async def test_answers_of_the_operations_api(path: str) -> None:
+async def test_responses_of_the_operations_api(path: str) -> None:
     async with agent() as server:
         check(await ask(server.app, "GET", f"{PREFIX}{path}", headers=KNOWN))
         check(await ask(server.app, "GET", f"{PREFIX}{path}"))
 
 
 @pytest.mark.parametrize("path", ["/live", "/health", "/ready", "/metrics"])
-async def test_answers_about_the_process(path: str) -> None:
+async def test_responses_about_the_process(path: str) -> None:
     async with agent() as server:
         check(await ask(server.app, "GET", path))
 
 
 @pytest.mark.parametrize("path", ["/.well-known/agent-card.json", "/.well-known/agent.json", "/.well-known/jwks.json"])
-async def test_what_is_for_all_callers_may_be_cached(path: str) -> None:
+async def test_responses_for_all_callers_may_be_cached(path: str) -> None:
     async with agent() as server:
         check(await ask(server.app, "GET", path), cached=True)

@@ -1,4 +1,4 @@
-"""Attack: another package, or another base image, under the name that the image is built of."""
+"""Attack: another package or base image under the name that the image is built from."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^ ;\\]+)", re.MULTILI
 
 
 def lines(text: str) -> list[str]:
-    """The logical lines of a lock or of a Dockerfile, without comments."""
+    """Return the logical lines of a lock or a Dockerfile, without comments."""
     whole = re.sub(r"\\\n\s*", "", re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE))
     return [line for line in whole.splitlines() if line.strip()]
 
 
 def locked(name: str) -> dict[str, str]:
-    """The packages of a lock, and the version of each."""
+    """Return the packages of a lock with their versions."""
     return {canonicalize_name(name): version for name, version in PINNED.findall((ROOT / "deploy" / name).read_text())}
 
 
-def test_the_lock_covers_what_the_image_is_made_of() -> None:
+def test_the_lock_covers_the_packages_of_the_image() -> None:
     found = locked("requirements.lock")
     wanted = list(PROJECT["project"]["dependencies"])
     for extra in EXTRAS:
@@ -40,7 +40,7 @@ def test_the_lock_covers_what_the_image_is_made_of() -> None:
     assert "cryptography" in found, "pyjwt[crypto] brings it"
 
 
-def test_the_lock_covers_what_builds_the_package() -> None:
+def test_the_lock_covers_the_build_packages() -> None:
     found = locked("build.lock")
     for text in PROJECT["build-system"]["requires"]:
         requirement = Requirement(text)
@@ -56,7 +56,7 @@ def test_every_package_has_a_version_and_hashes(name: str) -> None:
     assert "://" not in text, "a lock names no place that packages come from"
 
 
-def test_the_image_installs_what_is_locked() -> None:
+def test_the_image_installs_the_locked_packages() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     [base] = re.findall(r"^ARG BASE=(\S+)$", dockerfile, re.MULTILINE)
     assert re.fullmatch(r"python:3\.\d+-slim@sha256:[0-9a-f]{64}", base)

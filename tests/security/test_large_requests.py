@@ -1,4 +1,4 @@
-"""No request of at most 10 MiB stalls the agent or exhausts its memory, whatever it is made of.
+"""No request of at most 10 MiB blocks the agent or exhausts its memory, with any content.
 
 `python -m benchmarks requests` prints the same measurements as a table; the bounds here are far above them, because a
 loaded machine must not fail a test, and far below what an unbounded request costs (26 seconds and 7 GB).
@@ -14,8 +14,8 @@ from tests.security import large_requests
 from tests.security.measured import Measured, measured_agent
 
 MOST_CPU_SECONDS = 0.25  # of the event loop's thread, without a pause
-MOST_PAUSE_SECONDS = 5.0  # by the clock, on a machine that does other work, too
-MOST_TIMES = 16  # the memory that a body may take, in its own sizes
+MOST_PAUSE_SECONDS = 5.0  # wall-clock time, on a machine that also does other work
+MOST_TIMES = 16  # the memory that a body may use, as a multiple of its size
 FREE_BYTES = 48 * 1024 * 1024  # of memory: caches that are filled by the first requests
 
 

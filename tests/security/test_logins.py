@@ -1,4 +1,4 @@
-"""Attacks: guess credentials as fast as the network allows; use up the one rate bucket of all anonymous callers."""
+"""Attacks: guess credentials at full speed; exhaust the rate limit that anonymous callers share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def agent(auth: Authenticator | None = None, **settings: Any) -> AsyncIter
 
 
 def at(app: ASGIApp, address: str) -> ASGIApp:
-    """The application, for a client with this address."""
+    """Return the application for a client with this address."""
 
     async def asked(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, "client": (address, 1234)}, receive, send)
@@ -51,7 +51,7 @@ async def tasks(app: ASGIApp, *headers: tuple[str, str], address: str = "192.0.2
 
 
 async def guess(app: ASGIApp, count: int, *more: tuple[str, str], address: str = "192.0.2.1") -> list[int]:
-    """The statuses of so many wrong keys."""
+    """Return the statuses of this many wrong keys."""
     return [(await tasks(app, ("x-api-key", f"wrong-{n}"), *more, address=address)).status for n in range(count)]
 
 
@@ -68,7 +68,7 @@ async def test_guessing_is_throttled_by_address() -> None:
         assert (await tasks(app, RIGHT, address="192.0.2.2")).status == 200, "others are not affected"
 
 
-async def test_every_way_in_is_throttled() -> None:
+async def test_every_binding_is_throttled() -> None:
     async with agent(KEYS) as app:
         await guess(app, EACH)
         ways = (("POST", "/"), ("POST", "/message:send"), ("GET", "/keelbolt/v1/whoami"), ("GET", "/v1/tasks"))
@@ -91,7 +91,7 @@ async def test_grpc_is_throttled_too() -> None:
         assert codes[EACH:] == ["RESOURCE_EXHAUSTED"] * EACH
 
 
-async def test_callers_without_credentials_and_with_expired_ones_are_not_guessing() -> None:
+async def test_missing_and_expired_credentials_are_not_guesses() -> None:
     async with agent(authenticator()) as app:
         for _ in range(3 * EACH):
             assert (await tasks(app)).status == 401
@@ -100,7 +100,7 @@ async def test_callers_without_credentials_and_with_expired_ones_are_not_guessin
 
 
 async def test_a_client_of_a_proxy_does_not_lock_out_the_others() -> None:
-    """The proxy appends the address of its client; what the client wrote stands before it."""
+    """The proxy appends its client's address; text that the client sent precedes it."""
     async with agent(KEYS) as app:
         evil = ("x-forwarded-for", "198.51.100.7, 203.0.113.66")
         assert (await guess(app, 2 * EACH, evil, address="127.0.0.1"))[-1] == 429
@@ -108,7 +108,7 @@ async def test_a_client_of_a_proxy_does_not_lock_out_the_others() -> None:
         assert (await tasks(app, RIGHT, good, address="127.0.0.1")).status == 200
 
 
-async def test_a_made_up_header_does_not_help_for_long() -> None:
+async def test_a_forged_header_does_not_help_for_long() -> None:
     async with agent(KEYS) as app:
         statuses = []
         for n in range(EACH * PROXY_SHARE + 20):
@@ -163,17 +163,17 @@ def test_the_throttle_ends() -> None:
         ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
     ],
 )
-def test_what_is_one_address(one: str, other: str, same: bool) -> None:
+def test_what_counts_as_one_address(one: str, other: str, same: bool) -> None:
     assert (network_of(one) == network_of(other)) is same
 
 
-def test_text_that_is_no_address_makes_no_bucket() -> None:
-    """Otherwise a client could fill the memory, or a log, with what it likes."""
+def test_text_that_is_not_an_address_has_no_bucket() -> None:
+    """Otherwise a client could fill the memory or a log with any text."""
     scope = {"type": "http", "client": ("192.0.2.1", 1), "headers": [(b"x-forwarded-for", b"\x1b[2J" + b"x" * 5000)]}
     assert client_of(scope) == RequestOrigin("192.0.2.1", "192.0.2.1")
 
 
-async def test_anonymous_callers_have_a_bucket_each() -> None:
+async def test_each_anonymous_address_has_its_own_bucket() -> None:
     async with agent(requests_per_second=0.001, request_burst=3) as app:
         statuses = [(await tasks(app)).status for _ in range(5)]
         assert statuses == [200, 200, 200, 429, 429]
@@ -189,7 +189,7 @@ async def test_a_trusted_proxy_names_the_client() -> None:
             assert (await tasks(app, forged)).status == status
 
 
-async def test_callers_with_a_name_are_told_apart_by_it() -> None:
+async def test_authenticated_callers_are_limited_by_name() -> None:
     both = APIKeyAuthenticator.of({KEY: "alice", f"{KEY}-of-bob": "bob"})
     async with agent(both, requests_per_second=0.001, request_burst=1) as app:
         assert (await tasks(app, RIGHT)).status == 200

@@ -1,4 +1,4 @@
-"""Attacks: numbers that no column holds, and names that no storage can write, end in an internal error."""
+"""Attacks: numbers and names that the storage can't hold must not cause an internal error."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def test_every_number_of_the_protocol(app: ASGIApp) -> None:
 
 
 def forged(payload: bytes) -> Headers:
-    """A token with these bytes as its payload, signed with the right key."""
+    """Return a token with these bytes as its payload, signed with the right key."""
 
     def text(raw: bytes) -> bytes:
         return base64.urlsafe_b64encode(raw).rstrip(b"=")
@@ -182,7 +182,7 @@ HALVES = [
 
 
 @pytest.mark.parametrize("wrong", HALVES, ids=json.dumps)
-async def test_a_claim_with_half_a_character_is_refused(wrong: dict[str, Any]) -> None:
+async def test_a_claim_with_a_lone_surrogate_is_refused(wrong: dict[str, Any]) -> None:
     mapping = ClaimMapping(tenant_claim="tenant", attrs_claims=("email",))
     async with served(auth=authenticator(claim_mapping=mapping)) as app:
         reply = await start(app, forged(json.dumps(claims(**wrong)).encode()))

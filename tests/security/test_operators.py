@@ -1,4 +1,4 @@
-"""Attack: the operator of one tenant reads, cancels and erases the tasks of another, and looks at the whole system."""
+"""Attack: a tenant's operator reads, cancels and erases tasks of another tenant, and sees the whole system."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_an_operator_sees_its_own_tenant() -> None:
 
 @pytest.mark.parametrize("tenant", ODD_TENANTS)
 async def test_an_operator_sees_no_other_tenant(tenant: str) -> None:
-    """Every route that takes a tenant answers as for a tenant that does not exist."""
+    """Every route with a tenant responds as for a tenant that does not exist."""
     async with agent() as (app, tasks):
         for route in ROUTES:
             if route.operator or "tenant" not in dict(route.query):
@@ -86,7 +86,7 @@ async def test_an_operator_sees_no_other_tenant(tenant: str) -> None:
         assert b"secret of carol" in mine.body, "nothing was erased or cancelled"
 
 
-async def test_the_whole_system_is_for_operators_of_all() -> None:
+async def test_the_whole_system_is_for_operators_of_all_tenants() -> None:
     async with agent() as (app, _):
         for route in ROUTES:
             if route.operator:
@@ -98,7 +98,7 @@ async def test_the_whole_system_is_for_operators_of_all() -> None:
         assert (await asked(app, operator(role="operator:all"), "GET", "/system")).status == 200
 
 
-async def test_an_operator_of_all_sees_all() -> None:
+async def test_an_operator_of_all_tenants_sees_all() -> None:
     async with agent() as (app, tasks):
         olga = operator(role="operator:all")
         for owner, tenant in OWNERS:

@@ -1,4 +1,4 @@
-"""Web pages can't drive an agent without authentication: neither by DNS rebinding nor from a foreign origin."""
+"""Web pages can't use an agent without authentication, by DNS rebinding or from another origin."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_rebound_domain_gets_nothing_from_any_route(method: str, path: s
         "",
     ],
 )
-async def test_hosts_that_are_not_this_agent(host: str) -> None:
+async def test_hosts_of_other_sites(host: str) -> None:
     assert (await asked([("host", host)])).status == 421
     assert (await asked([("host", "localhost"), ("host", host)])).status == 421
 
@@ -75,11 +75,11 @@ async def test_hosts_that_are_not_this_agent(host: str) -> None:
         "192.0.2.7",
     ],
 )
-async def test_hosts_that_no_foreign_page_can_have(host: str) -> None:
+async def test_hosts_that_no_other_page_can_have(host: str) -> None:
     assert (await asked([("host", host)])).status == 200
 
 
-async def test_the_operator_names_hosts() -> None:
+async def test_the_operator_allows_hosts() -> None:
     assert (await asked([("host", "agent.example")], url="https://agent.example/a2a")).status == 200
     assert (await asked([("host", "other.example")], url="https://agent.example/a2a")).status == 421
     assert (await asked([("host", "Agent.internal:80")], allowed_hosts=["agent.internal"])).status == 200
@@ -89,19 +89,19 @@ async def test_the_operator_names_hosts() -> None:
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "http://localhost:9000", "http://localhost.evil.example"]
 )
-async def test_a_page_of_a_foreign_origin_changes_nothing(origin: str) -> None:
+async def test_a_page_of_another_origin_changes_nothing(origin: str) -> None:
     headers = [("host", "localhost:8000"), ("origin", origin)]
     for path in ("/", "/message:send", "/keelbolt/v1/tasks/1/cancel"):
         assert (await asked(headers, path=path)).status == 403, path
     assert (await asked(headers, "DELETE", "/keelbolt/v1/tasks/1")).status == 403
-    assert (await asked(headers, "GET", "/tasks")).status == 200  # the browser keeps the answer from the page
+    assert (await asked(headers, "GET", "/tasks")).status == 200  # the browser hides the response from the page
     assert (await asked(headers, cors_origins=[origin])).status == 200
 
 
 async def test_own_pages_and_programs_are_served() -> None:
     assert (await asked([("host", "localhost:8000"), ("origin", "http://localhost:8000")])).status == 200
     assert (await asked([("host", "localhost:8000")])).status == 200
-    assert (await asked([])).status == 200  # no browser leaves the Host out
+    assert (await asked([])).status == 200  # every browser sends Host
 
 
 async def test_with_authentication_every_host_is_served() -> None:

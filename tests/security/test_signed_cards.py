@@ -1,4 +1,4 @@
-"""Attack: a caller names a host of its own in the Host header, and gets a signed card that leads clients there.
+"""Attack: a caller sends its own host in the Host header, and gets a signed card that leads clients there.
 
 And: an extended card that anonymous callers can read (A2A 1.0, 13.3 requires authentication).
 """
@@ -50,7 +50,7 @@ def agent(*, auth: bool = True, url: str = "", trust_proxy: bool = False, **more
 @pytest.mark.parametrize("trust_proxy", [False, True])
 @pytest.mark.parametrize("headers", FORGED)
 async def test_no_host_header_gets_a_signature(headers: Headers, trust_proxy: bool) -> None:
-    """Neither on the card nor on the extended one, with and without a proxy that is trusted."""
+    """For the card and the extended card, with and without a trusted proxy."""
     async with agent(card_key=CardKey.generate("k"), trust_proxy=trust_proxy) as server:
         for path in CARDS:
             assert "signatures" not in (await ask(server.app, "GET", path, headers=headers)).json
@@ -62,7 +62,7 @@ async def test_no_host_header_gets_a_signature(headers: Headers, trust_proxy: bo
 
 
 @pytest.mark.parametrize("headers", FORGED)
-async def test_the_signature_is_for_the_configured_address(headers: Headers) -> None:
+async def test_the_signature_covers_the_configured_address(headers: Headers) -> None:
     key = CardKey.generate("k")
     async with agent(card_key=key, url="https://agent.example.com", trust_proxy=True) as server:
         known = [*headers, *KNOWN]
@@ -93,13 +93,13 @@ async def test_without_auth_there_is_no_extended_card(caplog: pytest.LogCaptureF
         assert not card.get("supportsAuthenticatedExtendedCard")
 
 
-async def test_optional_auth_shows_it_to_known_callers_alone() -> None:
+async def test_optional_auth_shows_it_only_to_authenticated_callers() -> None:
     async with agent(require_auth=False) as server:
         assert (await ask(server.app, "GET", "/extendedAgentCard")).status == 401
         assert (await ask(server.app, "GET", "/extendedAgentCard", headers=KNOWN)).json["name"] == "For you alone"
 
 
-async def test_a_card_that_changes_offers_none_either() -> None:
+async def test_a_card_that_changes_offers_no_extended_card_either() -> None:
     async with agent(auth=False) as server:
         card = server.agent_card
         server.routes.cards.replace(card.model_copy(update={"supports_authenticated_extended_card": True}))

@@ -1,4 +1,4 @@
-"""Attack: a copy of the database or of a backup gives the thief the tokens and credentials of every webhook."""
+"""Attack: a copy of the database or a backup reveals the tokens and credentials of every webhook."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def send(server: A2AServer, text: str, number: int = 1, **more: Any) -> An
 
 
 async def start(server: A2AServer, url: str) -> tuple[str, str]:
-    """A task that waits, with a config; its id, and the secret of the config."""
+    """Create a waiting task with a config; return its id and the secret of the config."""
     sent = await send(server, "wait", configuration={"taskPushNotificationConfig": config(url)})
     secret = sent.header("webhook-secret")
     assert secret is not None
@@ -80,7 +80,7 @@ def everything(place: Path) -> bytes:
     return b"".join(each.read_bytes() for each in sorted(place.iterdir()) if each.is_file())
 
 
-async def test_neither_the_file_nor_a_backup_holds_them(tmp_path: Path) -> None:
+async def test_neither_the_file_nor_a_backup_contains_them(tmp_path: Path) -> None:
     data, backups = tmp_path / "data", tmp_path / "backups"
     data.mkdir()
     backups.mkdir()
@@ -100,7 +100,7 @@ async def test_neither_the_file_nor_a_backup_holds_them(tmp_path: Path) -> None:
         assert hidden.encode() not in raw
 
 
-async def test_without_the_key_nothing_is_sent_and_operators_see_why(
+async def test_without_the_key_nothing_is_sent_and_operators_see_the_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with receiving() as receiver:
@@ -133,7 +133,7 @@ async def test_without_the_key_nothing_is_sent_and_operators_see_why(
             assert len(receiver.arrivals) == seen, "nothing is sent without its credentials"
         assert "KEELBOLT_SECRET_KEY" in caplog.text
         assert TOKEN not in caplog.text
-        async with agent(tmp_path, KEY) as server:  # the key is back: what waited is delivered
+        async with agent(tmp_path, KEY) as server:  # with the key, waiting events are delivered
             await until(lambda: len(receiver.arrivals) > seen, seconds=30)
 
 
@@ -160,8 +160,8 @@ async def test_keys_are_rotated(tmp_path: Path) -> None:
                 sealer.open(from_json(old.body)["sealed"], old.key)
 
 
-async def test_credentials_do_not_move_to_another_config(tmp_path: Path) -> None:
-    """An attacker who can write the database copies sealed credentials into a config with a URL of its own."""
+async def test_credentials_can_not_be_moved_to_another_config(tmp_path: Path) -> None:
+    """An attacker who can write the database copies encrypted credentials into a config with another URL."""
     async with receiving() as receiver, receiving() as evil, agent(tmp_path, KEY) as server:
         task_id, _ = await start(server, receiver.url)
         kernel = server.routes.service.engine.kernel
@@ -184,7 +184,7 @@ async def test_credentials_do_not_move_to_another_config(tmp_path: Path) -> None
         assert len(evil.arrivals) == seen
 
 
-async def test_a_changed_value_is_not_opened() -> None:
+async def test_a_modified_value_is_not_decrypted() -> None:
     sealer = Sealer(KEY)
     sealed = sealer.seal(b"plain", "task/c")
     assert sealer.open(sealed, "task/c") == b"plain"
@@ -213,25 +213,25 @@ async def test_the_stores_of_the_official_sdk_encrypt_too(tmp_path: Path) -> Non
             await stores.push_configs.get_info("t", context)
 
 
-async def test_without_a_key_configs_are_stored_as_they_are(tmp_path: Path) -> None:
+async def test_without_a_key_configs_are_stored_unencrypted(tmp_path: Path) -> None:
     async with receiving() as receiver:
         async with agent(tmp_path, "") as server:
             task_id, _ = await start(server, receiver.url)
             await until(lambda: len(receiver.arrivals) >= 3)
-        async with agent(tmp_path, KEY) as server:  # and are still read with one
+        async with agent(tmp_path, KEY) as server:  # and are still readable with a key
             seen = len(receiver.arrivals)
             await send(server, "over", 2, message={"taskId": task_id})
             await until(lambda: len(receiver.arrivals) >= seen + 2)
 
 
 @pytest.mark.parametrize("key", ["short", f"{KEY},", f"{KEY},short", ",", " "])
-def test_a_wrong_key_ends_the_start(key: str) -> None:
+def test_an_invalid_key_prevents_the_start(key: str) -> None:
     card = AgentCardConfig(name="A", description="…")
     with pytest.raises(InvalidValue, match="KEELBOLT_SECRET_KEY") as raised:
         A2AServer(worker=echo, agent_card=card, settings=ServerSettings.of({}, secret_key=key))
     assert KEY not in str(raised.value)
 
 
-def test_a_key_that_is_set_but_empty_ends_the_start() -> None:
+def test_an_empty_key_prevents_the_start() -> None:
     with pytest.raises(InvalidValue, match="KEELBOLT_SECRET_KEY is set, but empty"):
         ServerSettings.of({"KEELBOLT_SECRET_KEY": ""})

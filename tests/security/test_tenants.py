@@ -1,4 +1,4 @@
-"""Workers and modules see a tenant only if the caller's credentials vouch for it."""
+"""Workers and modules see a tenant only if it is authenticated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def answered(body: dict[str, Any]) -> Any:
     ],
     ids=["authenticated", "anonymous"],
 )
-async def test_a_worker_trusts_no_tenant_that_the_caller_chose(headers: Headers, seen: dict[str, str]) -> None:
+async def test_a_worker_does_not_see_a_tenant_named_by_the_caller(headers: Headers, seen: dict[str, str]) -> None:
     async with agent(worker=tell, auth=TENANTLESS, require_auth=False) as server:
         by_field = await call(server.app, "SendMessage", {**message(), "tenant": "globex"}, headers=headers)
         assert answered(by_field.json) == seen
@@ -53,7 +53,7 @@ async def test_a_worker_trusts_no_tenant_that_the_caller_chose(headers: Headers,
         assert answered(by_path.json) == seen
 
 
-async def test_a_vouched_tenant_is_seen_and_stays() -> None:
+async def test_an_authenticated_tenant_is_seen_and_stays() -> None:
     async with agent(worker=tell, auth=authenticator()) as server:
         reply = await call(server.app, "SendMessage", {**message(), "tenant": "acme"}, headers=bearer("alice"))
         assert answered(reply.json) == {"owner": "alice", "tenant": "acme", "asked": ""}
@@ -89,7 +89,7 @@ class Seen(BaseModel):
 
 
 class WhoAmI:
-    """Tells which attributes apcore knows of the caller."""
+    """Returns the attributes of the caller in apcore."""
 
     input_schema = Nothing
     output_schema = Seen
@@ -109,7 +109,7 @@ class WhoAmI:
     ],
     ids=["asked", "vouched", "claim"],
 )
-async def test_a_module_trusts_no_tenant_that_the_caller_chose(
+async def test_a_module_does_not_see_a_tenant_named_by_the_caller(
     auth: JWTAuthenticator, headers: Headers, tenant: str, seen: Any
 ) -> None:
     registry = Registry()

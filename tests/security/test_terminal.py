@@ -1,4 +1,4 @@
-"""Attack: an agent, or a caller, writes text that clears, fakes or steers the terminal of the person who reads it."""
+"""Attack: an agent or a caller sends text that clears, fakes or controls the reader's terminal."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ EVIL = (
     "\x1b[2J\x1b[H"  # clears the screen
     "\x1b]0;title\x07"  # sets the title
     "\x1b]52;c;ZXZpbA==\x07"  # writes the clipboard
-    "\x9b31m\x9d\x90"  # the same in one character
+    "\x9b31m\x9d\x90"  # the same as one character
     "\rfake\b\b\x7f\x0b\x0c"
-    "\u202e\u2066"  # turns the direction of writing
+    "\u202e\u2066"  # reverses the writing direction
 )
 WRONG = frozenset("\x1b\x07\x08\x0b\x0c\x7f\x9b\x9d\x90\u202e\u2066")
 STYLES = ("\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[4m", "\x1b[1;31m")
@@ -71,7 +71,7 @@ def agent(storage: str) -> A2AServer:
 
 
 def on_a_terminal(*command: str) -> str:
-    """What a command writes to a terminal, to its stdout and its stderr."""
+    """Return what a command writes to a terminal, on stdout and stderr."""
     ours, theirs = pty.openpty()
     found = bytearray()
 
@@ -104,7 +104,7 @@ def on_a_terminal(*command: str) -> str:
 
 
 def clean(text: str) -> None:
-    """Whether nothing in it steers the terminal but the styles that are ours."""
+    """Whether it contains no control sequences except our own styles."""
     for own in (*STYLES, *LIVE):
         text = text.replace(own, "")
     wrong = sorted({ascii(each) for each in text if each in WRONG})
@@ -113,7 +113,7 @@ def clean(text: str) -> None:
 
 @pytest.fixture
 async def served_agent(tmp_path: Path) -> AsyncIterator[tuple[str, str, str]]:
-    """The URL of an agent, its storage, and the id of a task."""
+    """Return the URL of an agent, its storage, and the id of a task."""
     storage = f"sqlite:///{tmp_path}/agent.db"
     server = agent(storage)
     async with served(server) as url:
@@ -124,7 +124,7 @@ async def served_agent(tmp_path: Path) -> AsyncIterator[tuple[str, str, str]]:
         yield url, storage, sent.task.task_id
 
 
-async def test_nothing_of_an_agent_steers_the_terminal(served_agent: tuple[str, str, str]) -> None:
+async def test_no_text_of_an_agent_controls_the_terminal(served_agent: tuple[str, str, str]) -> None:
     url, storage, task_id = served_agent
     place, server = ("--storage", storage), ("--server", url)
     commands: list[tuple[str, ...]] = [
@@ -157,7 +157,7 @@ async def test_nothing_of_an_agent_steers_the_terminal(served_agent: tuple[str, 
     await asyncio.gather(*map(check, commands))
 
 
-async def test_nothing_in_a_state_store_does(tmp_path: Path) -> None:
+async def test_no_text_in_a_state_store_controls_the_terminal(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     async with StateStore(url) as store:
         await store.save_memory_state(f"key {EVIL}", {"value": EVIL, f"name {EVIL}": 1})
@@ -170,8 +170,8 @@ async def test_nothing_in_a_state_store_does(tmp_path: Path) -> None:
         clean(await asyncio.to_thread(on_a_terminal, *command))
 
 
-async def test_json_keeps_its_meaning(served_agent: tuple[str, str, str]) -> None:
-    """Escapes take the place of characters, and programs read what the agent wrote."""
+async def test_json_keeps_its_values(served_agent: tuple[str, str, str]) -> None:
+    """Characters are escaped, and programs read what the agent wrote."""
     url, _, task_id = served_agent
     ran = await asyncio.to_thread(
         subprocess.run,
@@ -186,7 +186,7 @@ async def test_json_keeps_its_meaning(served_agent: tuple[str, str, str]) -> Non
 
 
 @pytest.mark.parametrize("formatter", [HumanLines(), JSONLines()])
-def test_nor_does_a_line_of_the_log(formatter: logging.Formatter) -> None:
+def test_no_log_line_controls_the_terminal(formatter: logging.Formatter) -> None:
     out = io.StringIO()
     handler = logging.StreamHandler(out)
     handler.setFormatter(formatter)
@@ -206,7 +206,7 @@ def test_nor_does_a_line_of_the_log(formatter: logging.Formatter) -> None:
 
 
 def test_every_command_prints_through_one_function() -> None:
-    """click.echo, print and sys.stdout pass everything on as it is."""
+    """click.echo, print and sys.stdout would print text unchanged."""
     wrong = []
     for path in sorted(Path(keelbolt.cli.__path__[0]).glob("*.py")):
         if path.name in ("output.py", "failure.py"):

@@ -1,4 +1,4 @@
-"""Tokens: what is accepted, and every known way to get in without being entitled to."""
+"""Tokens: accepted ones, and every known attack on their verification."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_claims_become_the_principal() -> None:
     assert await hs(tenant="fixed").authenticate(bearer(token())) == Principal("alice", "fixed", type="user")
 
 
-async def test_without_a_bearer_token_there_is_nobody() -> None:
+async def test_without_a_bearer_token_the_caller_is_anonymous() -> None:
     for headers in ({}, {"authorization": "Basic YTpi"}, {"x-api-key": token()}, {"authorization": ""}):
         assert await hs().authenticate(headers) is None
 
@@ -94,7 +94,7 @@ async def test_a_key_is_replaced_without_an_interruption() -> None:
         assert await authenticator.authenticate(bearer(text)) == Principal("alice", type="user")
         assert (
             await authenticator.authenticate(bearer(token("RS256", number=number))) is not None
-        )  # no kid: all are tried
+        )  # no kid: all keys are tried
     assert await refusal(authenticator, token("RS256", number=1, headers={"kid": "key-2"})) == "signature"
     assert await refusal(authenticator, token("RS256", number=1, headers={"kid": "key-3"})) == "key"
 
@@ -105,7 +105,7 @@ async def test_time_is_passed_in() -> None:
     assert await later.authenticate(bearer(token(exp=int(time.time()) + 3700))) is not None
 
 
-def test_it_is_an_authenticator_with_the_scheme_that_everybody_knows() -> None:
+def test_it_is_an_authenticator_with_the_bearer_scheme() -> None:
     assert isinstance(hs(), Authenticator)
     assert hs().security_schemes() == [{"type": "http", "scheme": "bearer"}]
     other = {
@@ -125,8 +125,8 @@ async def test_a_token_without_a_signature_is_refused(name: str) -> None:
         assert await refusal(authenticator, f"{unsigned}.AAAA") == "algorithm"
 
 
-async def test_a_public_key_is_no_secret() -> None:
-    """HS256 with the RSA public key as its secret: everybody has that key."""
+async def test_a_public_key_is_not_a_secret() -> None:
+    """HS256 with the RSA public key as its secret: that key is public."""
     pem = public_pem("RS256")
     for secret in (pem, pem.strip(), pem.encode(), pem.replace("\n", "\r\n")):
         forged = handmade({"alg": "HS256", "typ": "JWT"}, claims(), secret=secret)
@@ -138,15 +138,15 @@ async def test_a_public_key_is_no_secret() -> None:
         rs(algorithms=["RS256", "HS256"])
 
 
-async def test_a_secret_is_no_public_key() -> None:
+async def test_a_secret_is_not_a_public_key() -> None:
     assert await refusal(hs(), token("RS256")) == "algorithm"
     with pytest.raises(AuthMisconfigured):
         hs(algorithms=["RS256"])
 
 
-async def test_only_allowed_algorithms_are_taken() -> None:
+async def test_only_allowed_algorithms_are_accepted() -> None:
     assert await refusal(rs(algorithms=["RS512"]), token("RS256")) == "algorithm"
-    assert await refusal(rs(), token("PS256")) == "algorithm"  # the same key, but nobody asked for it
+    assert await refusal(rs(), token("PS256")) == "algorithm"  # the same key, but not an allowed algorithm
     assert await refusal(JWTAuthenticator(jwk("RS256", alg="RS512"), audience=AUDIENCE), token("RS256")) == "algorithm"
 
 
@@ -186,18 +186,18 @@ async def test_a_key_is_found_by_its_exact_name(kid: str) -> None:
         ({"sub": None}, "claims"),
     ],
 )
-async def test_claims_that_do_not_hold_are_refused(changed: dict[str, Any], reason: str) -> None:
+async def test_invalid_claims_are_refused(changed: dict[str, Any], reason: str) -> None:
     assert await refusal(hs(), token(**changed)) == reason
 
 
-async def test_required_claims_must_be_there() -> None:
+async def test_required_claims_must_be_present() -> None:
     authenticator = hs(require_claims=["scope", "client_id"])
     assert await refusal(authenticator, token(scope="x")) == "claims"
     assert await authenticator.authenticate(bearer(token(scope="x", client_id="c"))) is not None
 
 
-async def test_a_claim_that_is_there_twice_is_refused() -> None:
-    """The first reader sees mallory, the second alice: a signature can't say who is right."""
+async def test_a_duplicate_claim_is_refused() -> None:
+    """One reader would see mallory, another alice; the signature can't decide."""
     body = json.dumps(claims())[:-1] + ', "sub": "mallory"}'
     assert await refusal(hs(), handmade({"alg": "HS256"}, body)) == "duplicate"
 
@@ -209,7 +209,7 @@ async def test_a_token_made_for_another_purpose_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, f"{b64('x' * 700_000)}.{b64('{}')}.{b64('x')}", "." * 1_000_000])
-async def test_a_huge_token_is_refused_before_it_is_looked_at(text: str) -> None:
+async def test_a_huge_token_is_refused_before_it_is_parsed(text: str) -> None:
     started = time.perf_counter()
     assert await refusal(hs(), text) == "size"
     assert time.perf_counter() - started < 0.1
@@ -225,7 +225,7 @@ async def test_a_changed_token_is_refused() -> None:
 
 
 @given(data=st.data())
-async def test_whatever_is_sent_is_refused_and_nothing_breaks(data: st.DataObject) -> None:
+async def test_any_invalid_token_is_refused(data: st.DataObject) -> None:
     text = token("ES256")
     position = data.draw(st.integers(0, len(text) - 1))
     piece = data.draw(st.text(alphabet=st.characters(max_codepoint=0x17F), max_size=5))
@@ -257,13 +257,13 @@ async def test_whatever_is_sent_is_refused_and_nothing_breaks(data: st.DataObjec
         ({"key": "short"}, "at least 32"),
     ],
 )
-def test_what_can_not_be_right_is_told_at_once(options: dict[str, Any], words: str) -> None:
+def test_a_wrong_configuration_is_refused_at_once(options: dict[str, Any], words: str) -> None:
     with pytest.raises(AuthMisconfigured, match=words):
         JWTAuthenticator(**options)
 
 
-def test_without_the_extra_its_name_is_told() -> None:
-    """Everything that needs no JWT works without it."""
+def test_without_the_extra_the_error_names_it() -> None:
+    """Everything that needs no JWT works without the extra."""
     program = (
         "import sys; sys.modules['jwt'] = None\n"
         "from keelbolt import auth\n"
@@ -276,7 +276,7 @@ def test_without_the_extra_its_name_is_told() -> None:
     assert "pip install 'keelbolt[auth]'" in ran.stdout
 
 
-def test_handmade_tokens_are_tokens() -> None:
-    """The tests' own signing is what PyJWT understands, so that a refusal means what it says."""
+def test_handmade_tokens_are_valid() -> None:
+    """PyJWT accepts the tests' own signatures, so a refusal in a test has the intended cause."""
     text = handmade({"alg": "HS256"}, claims())
     assert jwt.decode(text, SECRET, ["HS256"], audience=AUDIENCE)["sub"] == "alice"

@@ -1,4 +1,4 @@
-"""Attack: read the password of the storage in a traceback, an error or a log, because a character cut the URL apart."""
+"""Attack: read the storage's password in a traceback, an error or a log, because a character splits the URL."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def kept(url: str) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("opening", [opened, served, kept])
-async def test_no_error_holds_a_part_of_the_password(
+async def test_no_error_contains_a_part_of_the_password(
     opening: Callable[[str], Any], template: str, scheme: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="keelbolt")
@@ -76,7 +76,7 @@ async def test_no_error_holds_a_part_of_the_password(
 
 @pytest.mark.parametrize("scheme", ["postgresql", "redis"])
 @pytest.mark.parametrize("password", PASSWORDS)
-def test_nor_does_the_command_line_show_one(scheme: str, password: str) -> None:
+def test_the_command_line_shows_no_part_of_the_password(scheme: str, password: str) -> None:
     url = f"{scheme}://user:{password}@127.0.0.1:1/0"
     for command in (
         ["migrate", "--storage", url],
@@ -90,7 +90,7 @@ def test_nor_does_the_command_line_show_one(scheme: str, password: str) -> None:
 
 
 @pytest.mark.parametrize("doing", [pending_migrations, migrate, lambda url: run_script(url, {"postgresql": ""})])
-def test_nor_do_migrations(doing: Callable[[str], Any]) -> None:
+def test_migrations_show_no_part_of_the_password(doing: Callable[[str], Any]) -> None:
     for password in PASSWORDS:
         with pytest.raises(KeelboltError) as raised:
             doing(f"postgresql://user:{password}@127.0.0.1:1/0")
@@ -105,6 +105,6 @@ def test_the_error_says_what_to_do(scheme: str, mark: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "redis"])
-def test_no_repr_holds_the_password(scheme: str) -> None:
+def test_no_repr_contains_the_password(scheme: str) -> None:
     kernel = open_storage(f"{scheme}://user:hushhush@127.0.0.1:1/0")
     assert hidden(repr(kernel))

@@ -86,7 +86,7 @@ def secret_in(reply: Reply) -> str:
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
 async def test_the_token_signs_nothing(method: str) -> None:
-    """Deliveries carry the token; whoever has seen one must not be able to make one."""
+    """Deliveries carry the token; a party that has seen one must not be able to forge another."""
     async with receiving() as receiver, agent() as server:
         sent = await send(server.app, "hi", {"id": "c", "url": receiver.url, "token": "the token"}, method=method)
         secret = secret_in(sent)
@@ -99,7 +99,7 @@ async def test_the_token_signs_nothing(method: str) -> None:
 
 
 async def test_a_secret_is_shown_once() -> None:
-    """To the request that made it; never on a read, a repeat or a list."""
+    """To the request that created it; never on a read, a repeat or a list."""
     async with agent() as server:
         app = server.app
         sent = await send(app, "wait", {"id": "c", "url": HOOK})
@@ -166,7 +166,7 @@ async def test_over_grpc_the_secret_is_in_the_trailing_metadata() -> None:
 
 
 async def test_ids_have_no_dots() -> None:
-    """What is signed is id.timestamp.body: a dot in the id would leave open where the id ends."""
+    """The signed text is id.timestamp.body: with a dot in the id, its end would be ambiguous."""
     async with receiving() as receiver, agent() as server:
         await send(server.app, "hi", {"id": "a.1614265330.b:c", "url": receiver.url})
         await until(lambda: len(receiver.arrivals) >= 3)
@@ -185,7 +185,7 @@ async def test_ids_have_no_dots() -> None:
         {"authentication": {"scheme": "S" * (MAX_SCHEME + 1), "credentials": "c"}},
     ],
 )
-async def test_what_goes_into_headers_is_bounded(config: dict[str, Any]) -> None:
+async def test_values_in_headers_are_bounded(config: dict[str, Any]) -> None:
     async with agent() as server:
         sent = await send(server.app, "wait", {"url": HOOK, **config})
         assert sent.json["error"]["code"] == -32602
@@ -239,7 +239,7 @@ async def test_the_setting_holds_for_configs() -> None:
 
 
 async def test_callers_see_the_category_and_operators_the_cause() -> None:
-    """A cause such as "connection refused", or a status, tells what listens where."""
+    """A cause such as "connection refused", or a status, would reveal internal services."""
     with socket.create_server(("127.0.0.1", 0)) as bound:
         closed = f"http://127.0.0.1:{bound.getsockname()[1]}/"
     async with agent() as server:

@@ -41,6 +41,3 @@ class Caller(Struct, frozen=True):
         if vouched:
             raise TenantNotFoundError
         return structs.replace(self, principal=replace(self.principal, asked_tenant=tenant))
-
-
-ANONYMOUS_CALLER = Caller()

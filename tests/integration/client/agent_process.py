@@ -1,4 +1,4 @@
-"""An agent in a process of its own, to be killed: ``python agent_process.py STORAGE``. Prints its URL."""
+"""An agent in its own process, to be killed: ``python agent_process.py STORAGE``. Prints its URL."""
 
 from __future__ import annotations
 

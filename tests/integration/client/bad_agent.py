@@ -1,4 +1,4 @@
-"""An agent that misbehaves to the byte: a raw server whose answers are a table of paths and bytes."""
+"""An agent that misbehaves to the byte: a raw server with a table of responses by path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CARD_PATH = "/.well-known/agent-card.json"
 
 @dataclass(slots=True)
 class Asked:
-    """A request as it came."""
+    """A received request."""
 
     method: str
     path: str
@@ -31,7 +31,7 @@ class Asked:
 
 @dataclass(slots=True)
 class BadAgent:
-    """``answers`` by path; each call of ``POST /`` takes the next of ``calls``, the last one again and again."""
+    """``answers`` by path; each ``POST /`` gets the next of ``calls``, the last one repeatedly."""
 
     url: str = ""
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def chunk(text: str) -> dict[str, Any]:
 
 
 def events(*values: tuple[int | None, dict[str, Any]]) -> Answer:
-    """A stream of these events with these ids, which then ends."""
+    """Return a stream of these events with these ids, which then ends."""
 
     async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
         writer.write(SSE)
@@ -148,14 +148,14 @@ async def silence(_asked: Asked, _writer: asyncio.StreamWriter) -> None:
 
 
 async def slow_stream(_asked: Asked, writer: asyncio.StreamWriter) -> None:
-    """A stream that is opened, and says nothing."""
+    """Open a stream and send nothing."""
     writer.write(SSE)
     await writer.drain()
     await asyncio.sleep(3600)
 
 
 async def drip(_asked: Asked, writer: asyncio.StreamWriter) -> None:
-    """An answer that never ends, a byte at a time."""
+    """Send a response that never ends, a byte at a time."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100000\r\n\r\n")
     while True:
         writer.write(b" ")
@@ -164,7 +164,7 @@ async def drip(_asked: Asked, writer: asyncio.StreamWriter) -> None:
 
 
 async def flood(_asked: Asked, writer: asyncio.StreamWriter) -> None:
-    """More bytes than anybody wants, without a length."""
+    """Send an excessive number of bytes, without a length."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n")
     while True:
         writer.write(b" " * 65536)

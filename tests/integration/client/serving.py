@@ -1,4 +1,4 @@
-"""Agents on loopback for the client to call: ours, and one written with the official SDK."""
+"""Agents on loopback for the client: ours, and one written with the official SDK."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMBINATIONS = [("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("
 
 
 async def echo(ctx: TaskContext) -> None:
-    """Does what it is told by the first word."""
+    """Executes the first word of the message."""
     word, _, rest = ctx.user_text.partition(" ")
     if word == "stream":
         count, _, pause = rest.partition(" ")
@@ -49,8 +49,8 @@ async def echo(ctx: TaskContext) -> None:
 
 @asynccontextmanager
 async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
-    """An ASGI application at a URL, by a real server in this loop."""
-    bound = socket.socket(proto=socket.IPPROTO_TCP)  # only then does asyncio switch Nagle off
+    """Serve an ASGI application by a real server in this loop; return its URL."""
+    bound = socket.socket(proto=socket.IPPROTO_TCP)  # only then does asyncio disable Nagle's algorithm
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(("127.0.0.1", port))
     config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)

@@ -23,8 +23,8 @@ async def test_an_app_is_called_without_a_network(binding: str, version: str) ->
         assert events[-1].last
 
 
-async def test_an_answer_of_an_app_streams() -> None:
-    """Each event is here before the worker makes the next one."""
+async def test_a_response_of_an_app_is_streamed() -> None:
+    """Each event arrives before the worker creates the next one."""
     seen = asyncio.Event()
 
     async def one_by_one(ctx: TaskContext) -> None:
@@ -67,7 +67,7 @@ async def test_an_app_that_fails_is_a_server_error() -> None:
 
 
 async def test_files_of_an_agent_are_downloaded_with_credentials() -> None:
-    """The part of a file names its path; the client finds it at the agent, and nowhere else."""
+    """The part of a file has its path; the client loads it only from the agent."""
 
     async def makes_a_file(ctx: TaskContext) -> None:
         file = await ctx.keep_file(b"\x00" * 100_000, media_type="application/octet-stream", filename="zeros")

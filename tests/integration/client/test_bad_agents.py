@@ -1,4 +1,4 @@
-"""Agents that answer nonsense, break off, hang or lead astray: typed errors, in bounded time, no token elsewhere."""
+"""Agents with invalid, broken, slow or misleading responses: typed errors in bounded time, and no leaked token."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ BAD_ANSWERS: dict[str, tuple[Answer, type[KeelboltError]]] = {
 
 
 @pytest.mark.parametrize("name", BAD_ANSWERS)
-async def test_a_bad_answer_is_a_typed_error(name: str, agent: BadAgent) -> None:
+async def test_a_bad_response_is_a_typed_error(name: str, agent: BadAgent) -> None:
     answer, kind = BAD_ANSWERS[name]
     agent.calls.append(answer)
     patience = SOON if kind is A2ATimeoutError else 20.0
@@ -120,7 +120,7 @@ async def test_a_bad_answer_is_a_typed_error(name: str, agent: BadAgent) -> None
     assert "<html" not in str(raised.value)
 
 
-async def test_words_of_an_agent_are_cut_short_and_printable(agent: BadAgent, client: A2AClient) -> None:
+async def test_texts_of_an_agent_are_cut_and_printable(agent: BadAgent, client: A2AClient) -> None:
     agent.calls.append(rpc_error(-32603, "a\x1b[31m\r\nb" + "c" * 100_000))
     with pytest.raises(A2AServerError) as raised:
         await client.get_task("t")
@@ -130,7 +130,7 @@ async def test_words_of_an_agent_are_cut_short_and_printable(agent: BadAgent, cl
     assert raised.value.code == -32603
 
 
-async def test_an_answer_is_read_up_to_a_limit(agent: BadAgent) -> None:
+async def test_a_response_is_read_up_to_a_limit(agent: BadAgent) -> None:
     agent.calls.append(flood)
     async with A2AClient(agent.url, max_answer_bytes=1_000_000) as client:
         with pytest.raises(A2AResponseError, match="more than 1000000 bytes"):
@@ -170,7 +170,7 @@ async def test_a_bad_card(name: str, agent: BadAgent, client: A2AClient) -> None
     assert not agent.posts
 
 
-async def test_a_card_that_does_not_come(agent: BadAgent) -> None:
+async def test_a_card_that_does_not_arrive(agent: BadAgent) -> None:
     agent.answers[CARD_PATH] = silence
     async with A2AClient(agent.url, timeout=SOON) as client:
         with pytest.raises(A2ATimeoutError):
@@ -186,7 +186,7 @@ async def test_the_card_of_older_agents(agent: BadAgent, client: A2AClient) -> N
     assert (await client.agent_card)["name"] == "Bad"
 
 
-async def test_a_card_that_was_changed_on_its_way(agent: BadAgent) -> None:
+async def test_a_card_that_was_modified_in_transit(agent: BadAgent) -> None:
     key = CardKey.generate("k")
     card = card_of(agent)
     card["signatures"] = [key.sign(card)]
@@ -218,7 +218,7 @@ async def test_a_token_follows_no_redirect(agent: BadAgent) -> None:
         assert all(each.headers.get("authorization") == "Bearer secret" for each in agent.posts)
 
 
-async def test_a_token_is_not_sent_where_a_card_leads(agent: BadAgent) -> None:
+async def test_a_token_is_not_sent_to_the_origin_of_a_card(agent: BadAgent) -> None:
     async with bad_agent() as thief:
         thief.calls.append(result(TASK))
         agent.answers[CARD_PATH] = agent.card(f"{thief.url}/")
@@ -226,14 +226,14 @@ async def test_a_token_is_not_sent_where_a_card_leads(agent: BadAgent) -> None:
             with pytest.raises(A2ADiscoveryError, match="trusted_origins"):
                 await client.get_task("t")
         assert thief.asked == []
-        async with A2AClient(agent.url) as client:  # without a secret there is nothing to lose
+        async with A2AClient(agent.url) as client:  # without a secret there is no restriction
             assert (await client.get_task("t")).id == "t"
         async with A2AClient(agent.url, auth="secret", trusted_origins=[thief.url]) as client:
             await client.get_task("t")
         assert [each.headers.get("authorization") for each in thief.asked] == [None, "Bearer secret"]
 
 
-async def test_a_card_by_https_does_not_lead_to_http() -> None:
+async def test_a_card_by_https_does_not_switch_to_http() -> None:
     interfaces = [{"url": "http://agent.example/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]
     card = {"name": "A", "supportedInterfaces": interfaces}
     async with A2AClient("https://agent.example", card=card) as client:
@@ -241,7 +241,7 @@ async def test_a_card_by_https_does_not_lead_to_http() -> None:
             await client.get_task("t")
 
 
-async def test_the_key_set_is_asked_for_without_a_token(agent: BadAgent) -> None:
+async def test_the_key_set_is_requested_without_a_token(agent: BadAgent) -> None:
     async with bad_agent() as keys:
         async with A2AClient(agent.url, auth="secret", card_keys=f"{keys.url}/keys.json") as client:
             with pytest.raises(A2ADiscoveryError):
@@ -249,7 +249,7 @@ async def test_the_key_set_is_asked_for_without_a_token(agent: BadAgent) -> None
         assert [each.headers.get("authorization") for each in keys.asked] == [None]
 
 
-async def test_cookies_are_not_kept(agent: BadAgent, client: A2AClient) -> None:
+async def test_cookies_are_not_stored(agent: BadAgent, client: A2AClient) -> None:
     agent.calls.append(http(b"{}", 200, "application/json", "set-cookie: session=1"))
     for _ in range(2):
         with pytest.raises(A2AResponseError):
@@ -282,7 +282,7 @@ async def test_ways_to_authenticate(kind: str, agent: BadAgent) -> None:
 
 
 def card_of(agent: BadAgent) -> dict[str, Any]:
-    """So that it need not be fetched, however short the patience."""
+    """Return the card, so that a client with a short timeout need not fetch it."""
     found: dict[str, Any] = json.loads(agent.card().partition(b"\r\n\r\n")[2])
     return found
 
@@ -295,8 +295,8 @@ def texts(found: list[Event]) -> list[str]:
     return [event.text for event in found if event.artifact]
 
 
-async def test_a_stream_that_is_cut_at_any_byte(agent: BadAgent, client: A2AClient) -> None:
-    """Whatever was cut comes again, by Last-Event-ID; what came whole does not."""
+async def test_a_stream_that_breaks_at_any_byte(agent: BadAgent, client: A2AClient) -> None:
+    """Incomplete events come again by Last-Event-ID; complete ones do not."""
     whole = SSE
     for seq, value in ((1, task()), (2, chunk("a")), (3, chunk("b")), (4, status("COMPLETED"))):
         whole += b"id: %d\ndata: " % seq + json.dumps({"jsonrpc": "2.0", "id": 1, "result": value}).encode() + b"\n\n"
@@ -324,7 +324,7 @@ async def test_a_stream_that_is_cut_at_any_byte(agent: BadAgent, client: A2AClie
         assert found[-1].state is TaskState.completed
 
 
-async def test_ids_that_come_again_are_left_out(agent: BadAgent, client: A2AClient) -> None:
+async def test_repeated_ids_are_skipped(agent: BadAgent, client: A2AClient) -> None:
     agent.calls[:] = [
         events((1, task()), (2, chunk("a")), (2, chunk("a")), (1, chunk("x")), (3, chunk("b"))),
         events((2, chunk("a")), (3, chunk("b")), (9, chunk("c")), (10, status("COMPLETED"))),
@@ -347,7 +347,7 @@ async def test_a_gap_is_a_snapshot(agent: BadAgent, client: A2AClient) -> None:
 
 
 @pytest.mark.parametrize("seq", ["x", "-1", "9" * 30])
-async def test_an_id_that_is_no_number(seq: str, agent: BadAgent, client: A2AClient) -> None:
+async def test_an_id_that_is_not_a_number(seq: str, agent: BadAgent, client: A2AClient) -> None:
     data = json.dumps({"jsonrpc": "2.0", "id": 1, "result": task()})
     agent.calls.append(SSE + f"id: {seq}\ndata: {data}\n\n".encode())
     with pytest.raises(A2AResponseError):
@@ -382,8 +382,8 @@ async def test_a_bad_stream_is_a_typed_error(name: str, agent: BadAgent) -> None
         assert type(raised.value) is kind
 
 
-async def test_an_agent_that_never_gets_further_is_given_up(agent: BadAgent) -> None:
-    """Attempts are told, become rarer, and end."""
+async def test_an_agent_without_progress_is_given_up(agent: BadAgent) -> None:
+    """Attempts are reported, become rarer, and end."""
     told: list[Reconnect] = []
 
     async def stuck(asked: Any, writer: asyncio.StreamWriter) -> None:
@@ -402,7 +402,7 @@ async def test_an_agent_that_never_gets_further_is_given_up(agent: BadAgent) -> 
     assert all(each.task_id == "t" for each in told)
 
 
-async def test_a_message_is_not_sent_twice_to_an_agent_that_would_do_it_twice(agent: BadAgent) -> None:
+async def test_a_message_is_not_repeated_to_an_agent_without_deduplication(agent: BadAgent) -> None:
     agent.answers[CARD_PATH] = agent.card(resume=False)
     agent.calls.append(b"")
     async with A2AClient(agent.url) as client:
@@ -414,7 +414,7 @@ async def test_a_message_is_not_sent_twice_to_an_agent_that_would_do_it_twice(ag
     assert len(agent.posts) == 2
 
 
-async def test_a_message_is_sent_again_to_an_agent_that_knows_it(agent: BadAgent) -> None:
+async def test_a_message_is_repeated_to_an_agent_with_deduplication(agent: BadAgent) -> None:
     agent.calls[:] = [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{", events((1, task("COMPLETED")))]
     async with A2AClient(agent.url) as client:
         [event] = await all_of(client)
@@ -447,7 +447,7 @@ async def test_events_of_another_task(agent: BadAgent, client: A2AClient) -> Non
         await all_of(client)
 
 
-async def test_a_list_of_tasks_that_leads_in_a_circle(agent: BadAgent, client: A2AClient) -> None:
+async def test_a_list_of_tasks_that_repeats_a_page_token(agent: BadAgent, client: A2AClient) -> None:
     async def page(asked: Any, writer: asyncio.StreamWriter) -> None:
         writer.write(result({"tasks": [TASK], "nextPageToken": "again"}, asked.json["id"]))
         await writer.drain()
@@ -458,7 +458,7 @@ async def test_a_list_of_tasks_that_leads_in_a_circle(agent: BadAgent, client: A
             pass
 
 
-async def test_another_interface_when_the_first_does_not_work(agent: BadAgent) -> None:
+async def test_another_interface_when_the_first_fails(agent: BadAgent) -> None:
     interfaces = [
         {"url": "http://127.0.0.1:9/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
         {"url": "grpc.example:443", "protocolBinding": "GRPC", "protocolVersion": "1.0"},
@@ -476,14 +476,14 @@ async def test_another_interface_when_the_first_does_not_work(agent: BadAgent) -
         assert (await client.get_task("t")).id == "t"
         before = len(agent.asked)
         assert (await client.get_task("t")).id == "t"
-        assert len(agent.asked) == before + 1  # the one that worked is remembered
+        assert len(agent.asked) == before + 1  # the working one is remembered
     agent.calls[:] = [events((1, task("COMPLETED")))]
     async with A2AClient(agent.url) as client:
         assert [event.last for event in await all_of(client)] == [True]
 
 
-async def test_an_agent_that_was_away_is_spoken_to_as_before(agent: BadAgent) -> None:
-    """Neither an outage nor an operation that is missing changes what is preferred."""
+async def test_an_outage_does_not_change_the_preferred_interface(agent: BadAgent) -> None:
+    """Neither an outage nor an unsupported operation changes the preference."""
     interfaces = [
         {"url": agent.url + "/", "protocolBinding": "JSONRPC", "protocolVersion": version} for version in ("1.0", "0.3")
     ]
@@ -501,7 +501,7 @@ async def test_an_agent_that_was_away_is_spoken_to_as_before(agent: BadAgent) ->
             await client.cancel_task("t")
         transports = await client._opened().transports()
         for transport in transports:
-            object.__setattr__(transport.endpoint, "url", "http://127.0.0.1:9/")  # nobody listens there
+            object.__setattr__(transport.endpoint, "url", "http://127.0.0.1:9/")  # no server listens there
         with pytest.raises(A2AConnectionError):
             await client.get_task("t")
         assert await client._opened().transports() == transports

@@ -1,4 +1,4 @@
-"""Cards are fetched once for all who wait, kept, asked for again by their ETag, and used on while the agent is away."""
+"""Cards are fetched once for all waiters, cached, revalidated by ETag, and reused while the agent is unreachable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def agent() -> AsyncIterator[BadAgent]:
         yield agent
 
 
-async def test_a_fetcher_of_its_own(agent: BadAgent) -> None:
+async def test_a_separate_fetcher(agent: BadAgent) -> None:
     now = 0.0
     async with httpx2.AsyncClient() as client:
         fetcher = AgentCardFetcher(client, agent.url, ttl=10.0, clock=lambda: now)
@@ -36,7 +36,7 @@ async def test_a_fetcher_of_its_own(agent: BadAgent) -> None:
         await client.get(agent.url)  # a client that was passed in stays open
 
 
-async def test_an_etag_spares_the_card(agent: BadAgent) -> None:
+async def test_an_etag_avoids_a_transfer(agent: BadAgent) -> None:
     async def card(asked: Asked, writer: asyncio.StreamWriter) -> None:
         if asked.headers.get("if-none-match") == '"1"':
             writer.write(b"HTTP/1.1 304 Not Modified\r\nconnection: close\r\n\r\n")
@@ -51,7 +51,7 @@ async def test_an_etag_spares_the_card(agent: BadAgent) -> None:
     assert [each.headers.get("if-none-match") for each in agent.asked] == [None, '"1"']
 
 
-async def test_an_old_card_is_better_than_none(agent: BadAgent, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_old_card_stays_in_use_during_an_outage(agent: BadAgent, caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     agent.calls.append(result(task()["task"], 1))
     async with A2AClient(agent.url, card_ttl=10.0, clock=lambda: now) as client:
@@ -66,7 +66,7 @@ async def test_an_old_card_is_better_than_none(agent: BadAgent, caplog: pytest.L
             await client.discover(refresh=True)
 
 
-async def test_a_card_that_was_given_is_not_fetched() -> None:
+async def test_a_card_that_was_passed_is_not_fetched() -> None:
     async with bad_agent() as agent:
         agent.calls.append(result(task()["task"], 1))
         card = {"name": "A", "url": f"{agent.url}/", "protocolVersion": "1.0"}
@@ -76,7 +76,7 @@ async def test_a_card_that_was_given_is_not_fetched() -> None:
         assert len(agent.asked) == 1
 
 
-async def test_keys_come_by_https_or_from_this_machine() -> None:
+async def test_keys_are_loaded_by_https_or_from_loopback() -> None:
     with pytest.raises(ValueError, match="https"):
         AgentCardFetcher(None, "http://a", keys="http://keys.example/jwks.json")
     async with A2AClient("http://127.0.0.1:9", card_keys="https://keys.example/jwks.json") as client:

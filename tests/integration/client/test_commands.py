@@ -28,7 +28,7 @@ async def url() -> AsyncIterator[str]:
 
 
 async def keelbolt(*words: str, stdin: str | None = None) -> Result:
-    """A command; it runs a loop of its own, so it gets a thread of its own."""
+    """Run a command in its own thread, because it runs its own loop."""
     return await asyncio.to_thread(CliRunner().invoke, main, words, input=stdin)
 
 
@@ -75,7 +75,7 @@ async def test_a_question_says_how_to_answer(url: str) -> None:
     assert (await keelbolt("send", url, "blue", "--task", task_id)).stdout == "You said: blue\n"
 
 
-async def test_what_an_agent_says_does_not_steer_the_terminal() -> None:
+async def test_text_of_an_agent_does_not_control_the_terminal() -> None:
     async with bad_agent() as agent:
         evil = {"parts": [{"text": "a\x1b]0;title\x07b"}], "messageId": "m", "role": "ROLE_AGENT"}
         agent.calls[:] = [result({"message": evil}), events((None, {"message": evil}))]
@@ -88,7 +88,7 @@ async def test_what_an_agent_says_does_not_steer_the_terminal() -> None:
         assert {each.headers["x-key"] for each in agent.asked} == {"k"}
 
 
-async def test_a_stream_tells_of_its_new_connections(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_stream_reports_reconnects(caplog: pytest.LogCaptureFixture) -> None:
     async with bad_agent() as agent:
         done = task("COMPLETED", artifacts=[{"artifactId": "a", "parts": [{"text": "all of it"}]}])
         chunk = {"taskId": "t", "contextId": "c", "artifact": {"artifactId": "a", "parts": [{"text": "all "}]}}
@@ -100,13 +100,13 @@ async def test_a_stream_tells_of_its_new_connections(caplog: pytest.LogCaptureFi
     assert shown.stdout == "all \nof it\n"
     assert "connecting again" in shown.stderr
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert not any("reconnecting" in words for words in warned)  # it would be said twice
-    assert "the current state of the task" not in shown.stderr  # it begins with what was printed
+    assert not any("reconnecting" in words for words in warned)  # it would be printed twice
+    assert "the current state of the task" not in shown.stderr  # it begins with the printed text
     assert replaced.stdout == "replaced\nall of it\n"
     assert "the current state of the task" in replaced.stderr
 
 
-async def test_the_exit_code_tells_what_became_of_the_task() -> None:
+async def test_the_exit_code_shows_the_end_of_the_task() -> None:
     async with bad_agent() as agent:
         for state, code in (("COMPLETED", 0), ("FAILED", 1), ("CANCELED", 1), ("REJECTED", 3), ("INPUT_REQUIRED", 4)):
             agent.calls[:] = [result(task(state)), events((1, task("SUBMITTED")), (2, task(state)))]
@@ -119,8 +119,8 @@ async def test_the_exit_code_tells_what_became_of_the_task() -> None:
         assert (await keelbolt("send", agent.url, "Hi", "--no-wait")).exit_code == 0
 
 
-async def test_the_id_comes_before_the_answer_and_ctrl_c_says_how_to_follow(url: str) -> None:
-    """In a process of its own: what is printed while it waits, and after SIGINT."""
+async def test_the_id_is_printed_before_the_response_and_ctrl_c_prints_how_to_follow(url: str) -> None:
+    """In its own process: the output while it waits, and after SIGINT."""
     command = [sys.executable, "-m", "keelbolt", "send", url, "wait"]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
@@ -145,7 +145,7 @@ async def test_wait_is_a_limit(url: str) -> None:
     assert "canceled" in (await keelbolt("cancel", url, task_id)).stdout
 
 
-async def test_an_agent_that_is_away_for_a_moment_is_asked_again() -> None:
+async def test_an_agent_with_a_short_outage_is_retried() -> None:
     async with bad_agent() as agent:
 
         async def completed(asked: Asked, writer: asyncio.StreamWriter) -> None:
@@ -179,7 +179,7 @@ async def test_data_and_files(url: str, tmp_path: Path) -> None:
         assert said in refused.stderr
 
 
-async def test_a_card_that_leads_elsewhere_needs_a_trusted_origin(url: str) -> None:
+async def test_a_card_for_another_origin_needs_a_trusted_origin(url: str) -> None:
     """localhost and 127.0.0.1 are one origin; another port is another one."""
     async with bad_agent() as agent:
         card = await keelbolt("card", url, "--json")

@@ -80,7 +80,7 @@ async def test_every_operation(url: str, spoken: dict[str, Any]) -> None:
             assert task.id in [each.id async for each in client.list_tasks(limit=2)]
 
 
-async def test_a_stream_that_is_cut_often_has_every_event_once(url: str, spoken: dict[str, Any]) -> None:
+async def test_a_stream_that_breaks_often_has_every_event_once(url: str, spoken: dict[str, Any]) -> None:
     told: list[Reconnect] = []
     async with A2AClient(url, **spoken) as client:
         text = json.dumps(await client.discover())
@@ -98,7 +98,7 @@ async def test_a_stream_that_is_cut_often_has_every_event_once(url: str, spoken:
     assert "".join(event.text for event in events if event.artifact) == "".join(f"{n} " for n in range(60))
 
 
-async def test_credentials_are_metadata_for_trusted_origins_alone(spoken: dict[str, Any]) -> None:
+async def test_credentials_are_sent_only_to_trusted_origins(spoken: dict[str, Any]) -> None:
     keys = APIKeyAuthenticator.of({"alices-key-of-some-length": "alice"})
     good, bad = {"X-API-Key": "alices-key-of-some-length"}, {"X-API-Key": "wrong"}
     async with our_agent(grpc_port=0, auth=keys) as url:
@@ -116,7 +116,7 @@ async def test_credentials_are_metadata_for_trusted_origins_alone(spoken: dict[s
                 await client.send_message("Hello")
 
 
-async def test_an_agent_that_is_not_there_was_sent_nothing(url: str) -> None:
+async def test_nothing_was_sent_to_an_unreachable_agent(url: str) -> None:
     card = {
         "name": "gone",
         "supportedInterfaces": [{"url": "127.0.0.1:9", "protocolBinding": "GRPC", "protocolVersion": "1.0"}],
@@ -127,7 +127,7 @@ async def test_an_agent_that_is_not_there_was_sent_nothing(url: str) -> None:
         assert not refused.value.sent
 
 
-async def test_without_the_extra_grpc_is_passed_over(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_extra_grpc_is_skipped(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with A2AClient(url) as client:
         card = await client.discover()
     alone = {**card, "supportedInterfaces": [each for each in card["supportedInterfaces"] if "GRPC" in each.values()]}
@@ -142,7 +142,7 @@ async def test_without_the_extra_grpc_is_passed_over(url: str, monkeypatch: pyte
             await client.send_message("Hello")
 
 
-async def test_a_card_that_offers_nothing_we_speak_says_what_it_offers(url: str) -> None:
+async def test_the_error_for_a_card_without_a_supported_interface_lists_its_interfaces(url: str) -> None:
     interfaces = [
         {"url": "https://a", "protocolBinding": "SLIMRPC", "protocolVersion": "1.0"},
         {"url": "https://a", "protocolBinding": "JSONRPC", "protocolVersion": "0.2.5"},

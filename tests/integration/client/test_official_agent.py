@@ -68,8 +68,8 @@ async def test_every_operation(client: A2AClient, spoken: dict[str, Any]) -> Non
             await client.list_tasks()
 
 
-async def test_a_cut_stream_goes_on_with_a_snapshot_that_says_so(spoken: dict[str, Any]) -> None:
-    """The official server has no ids: what it sent meanwhile is in the snapshot."""
+async def test_a_broken_stream_continues_with_a_marked_snapshot(spoken: dict[str, Any]) -> None:
+    """The official server has no ids: events sent meanwhile are in the snapshot."""
     bound = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = bound.sockets[0].getsockname()[1]
     bound.close()
@@ -91,7 +91,7 @@ async def test_a_cut_stream_goes_on_with_a_snapshot_that_says_so(spoken: dict[st
                 parts.append(event.text)
                 if len(parts) in (10, 30):
                     proxy.cut()
-    assert told  # in 0.3 what follows a break is loaded, not streamed
+    assert told  # in 0.3, events after a break are loaded, not streamed
     assert events[-1].snapshot
     assert events[-1].last
     assert events[-1].state is TaskState.completed

@@ -68,7 +68,7 @@ async def test_send_get_and_list(client: A2AClient) -> None:
     assert len(listed) == len(set(listed))
     assert set(listed) <= others | {task.id}
     if client._bindings == ["HTTP+JSON"] and client._versions == ["0.3"]:
-        assert len(listed) == 2  # 0.3 knows no pages
+        assert len(listed) == 2  # 0.3 has no pages
     else:
         assert set(listed) == others | {task.id}
 
@@ -79,7 +79,7 @@ async def test_a_message_instead_of_a_task(client: A2AClient) -> None:
     assert text_of(answer) == "Hi"
 
 
-async def test_a_message_in_the_words_of_0_3(client: A2AClient) -> None:
+async def test_a_message_in_the_form_of_0_3(client: A2AClient) -> None:
     said = {"role": "user", "parts": [{"type": "text", "text": "Old"}]}
     answer = await client.send_message(said, metadata={"skillId": "echo"}, context_id="here")
     assert isinstance(answer, Task)
@@ -143,7 +143,7 @@ async def test_push_configs(client: A2AClient) -> None:
     await client.cancel_task(task.id)
 
 
-async def test_errors_come_back_as_what_they_are(client: A2AClient) -> None:
+async def test_errors_keep_their_class(client: A2AClient) -> None:
     with pytest.raises(TaskNotFoundError) as missing:
         await client.get_task("nobody")
     assert missing.value.task_id == "nobody"
@@ -179,7 +179,7 @@ async def test_credentials_and_the_extended_card(spoken: dict[str, Any]) -> None
 
 
 async def test_tenants(client: A2AClient) -> None:
-    """In 1.0 every operation can name a tenant; a task of one is not there for another."""
+    """In 1.0 every operation can name a tenant; another tenant can't see the task."""
     if client._versions == ["0.3"]:
         return
     async with A2AClient(client._url, bindings=client._bindings, versions=["1.0"], tenant="acme") as acme:
@@ -205,20 +205,20 @@ async def test_lists_are_filtered(client: A2AClient) -> None:
     ] == []
 
 
-async def test_the_choice_follows_the_card() -> None:
+async def test_the_interface_follows_the_card() -> None:
     async with our_agent(card=CARD.model_copy(update={"protocol": "http+json"})) as url, A2AClient(url) as client:
         await client.send_message("Hi")
         chosen = (await client._opened().transports())[0].endpoint
         assert (chosen.binding, chosen.version) == ("HTTP+JSON", "1.0")
 
 
-async def test_a_card_is_asked_for_again_by_its_etag() -> None:
+async def test_a_card_is_revalidated_by_its_etag() -> None:
     now = 0.0
     async with our_agent() as url, A2AClient(url, card_ttl=10, clock=lambda: now) as client:
         first = await client.agent_card
         assert await client.agent_card is first
         now = 11.0
-        assert await client.agent_card is first  # 304: the same object, asked for again
+        assert await client.agent_card is first  # 304: the same object, revalidated
         assert client._opened().fetcher._at == 11.0
         assert await client.discover(refresh=True) == first
 
@@ -241,7 +241,7 @@ async def test_a_signed_card() -> None:
             await client.discover()
 
 
-async def test_an_agent_that_does_not_stream_gives_its_answer() -> None:
+async def test_an_agent_without_streaming_returns_its_response() -> None:
     card = CARD.model_copy(update={"capabilities": CapabilitiesConfig()})
     async with our_agent(card=card) as url, A2AClient(url) as client:
         [event] = [event async for event in client.stream_message("Hi")]
@@ -249,7 +249,7 @@ async def test_an_agent_that_does_not_stream_gives_its_answer() -> None:
         assert event.text == "You said: Hi"
 
 
-async def test_the_client_that_waits() -> None:
+async def test_the_blocking_client() -> None:
     def use(url: str) -> None:
         with SyncA2AClient(url) as client:
             task = client.send_message("Hello")

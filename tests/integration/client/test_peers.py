@@ -1,4 +1,4 @@
-"""The client against the servers of others, each in a process and an environment of its own (tests/peers.sh).
+"""The client against servers of other projects, each in its own process and environment (peers.sh).
 
 Every feature over every binding, and a stream that is cut after each of its events.
 """
@@ -48,7 +48,7 @@ LIMITS: dict[tuple[str, Spoken], dict[str, str]] = {
     # It answers 500 to what it has not implemented, and has no path for the deletion.
     ("sdk_03", REST_03): {"list": "A2AServerError", "list push": "A2AServerError", "delete push": "A2AResponseError"},
     ("sdk_03", GRPC_03): dict.fromkeys(("list", "list push", "delete push"), "MethodNotFoundError"),
-    # Every method that it does not know is an exception in it; a task is never just a message, and never continued.
+    # Unknown methods raise in it; a task is never just a message, and never continued.
     ("fasta2a", JSONRPC_1): {
         "message": "AssertionError",
         "list": "UnsupportedOperationError",
@@ -56,7 +56,7 @@ LIMITS: dict[tuple[str, Spoken], dict[str, str]] = {
         **dict.fromkeys(("create push", "get push", "list push", "delete push"), "A2AResponseError"),
         "extended card": "A2AResponseError",
     },
-    # Modules have an input and an output: no conversation, and no cards but one.
+    # Modules have an input and an output: no conversation, and only one card.
     ("apcore_a2a", JSONRPC_1): {
         **dict.fromkeys(("message", "question", "rejected", "files"), "AssertionError"),
         "extended card": "UnsupportedOperationError",
@@ -72,7 +72,7 @@ class Peer:
     grpc_port: int
 
     async def card(self, port: int | None = None, grpc_port: int | None = None) -> dict[str, Any]:
-        """The card, with other ports in it."""
+        """Return the card with other ports."""
         async with A2AClient(f"http://127.0.0.1:{self.port}") as client:
             text = json.dumps(await client.discover())
         text = text.replace(f"127.0.0.1:{self.port}", f"127.0.0.1:{port or self.port}")
@@ -80,7 +80,7 @@ class Peer:
         return found
 
     def message(self, text: str) -> dict[str, Any]:
-        """A message, or the input of a module, with the skill that is meant."""
+        """Return a message, or the input of a module, with the requested skill."""
         if self.name != "apcore_a2a":
             return {"message": text}
         word, *numbers = text.split()
@@ -131,7 +131,7 @@ async def running(name: str) -> AsyncIterator[Peer]:
 
 
 async def answers(peer: Peer, child: asyncio.subprocess.Process) -> bool:
-    """Whether the peer serves its card; False when it ended, as when another program took its port meanwhile."""
+    """Whether the peer serves its card; False if it ended, for example because its port was taken."""
     async with asyncio.timeout(120):
         while child.returncode is None:
             try:
@@ -139,7 +139,7 @@ async def answers(peer: Peer, child: asyncio.subprocess.Process) -> bool:
             except KeelboltError:
                 await asyncio.sleep(0.1)
             else:
-                await asyncio.sleep(0.1)  # a program that could not bind has ended by now
+                await asyncio.sleep(0.1)  # a program that could not bind has exited by now
                 return child.returncode is None and bool(card["name"] == peer.name)
     return False
 
@@ -151,13 +151,13 @@ async def peer(request: pytest.FixtureRequest) -> AsyncIterator[Peer]:
 
 
 def values(event: Event) -> list[Any]:
-    """The contents of an event's parts."""
+    """Return the contents of an event's parts."""
     made = event.task.artifacts if event.task is not None else [event.artifact] if event.artifact is not None else []
     return [part.text if part.text is not None else part.data for artifact in made for part in artifact.parts]
 
 
 def gathered(events: list[Event]) -> list[Any]:
-    """By the recipe of the docs: a snapshot replaces, every other event adds."""
+    """Collect events as in the docs: a snapshot replaces, every other event adds."""
     found: list[Any] = []
     for event in events:
         if event.snapshot:
@@ -174,7 +174,7 @@ def done(answer: Task | Message, state: TaskState = TaskState.completed) -> Task
 
 
 class Features:
-    """What is tried over each binding of each peer; each method is a row of the table."""
+    """The features tested over each binding of each peer; each method is a row of the table."""
 
     def __init__(self, peer: Peer, client: A2AClient) -> None:
         self.peer = peer
@@ -280,7 +280,7 @@ class Features:
         assert (await self.client.get_extended_card())["name"]
 
     async def table(self) -> dict[str, str]:
-        """Each feature with "ok", or the name of its error."""
+        """Return each feature with "ok" or the name of its error."""
         found = {}
         for name, feature in vars(Features).items():
             if name.startswith("_") or name in ("send", "table"):
@@ -311,7 +311,7 @@ async def test_every_feature_over_every_binding(peer: Peer) -> None:
     assert unexpected == {}
 
 
-async def test_the_interface_that_has_an_operation_is_used() -> None:
+async def test_the_interface_that_supports_an_operation_is_used() -> None:
     """Over REST the official 0.3 can't delete a push config, over JSON-RPC it can; the card offers both."""
     async with running("sdk_03") as peer:
         card = await peer.card()
@@ -325,8 +325,8 @@ async def test_the_interface_that_has_an_operation_is_used() -> None:
             await client.cancel_task(task.id)
 
 
-async def test_a_cut_after_any_event(peer: Peer) -> None:
-    """Whatever event was the last before the cut, what is gathered in the end is whole, and nothing is in it twice."""
+async def test_a_break_after_any_event(peer: Peer) -> None:
+    """For any last event before the break, the collected result is complete and without duplicates."""
 
     async def cut_after(count: int, spoken: Spoken, told: list[Reconnect]) -> list[Event]:
         events: list[Event] = []
@@ -346,7 +346,7 @@ async def test_a_cut_after_any_event(peer: Peer) -> None:
         positions = range(1, CHUNKS + 2)  # the first event is the task, the last one ends the stream
         told: list[Reconnect] = []
         runs = await asyncio.gather(*(cut_after(count, spoken, told) for count in positions))
-        assert len(told) >= CHUNKS // 2, spoken  # a cut near the end may come too late
+        assert len(told) >= CHUNKS // 2, spoken  # a break near the end may be too late
         for count, events in zip(positions, runs, strict=True):
             where = (spoken, count, [(type(event.value).__name__, event.id, event.snapshot) for event in events])
             assert gathered(events) == peer.chunks(CHUNKS), where

@@ -1,4 +1,4 @@
-"""`ctx.relay` to the servers of others: a lost attempt in the middle of a stream, a question, a cancel."""
+"""`ctx.relay` to servers of other projects: a lost attempt in the middle of a stream, a question, a cancel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_a_relay_to_every_peer(name: str) -> None:
         for binding, version in PEERS[name]:
             async with A2AClient(f"http://127.0.0.1:{peer.port}", bindings=[binding], versions=[version]) as client:
                 await lost_in_a_stream(peer, client)
-                if name != "apcore_a2a":  # its modules ask nothing
+                if name != "apcore_a2a":  # its modules ask no questions
                     await asked(client, continued=name != "fasta2a")  # which can't continue a task
                     await cancelled(client)
 

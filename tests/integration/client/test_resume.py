@@ -1,4 +1,4 @@
-"""Streams through a network that breaks, and from servers that die: each event once, in order."""
+"""Streams over a network that breaks, and from servers that die: each event once, in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def port_of(url: str) -> int:
 
 
 def gathered(events: list[Event]) -> str:
-    """The artifact as a reader puts it together from what it saw."""
+    """Return the artifact that a reader assembles from its events."""
     parts: list[str] = []
     for event in events:
         if event.snapshot and event.task is not None:
@@ -39,7 +39,7 @@ def gathered(events: list[Event]) -> str:
 
 
 async def cut_often(proxy: Proxy, times: int, chance: random.Random, most_bytes: int) -> None:
-    """Break connections, each after some bytes of the server: in headers, between events, within them."""
+    """Break connections after some bytes of the server: in headers, between events, within them."""
     for _ in range(times):
         proxy.cut_after(chance.randrange(1, most_bytes), "down")
         while proxy._left["down"] is not None:  # noqa: ASYNC110 - the proxy tells nobody
@@ -51,10 +51,10 @@ async def cut_often(proxy: Proxy, times: int, chance: random.Random, most_bytes:
     [(COMBINATIONS[0], 1000, 50), *((spoken, 120, 6) for spoken in COMBINATIONS[1:])],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else str(value),
 )
-async def test_a_connection_that_is_cut_again_and_again(
+async def test_a_connection_that_breaks_repeatedly(
     spoken: tuple[str, str], chunks: int, cuts: int, tmp_path: Path, full: bool
 ) -> None:
-    """Every event comes exactly once and in order, however often the connection breaks."""
+    """Every event comes exactly once and in order, for any number of breaks."""
     chunks, cuts = (1000, 50) if full else (chunks, cuts)
     told: list[Reconnect] = []
     binding, version = spoken
@@ -80,8 +80,8 @@ async def test_a_connection_that_is_cut_again_and_again(
     assert events[-1].state is TaskState.completed
 
 
-async def test_a_cut_at_any_byte_of_the_beginning(tmp_path: Path) -> None:
-    """Before the first event came, the message is sent again: one task, and all that it made."""
+async def test_a_break_at_any_byte_of_the_beginning(tmp_path: Path) -> None:
+    """Before the first event, the message is sent again: one task with its complete result."""
     async with (
         our_agent(f"sqlite:///{tmp_path}/agent.db") as direct,
         Proxy("127.0.0.1", port_of(direct)) as proxy,
@@ -97,8 +97,8 @@ async def test_a_cut_at_any_byte_of_the_beginning(tmp_path: Path) -> None:
             assert len([task async for task in client.list_tasks(f"c{offset}")]) == 1
 
 
-async def test_a_server_that_stops_sends_its_streams_to_another(tmp_path: Path) -> None:
-    """A server that drains ends its streams before their tasks: the client waits as it is asked to, and goes on."""
+async def test_a_draining_server_passes_its_streams_to_another(tmp_path: Path) -> None:
+    """A server that drains ends its streams before their tasks: the client waits as requested, and continues."""
     storage = f"sqlite:///{tmp_path}/agent.db"
     servers = [A2AServer(worker=echo, agent_card=CARD, storage=storage) for _ in range(2)]
     told: list[Reconnect] = []
@@ -121,7 +121,7 @@ async def test_a_server_that_stops_sends_its_streams_to_another(tmp_path: Path) 
 
 
 async def listening(port: int) -> None:
-    """A port is told before it is listened at."""
+    """Wait until the port accepts connections: it is printed before."""
     while True:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -134,7 +134,7 @@ async def listening(port: int) -> None:
 
 @asynccontextmanager
 async def processes(count: int, storage: str) -> AsyncIterator[list[tuple[str, asyncio.subprocess.Process]]]:
-    """Agents in processes of their own, on one storage, each with its URL."""
+    """Start agents in their own processes on one storage; return their URLs."""
     children = [
         await asyncio.create_subprocess_exec(
             sys.executable, str(COUNTER), storage, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
@@ -158,7 +158,7 @@ async def processes(count: int, storage: str) -> AsyncIterator[list[tuple[str, a
 
 
 async def test_servers_that_are_killed_while_others_take_over(tmp_path: Path) -> None:
-    """The client goes on at the next process, which has the task and its log: nothing is lost, nothing repeated."""
+    """The client continues at the next process, which has the task and its log: no loss, no repeats."""
     storage = f"sqlite:///{tmp_path}/agent.db"
     async with (
         processes(3, storage) as ((first, one), (second, two), (third, _)),

@@ -1,4 +1,4 @@
-"""Tasks that an agent returns unfinished, and connections that died while they were kept."""
+"""Tasks that an agent returns unfinished, and reused connections that died."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ async def agent() -> AsyncIterator[BadAgent]:
         yield agent
 
 
-async def test_a_task_that_is_answered_unfinished_is_waited_for(agent: BadAgent) -> None:
-    """Some servers answer `submitted` to every send."""
+async def test_a_task_that_is_returned_unfinished_is_waited_for(agent: BadAgent) -> None:
+    """Some servers return `submitted` for every send."""
     over = task("COMPLETED", artifacts=[{"artifactId": "a", "parts": [{"text": "at last"}]}])["task"]
 
     async def answered(asked: Any, writer: asyncio.StreamWriter) -> None:
@@ -53,7 +53,7 @@ async def test_a_task_that_is_answered_unfinished_is_waited_for(agent: BadAgent)
 
 
 async def test_a_dead_connection_is_replaced_for_a_call_that_may_be_repeated() -> None:
-    """A server closes a connection that was kept alive at the moment when the next request is sent."""
+    """A server closes a reused connection at the moment when the next request is sent."""
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -67,7 +67,7 @@ async def test_a_dead_connection_is_replaced_for_a_call_that_may_be_repeated() -
         writer.write(head % len(body) + body)
         await writer.drain()
         with contextlib.suppress(asyncio.IncompleteReadError, asyncio.CancelledError):
-            await reader.readuntil(b"\r\n\r\n")  # the next request is here, and the server is gone
+            await reader.readuntil(b"\r\n\r\n")  # the next request arrived, and the server is gone
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""Agents that are spoken to by gRPC: in this process, so that the test sees inside."""
+"""Agents that are called by gRPC, in this process, so that the test can inspect them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Talk:
         return self.server.routes.streams.open
 
     async def no_stream(self) -> None:
-        """Wait until no stream is open any more."""
+        """Wait until no stream is open."""
 
         async def closed() -> bool:
             return not self.open_streams
@@ -67,19 +67,19 @@ class Talk:
         return OLD.SendMessageRequest(request=message, configuration=configuration)
 
     async def send(self, text: str, *, metadata: Headers = (), **more: Any) -> Any:
-        """The task of sending this; `now` answers at once."""
+        """Send this and return the task; `now` returns at once."""
         configuration = PB.SendMessageConfiguration(return_immediately=True) if more.pop("now", False) else None
         answer = await self.stub.SendMessage(self.request(text, configuration, **more), metadata=metadata)
         assert answer.WhichOneof("payload") == "task"
         return answer.task
 
     async def json(self, method: str, params: Any, headers: Headers = ()) -> Any:
-        """The same agent by JSON-RPC."""
+        """Call the same agent by JSON-RPC."""
         reply = await call(self.server.app, method, params, headers=headers)
         return reply.json["result"]
 
     async def stream_json(self, method: str, params: Any, headers: Headers = ()) -> list[tuple[int, Any]]:
-        """The events of a stream by JSON-RPC, with their ids."""
+        """Return the events of a stream by JSON-RPC, with their ids."""
         reply = await call(self.server.app, method, params, headers=headers)
         ids = [int(line[3:]) for line in reply.body.splitlines() if line.startswith(b"id:")]
         return list(zip(ids, [event["result"] for event in reply.events], strict=True))
@@ -95,7 +95,7 @@ async def talking(**more: Any) -> AsyncIterator[Talk]:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until it does."""
+    """Wait until this holds."""
     async with asyncio.timeout(10):
         while not await holds():  # noqa: ASYNC110 - what is waited for happens elsewhere
             await asyncio.sleep(0.01)
@@ -103,7 +103,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 @dataclass(frozen=True)
 class Refused:
-    """How a call was refused."""
+    """The status with which a call was refused."""
 
     code: str
     reason: str
@@ -113,7 +113,7 @@ class Refused:
 
 
 async def refused(call_: Any) -> Refused:
-    """What an awaited call, or the first read of a stream, was refused with."""
+    """Return the refusal of a call, or of the first read of a stream."""
     try:
         answer = await (call_.read() if hasattr(call_, "read") else call_)
     except aio.AioRpcError as error:
@@ -135,6 +135,6 @@ def _refused(error: Any) -> Refused:
 
 
 def plain(message: Any) -> Any:
-    """A message as the official JSON has it."""
+    """Return a message in its official JSON form."""
     to_dict = import_module("google.protobuf.json_format").MessageToDict
     return json.loads(json.dumps(to_dict(message)))

@@ -1,4 +1,4 @@
-"""What nobody should send: the right status, nothing left behind, and the next call is answered."""
+"""Invalid input: the right status, nothing left behind, and the next call succeeds."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_an_unknown_package_or_method(path: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x04\x0a\x02\xff\xfe"])
-async def test_bytes_that_are_no_message(data: bytes) -> None:
+async def test_bytes_that_are_not_a_message(data: bytes) -> None:
     async with talking() as talk:
         failed = await refused(talk.channel.unary_unary(SERVICE + "SendMessage")(data))
         assert (failed.code, failed.reason) == ("INVALID_ARGUMENT", "PARSE_ERROR")
@@ -83,7 +83,7 @@ async def test_bytes_that_are_no_message(data: bytes) -> None:
         ),
     ],
 )
-async def test_a_message_that_says_too_little(request_: Any, field: str) -> None:
+async def test_an_incomplete_message(request_: Any, field: str) -> None:
     async with talking() as talk:
         for call in (talk.stub.SendMessage, talk.stub.SendStreamingMessage):
             failed = await refused(call(request_))
@@ -93,7 +93,7 @@ async def test_a_message_that_says_too_little(request_: Any, field: str) -> None
 
 
 @pytest.mark.parametrize("after", ["x", "-1", "1.5", "9" * 30, "0x1"])
-async def test_a_number_of_no_event(after: str) -> None:
+async def test_an_invalid_event_number(after: str) -> None:
     async with talking() as talk:
         task = await talk.send("wait", now=True)
         for name in ("last-event-id", "after-seq"):
@@ -112,8 +112,8 @@ async def test_a_deadline_ends_the_call_and_not_the_task() -> None:
         await alive(talk)
 
 
-async def test_clients_that_vanish() -> None:
-    """Channels closed in the middle of calls and streams leave no stream and no task of ours behind."""
+async def test_clients_that_disconnect() -> None:
+    """Channels closed in the middle of calls and streams leave no stream and no asyncio task behind."""
     async with talking() as talk:
         assert talk.server.routes.grpc is not None
         at = str(talk.server.routes.grpc.at)
@@ -136,7 +136,7 @@ async def _sent(talk: Talk) -> None:
         await talk.stub.SendMessage(talk.request("wait"))
 
 
-async def test_bytes_that_are_no_http2() -> None:
+async def test_bytes_that_are_not_http2() -> None:
     async with talking() as talk:
         assert talk.server.routes.grpc is not None
         port = talk.server.routes.grpc.at.port

@@ -1,4 +1,4 @@
-"""A call passes the same gate as a request: who calls, how often, in which version, with which extensions."""
+"""A call passes the same checks as a request: identity, rate, version, extensions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.integration.grpc.speaking import OLD, PB, Talk, refused, talking
 from tests.integration.server.people import authenticator, bearer
 
 
-async def test_nobody_comes_in_without_credentials() -> None:
+async def test_calls_without_credentials_are_refused() -> None:
     async with talking(auth=authenticator()) as talk:
         missing = await refused(talk.stub.GetTask(PB.GetTaskRequest(id="x")))
         assert (missing.code, missing.reason) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
@@ -23,8 +23,8 @@ async def test_nobody_comes_in_without_credentials() -> None:
         assert (await refused(stream)).code == "UNAUTHENTICATED"
 
 
-async def test_a_caller_sees_only_its_own() -> None:
-    """Here and by JSON-RPC; to others the task is one that does not exist."""
+async def test_a_caller_sees_only_its_own_tasks() -> None:
+    """Here and by JSON-RPC; for others the task does not exist."""
     async with talking(auth=authenticator()) as talk:
         alice, bob = bearer("alice"), bearer("bob")
         task = await talk.send("echo mine", metadata=alice)
@@ -36,7 +36,7 @@ async def test_a_caller_sees_only_its_own() -> None:
         assert (theirs.code, theirs.reason, theirs.message) == (nobodys.code, nobodys.reason, nobodys.message)
 
 
-async def test_credentials_twice_are_refused() -> None:
+async def test_duplicate_credentials_are_refused() -> None:
     async with talking(auth=authenticator()) as talk:
         both = [*bearer("alice"), *bearer("bob")]
         failed = await refused(talk.stub.ListTasks(PB.ListTasksRequest(), metadata=both))
@@ -53,13 +53,13 @@ async def test_the_tenant_is_a_field() -> None:
             assert failed.reason == "TASK_NOT_FOUND"
 
 
-async def test_a_tenant_that_is_not_the_callers() -> None:
+async def test_a_tenant_of_another_caller() -> None:
     async with talking(auth=authenticator()) as talk:
         request = PB.ListTasksRequest(tenant="other")
         assert (await refused(talk.stub.ListTasks(request, metadata=bearer("alice")))).code == "NOT_FOUND"
 
 
-async def test_too_often() -> None:
+async def test_the_rate_limit() -> None:
     async with talking(settings=ServerSettings.of({}, requests_per_second=0.1, request_burst=2)) as talk:
         for _ in range(2):
             await talk.stub.ListTasks(PB.ListTasksRequest())
@@ -88,7 +88,7 @@ async def _version(talk: Talk, version: str, *, old: bool = False) -> str:
     ],
 )
 async def test_the_package_decides_the_version(version: str, spoken: bool) -> None:
-    """Both packages take every version that the agent speaks, and refuse a request for others alone."""
+    """Both packages accept every version that the agent supports, and refuse requests for only other versions."""
     async with talking() as talk:
         assert (await _version(talk, version) == "TASK_NOT_FOUND") is spoken
         assert (await _version(talk, version, old=True) == "TASK_NOT_FOUND") is spoken
@@ -96,7 +96,7 @@ async def test_the_package_decides_the_version(version: str, spoken: bool) -> No
 
 
 @pytest.mark.parametrize(("protocol", "new"), [("1.0", True), ("0.3", False)])
-async def test_a_package_that_is_off_is_not_there(protocol: str, new: bool) -> None:
+async def test_a_disabled_package_does_not_exist(protocol: str, new: bool) -> None:
     async with talking(settings=ServerSettings.of({}, protocols=(protocol,))) as talk:
         ours = await refused((talk.stub if new else talk.old).GetTask(_get(old=not new)))
         other = await refused((talk.old if new else talk.stub).GetTask(_get(old=new)))

@@ -1,4 +1,4 @@
-"""The port: health, reflection, what the card says, several processes, and how it stops."""
+"""The port: health, reflection, the card's address, several processes, and shutdown."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ async def test_health_is_that_of_the_store(monkeypatch: pytest.MonkeyPatch) -> N
         assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-async def test_a_call_that_waits_is_answered_when_the_agent_stops() -> None:
-    """With the task as it stands: another process goes on with it."""
+async def test_a_blocking_call_gets_its_response_when_the_agent_stops() -> None:
+    """With the current task: another process continues it."""
     async with talking() as talk:
         health = health_pb2_grpc.HealthStub(talk.channel).Watch(health_pb2.HealthCheckRequest())
         waiting = asyncio.ensure_future(talk.send("wait"))
@@ -79,7 +79,7 @@ async def test_reflection() -> None:
         assert answer.file_descriptor_response.file_descriptor_proto
 
 
-async def test_the_card_says_where() -> None:
+async def test_the_card_has_the_address() -> None:
     async with talking(settings=ServerSettings.of({}, url="https://agents.example.com/a")) as talk:
         assert talk.server.routes.grpc is not None
         port = talk.server.routes.grpc.at.port
@@ -90,7 +90,7 @@ async def test_the_card_says_where() -> None:
 
 
 @pytest.mark.parametrize("given", ["grpc.example.com:443", "https://grpc.example.com:443"])
-async def test_the_card_says_what_the_operator_says(given: str) -> None:
+async def test_the_card_has_the_configured_address(given: str) -> None:
     async with talking(settings=ServerSettings.of({}, grpc_url=given)) as talk:
         card = (await ask(talk.server.app, "GET", CARD)).json
         assert {one["url"] for one in card["supportedInterfaces"] if _grpc(one)} == {"grpc.example.com:443"}
@@ -111,7 +111,7 @@ def _grpc(interface: dict[str, str]) -> bool:
     return interface["protocolBinding"] == "GRPC"
 
 
-async def test_a_port_that_is_taken() -> None:
+async def test_a_port_in_use() -> None:
     async with talking() as talk:
         assert talk.server.routes.grpc is not None
         port = talk.server.routes.grpc.at.port
@@ -122,7 +122,7 @@ async def test_a_port_that_is_taken() -> None:
 
 @contextlib.asynccontextmanager
 async def command(storage: Path, *options: str) -> AsyncIterator[tuple[int, str, str]]:
-    """`keelbolt serve`: its process, its address and its card's address of gRPC."""
+    """Run `keelbolt serve`; return its process, its address and its card's gRPC address."""
     arguments = ("serve", "tests.integration.server.actor:act", "--storage", f"sqlite:///{storage}", "--port", "0")
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("keelbolt")),
@@ -149,7 +149,7 @@ async def command(storage: Path, *options: str) -> AsyncIterator[tuple[int, str,
 
 
 async def test_processes_share_the_port(tmp_path: Path) -> None:
-    """Calls over many connections are answered by several processes, about the same tasks; then all of them stop."""
+    """Several processes serve calls over many connections for the same tasks; then all of them stop."""
     async with command(tmp_path / "agent.db", "--processes", "3") as (pid, _, at):
         sent: list[Any] = []
         for number in range(12):
@@ -163,7 +163,7 @@ async def test_processes_share_the_port(tmp_path: Path) -> None:
         assert len(children) == 3
 
 
-async def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+async def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
     storage = tmp_path / "agent.db"
     async with command(storage, "--processes", "2") as (pid, _, at):
         async with aio.insecure_channel(at) as channel:

@@ -20,7 +20,7 @@ STREAM = METHODS_V1["SendStreamingMessage"]
 
 
 async def events(talk: Talk, method: Method, request: Any, **metadata: str) -> list[tuple[int | None, Any]]:
-    """Every event of a stream, as JSON, with its number."""
+    """Return every event of a stream as JSON, with its number."""
     given = [(name.replace("_", "-"), value) for name, value in metadata.items()]
     stream = talk.channel.unary_stream(method.path)(request.SerializeToString(), metadata=given)
     return [(number_of(data), method.read_answer(data)) async for data in stream]
@@ -73,7 +73,7 @@ async def test_a_stream_of_0_3_continues() -> None:
         assert await events(talk, subscription, request, last_event_id=str(all_[3][0])) == all_[4:]
 
 
-async def test_subscribing_to_what_is_over() -> None:
+async def test_subscribing_to_an_ended_task() -> None:
     async with talking() as talk:
         task = await talk.send("echo x")
         failed = await refused(talk.stub.SubscribeToTask(PB.SubscribeToTaskRequest(id=task.id)))
@@ -86,8 +86,8 @@ async def test_an_agent_that_does_not_stream() -> None:
         assert (failed.code, failed.reason) == ("FAILED_PRECONDITION", "UNSUPPORTED_OPERATION")
 
 
-async def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
-    """Its stream is closed at once, though nothing happens on it, and the task goes on."""
+async def test_a_client_that_disconnects_leaves_nothing_behind() -> None:
+    """Its stream is closed at once, even if it is idle, and the task continues."""
     async with talking() as talk:
         stream = talk.stub.SendStreamingMessage(talk.request("wait"))
         task = (await stream.read()).task
@@ -98,7 +98,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
         assert got.status.state == PB.TASK_STATE_WORKING
 
 
-async def test_a_client_that_goes_away_may_cancel() -> None:
+async def test_a_disconnect_may_cancel() -> None:
     async with talking(settings=ServerSettings.of({}, cancel_on_disconnect=True)) as talk:
         stream = talk.stub.SendStreamingMessage(talk.request("wait"))
         task = (await stream.read()).task
@@ -117,7 +117,7 @@ async def test_streams_are_counted_with_those_of_http() -> None:
             stream.cancel()
 
 
-async def test_a_stream_ends_at_a_deadline_and_the_task_goes_on() -> None:
+async def test_a_stream_ends_at_a_deadline_and_the_task_continues() -> None:
     async with talking() as talk:
         stream = talk.stub.SendStreamingMessage(talk.request("wait"), timeout=0.3)
         task = (await stream.read()).task
@@ -127,7 +127,7 @@ async def test_a_stream_ends_at_a_deadline_and_the_task_goes_on() -> None:
         assert (await talk.stub.GetTask(PB.GetTaskRequest(id=task.id))).status.state == PB.TASK_STATE_WORKING
 
 
-async def test_an_agent_that_stops_says_that_there_is_more() -> None:
+async def test_an_agent_that_stops_marks_the_stream_as_incomplete() -> None:
     async with talking(task_settings=TaskSettings.of({}, drain_seconds=0.5)) as talk:
         stream = talk.stub.SendStreamingMessage(talk.request("wait"))
         await stream.read()

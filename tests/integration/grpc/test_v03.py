@@ -25,7 +25,7 @@ async def test_send_and_get() -> None:
         assert task.artifacts[0].parts[0].text == "ä"
         assert task.history[0].content[0].text == "echo ä"
         assert await talk.old.GetTask(OLD.GetTaskRequest(name=f"tasks/{task.id}")) == task
-        # In this channel the other version sees the same task in its own words.
+        # In this channel the other version sees the same task in its own form.
         assert (await talk.stub.GetTask(PB.GetTaskRequest(id=task.id))).history[0].parts[0].text == "echo ä"
 
 
@@ -38,7 +38,7 @@ async def test_files_and_data() -> None:
         assert task.artifacts[1].parts[0].data.data["a"][0] == 1
 
 
-async def test_answered_at_once_and_canceled() -> None:
+async def test_a_non_blocking_send_and_a_cancel() -> None:
     async with talking() as talk:
         task = (await talk.old.SendMessage(talk.old_request("wait", AT_ONCE))).task
         assert task.status.state in {OLD.TASK_STATE_SUBMITTED, OLD.TASK_STATE_WORKING}
@@ -48,7 +48,7 @@ async def test_answered_at_once_and_canceled() -> None:
         assert (again.code, again.reason) == ("FAILED_PRECONDITION", "TASK_NOT_CANCELABLE")
 
 
-async def test_a_stream_says_final() -> None:
+async def test_a_stream_has_final() -> None:
     async with talking() as talk:
         events = [event async for event in talk.old.SendStreamingMessage(talk.old_request("count 2"))]
         assert events[0].WhichOneof("payload") == "task"
@@ -87,7 +87,7 @@ async def test_push_configs() -> None:
 
 
 async def test_the_card() -> None:
-    """The caller's own where there is one, else the public one: 0.3 has one method for both."""
+    """The caller's own card if there is one, else the public one: 0.3 has one method for both."""
     for extended, description in ((True, "Does as told, for you"), (False, "Does as told")):
         async with talking(extended=extended) as talk:
             known = [("authorization", f"Bearer {TOKEN}")]
@@ -126,7 +126,7 @@ async def test_the_official_client_of_0_3() -> None:
         await client.close()
 
 
-async def test_a_task_that_is_not_there() -> None:
+async def test_a_missing_task() -> None:
     async with talking() as talk:
         gone = await refused(talk.old.GetTask(OLD.GetTaskRequest(name="tasks/nobody")))
         assert (gone.code, gone.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")

@@ -37,7 +37,7 @@ async def test_send_get_and_list() -> None:
         assert not rest.next_page_token
 
 
-async def test_an_answer_is_the_same_as_by_json_rpc() -> None:
+async def test_a_response_is_the_same_as_by_json_rpc() -> None:
     async with talking() as talk:
         sent = await talk.send("file", metadata=[("a2a-version", "1.0")])
         got = await talk.stub.GetTask(PB.GetTaskRequest(id=sent.id))
@@ -46,7 +46,7 @@ async def test_an_answer_is_the_same_as_by_json_rpc() -> None:
         assert plain(got.artifacts[1].parts[0].data) == {"a": [1.0, None, "ä"]}
 
 
-async def test_what_is_sent_is_what_is_stored() -> None:
+async def test_sent_content_is_stored_unchanged() -> None:
     """Metadata, files, data and references, byte for byte, as a JSON-RPC client sees them."""
     async with talking() as talk:
         message = PB.Message(
@@ -74,7 +74,7 @@ def _value(value: dict[str, int]) -> Any:
     return found
 
 
-async def test_large_numbers_stay_what_they_are_to_readers_of_json() -> None:
+async def test_large_numbers_stay_exact_for_readers_of_json() -> None:
     async with talking() as talk:
         message = {"messageId": "n", "role": "ROLE_USER", "parts": [{"text": "echo"}], "metadata": {"n": 2**60 + 1}}
         task = (await talk.json("SendMessage", {"message": message}))["task"]
@@ -148,7 +148,7 @@ async def test_the_extended_card() -> None:
         assert (failed.code, failed.reason) == ("FAILED_PRECONDITION", "UNSUPPORTED_OPERATION")
 
 
-async def test_the_official_client_finds_its_way() -> None:
+async def test_the_official_client_selects_grpc() -> None:
     """From the card to the stream: the SDK chooses gRPC, sends, streams, gets, lists, cancels and subscribes."""
     async with served(agent(grpc_port=0)) as url, httpx.AsyncClient() as http:
         config = CLIENT.ClientConfig(

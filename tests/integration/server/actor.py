@@ -1,4 +1,4 @@
-"""The worker of these tests: it does what the message says."""
+"""The worker of these tests: it executes its message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKEN = "a-token-of-the-tests"
 
 
 async def act(ctx: TaskContext) -> None:
-    """Do as told: `echo words`, `ask`, `count 300 [seconds]`, `wait`, `until file`, `direct words`, …"""
+    """Execute the message: `echo words`, `ask`, `count 300 [seconds]`, `wait`, `until file`, `direct words`, …"""
     word, _, rest = ctx.user_text.partition(" ")
     match word:
         case "ask" if ctx.turn == 1:
@@ -77,7 +77,7 @@ def agent(
     worker: AnyWorker = act,
     **more: Any,
 ) -> A2AServer:
-    """An agent with everything; one with an extended card knows the caller of TOKEN."""
+    """Return an agent with everything; one with an extended card authenticates the caller of TOKEN."""
     if extended:
         more.setdefault("auth", TokenAuthenticator.of({TOKEN: "alice"}))
     card = AgentCardConfig(

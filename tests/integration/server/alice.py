@@ -1,4 +1,4 @@
-"""Alice has tasks in every state, on an agent that knows its callers; what others learn of them is for the tests."""
+"""Alice's tasks in every state, on an agent with authentication; tests check what others learn of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Alice:
-    """What alice has, or, invented, what nobody has."""
+    """Alice's data, or invented data that does not exist."""
 
     task: str
     context: str
@@ -34,18 +34,18 @@ class Alice:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The longest first, since one may be within another."""
+        """Return the texts, longest first, since one may contain another."""
         return self.page, self.configs_page, self.task, self.context, self.config
 
 
 def invented(alice: Alice) -> Alice:
-    """The same shapes, of nobody."""
+    """Return data of the same shape that does not exist."""
     pages = [secrets.token_urlsafe(len(page))[: len(page)] for page in (alice.page, alice.configs_page)]
     return Alice(new_id(), new_id(), new_id(), *pages)
 
 
 def fresh(kind: str) -> str:
-    """A name that nobody had before."""
+    """Return a new name."""
     return f"{kind}{next(_numbers):06}"
 
 
@@ -79,7 +79,7 @@ def agent(**more: Any) -> A2AServer:
 
 
 async def started(app: ASGIApp, state: str, headers: Headers) -> dict[str, Any]:
-    """A task of this caller."""
+    """Create a task of this caller."""
     message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": f"{state} {SECRET_WORDS}"}]}
     params = {"message": message, "configuration": {"returnImmediately": state == "working"}}
     task: dict[str, Any] = (await call(app, "SendMessage", params, headers=headers)).json["result"]["task"]
@@ -91,7 +91,7 @@ def hook(task_id: str) -> dict[str, Any]:
 
 
 async def alices_things(app: ASGIApp) -> dict[str, Alice]:
-    """A task in each state, each with push configs and tokens of next pages."""
+    """Create a task in each state, each with push configs and page tokens."""
     headers = bearer("alice")
     found: dict[str, Alice] = {}
     for state in STATES:

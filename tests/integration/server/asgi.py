@@ -1,4 +1,4 @@
-"""An agent in this process, spoken to as an ASGI server would: every byte, header and pause is the test's."""
+"""An agent in this process, called as by an ASGI server: the test controls every byte, header and pause."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMES = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 @dataclass(slots=True)
 class Reply:
-    """What the agent answered."""
+    """The agent's response."""
 
     status: int = 0
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -36,11 +36,11 @@ class Reply:
 
     @property
     def events(self) -> list[Any]:
-        """The data of server-sent events."""
+        """Return the data of server-sent events."""
         return [json.loads(line[5:]) for line in self.body.splitlines() if line.startswith(b"data:")]
 
     def masked(self, *sent: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-        """All that can be told apart, without what the caller sent itself, new ids and times."""
+        """Return everything that a caller can distinguish, without its own data, new ids and times."""
         body = self.body
         for word in filter(None, sent):
             body = body.replace(json.dumps(word)[1:-1].encode(), b"<sent>")
@@ -62,7 +62,7 @@ async def ask(
     raw_headers: Iterable[tuple[bytes, bytes]] = (),
     patience_seconds: float = 20.0,
 ) -> Reply:
-    """Send a request and read its answer; with ``enough``, the client leaves once that says so of the body."""
+    """Send a request and read its response; with ``enough``, disconnect once it accepts the body."""
     chunks = [body] if isinstance(body, bytes) else list(body)
     reply, left = Reply(), asyncio.Event()
     lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]

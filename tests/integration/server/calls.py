@@ -1,4 +1,4 @@
-"""What is wished for, as a message of gRPC."""
+"""Requests as gRPC messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ METHODS = (*METHODS_V1.values(), *METHODS_V03.values())
 
 
 def request(method: Method, wish: Wish) -> bytes:
-    """The wish as a message of this method."""
+    """Return the request as a message of this method."""
     write = _old if method.version is ProtocolVersion.v0_3 else _new
     data: bytes = ParseDict(write(method.operation, wish), method.request()).SerializeToString()
     return data

@@ -1,4 +1,4 @@
-"""Every way into the agent, read from the tables that it routes by; and how something is asked for there."""
+"""Every entry of the agent, read from its routing tables, and how to request something there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOOK = "https://hook.example/"
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is asked for, whatever the operation; empty: not said."""
+    """The requested things, for any operation; empty: not sent."""
 
     task: str = ""
     context: str = ""
@@ -48,11 +48,11 @@ class Entry:
 
     @property
     def tenant(self) -> bool:
-        """Its path names the tenant."""
+        """Whether its path names the tenant."""
         return self.path.startswith("/{tenant}")
 
     def request(self, wish: Wish) -> dict[str, Any]:
-        """The arguments of `ask`."""
+        """Return the arguments of `ask`."""
         params = (
             _params_v1(self.operation, wish)
             if self.version is ProtocolVersion.v1_0
@@ -68,7 +68,7 @@ class Entry:
         if self.tenant:
             params.pop("tenant", None)
         found: dict[str, Any] = {"method": self.method, "path": path, "headers": headers}
-        if wish.after and self.tenant:  # the other way to say it
+        if wish.after and self.tenant:  # the other way to send it
             found["query"] = urlencode({"afterSeq": wish.after})
         elif self.method != "POST":
             found["query"] = urlencode({name: value for name, value in params.items() if isinstance(value, str)})
@@ -86,12 +86,12 @@ def _routes() -> Iterator[Entry]:
                     (ProtocolVersion.v0_3, "/v1"),
                     (ProtocolVersion.v1_0, "/{tenant}"),
                 ):
-                    if route(method, f"{before}{path}") is not None:  # not every path is one of both versions
+                    if route(method, f"{before}{path}") is not None:  # not every path exists in both versions
                         yield Entry(operation, version, method, f"{before}{path}")
 
 
 def _spelled(pattern: str) -> list[str]:
-    """A pattern as the paths it means."""
+    """Expand a pattern to the paths that it matches."""
     path = re.sub(r"\(\?P<(\w+)>[^)]*\)", r"{\1}", pattern)
     if choice := re.search(r"\(\?:([^)]*)\)", path):
         return [path.replace(choice[0], word) for word in choice[1].split("|")]
@@ -157,7 +157,7 @@ def _said(params: dict[str, Any], wish: Wish) -> dict[str, Any]:
 
 
 async def wished(app: ASGIApp, entry: Entry, wish: Wish, headers: Headers = (), **more: Any) -> Reply:
-    """Ask for it there."""
+    """Send the request."""
     request = entry.request(wish)
     request["headers"] = [*request["headers"], *headers]
     if entry.operation.streams:

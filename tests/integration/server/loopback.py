@@ -1,4 +1,4 @@
-"""An agent behind a real connection, and a client that sends what it likes."""
+"""An agent behind a real connection, and a client that sends any bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keelbolt.server.connections import connections
 
 @asynccontextmanager
 async def served(server: A2AServer) -> AsyncIterator[int]:
-    """An agent at a port of this machine."""
+    """Serve an agent at a port of this machine."""
     config = uvicorn.Config(server.app, http=connections(server.settings), ws="none", lifespan="on", log_config=None)
     listening = uvicorn.Server(config)
     with socket.socket() as bound:
@@ -32,7 +32,7 @@ async def served(server: A2AServer) -> AsyncIterator[int]:
 
 
 async def talked(port: int, *pieces: bytes, pause: float = 0.0, patience: float = 10.0) -> bytes:
-    """What comes back until the agent hangs up."""
+    """Return everything until the agent closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     got = bytearray()
 

@@ -1,4 +1,4 @@
-"""Requests that nobody should send: good ones bent in one place, and what is no request at all."""
+"""Invalid requests: valid ones with a changed part, and bytes that are no request at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.integration.server.entries import ENTRIES, Entry, Wish
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, byte by byte."""
+    """A request as bytes."""
 
     method: str
     path: str
@@ -111,7 +111,7 @@ def _changed(value: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) ->
 
 @st.composite
 def bent(draw: st.DrawFn, value: Any) -> Any:
-    """A JSON value with a few places changed."""
+    """Return a JSON value with a few places changed."""
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 1, 2, 4]))):
         value = _bent_once(draw, value, draw(st.sampled_from(_paths(value))))
     return value
@@ -171,7 +171,7 @@ ODD_JSON = st.sampled_from(
 
 @st.composite
 def written(draw: st.DrawFn, value: Any) -> bytes:
-    """A JSON value as bytes; now and then not quite."""
+    """Return a JSON value as bytes; sometimes not quite valid."""
     text = json.dumps(value, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
     match draw(st.integers(0, 29)):
         case 7:
@@ -190,7 +190,7 @@ def written(draw: st.DrawFn, value: Any) -> bytes:
 
 @st.composite
 def pieces(draw: st.DrawFn, body: bytes) -> tuple[bytes, ...]:
-    """The body as it arrives."""
+    """Return the body in the pieces in which it arrives."""
     if draw(st.integers(0, 3)):
         return (body,)
     places = sorted(draw(st.lists(st.integers(0, len(body)), max_size=4)))
@@ -250,7 +250,7 @@ WORDS = ["Hello", "input", "x", "data", "artifact"]
 
 @st.composite
 def wishes(draw: st.DrawFn, known: dict[str, list[str]], operation: Operation) -> Wish:
-    """Mostly something that there is, or that another owns; in one place at times what can't be."""
+    """Mostly existing data, own or another's; sometimes an impossible value in one place."""
     found = {name: draw(st.sampled_from(["", "", *known[name]])) for name in ("context", "config", "page")}
     found |= {"task": draw(st.sampled_from(known["task"])), "text": draw(st.sampled_from(WORDS)), "tenant": ""}
     found["reference"] = draw(st.sampled_from(["", found["task"]]))
@@ -265,7 +265,7 @@ def wishes(draw: st.DrawFn, known: dict[str, list[str]], operation: Operation) -
 
 @st.composite
 def rpc_calls(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
-    """A JSON-RPC call, bent."""
+    """A JSON-RPC call with changes."""
     entry = draw(st.sampled_from([entry for entry in ENTRIES if not entry.path]))
     request = json.loads(entry.request(draw(wishes(known, entry.operation)))["body"])
     if not draw(st.integers(0, 19)):
@@ -330,7 +330,7 @@ def _queries(draw: st.DrawFn) -> str:
 
 @st.composite
 def rest_requests(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
-    """A request of the REST binding, bent."""
+    """A request of the REST binding with changes."""
     entry: Entry = draw(st.sampled_from([entry for entry in ENTRIES if entry.path]))
     request = entry.request(draw(wishes(known, entry.operation)))
     method, path, query = request["method"], request["path"], request.get("query", "")
@@ -359,7 +359,7 @@ def rest_requests(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
 
 @st.composite
 def operations_requests(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
-    """A request of the operations API, bent."""
+    """A request of the operations API with changes."""
     route = draw(st.sampled_from(ROUTES))
     task = draw(st.sampled_from(known["task"]) | NASTY_IDS | TEXTS)
     named = dict.fromkeys(re.findall(r"{(\w+)}", route.path), "0" * 64) | {"task_id": quote(task, safe="") or "-"}
@@ -375,7 +375,7 @@ def operations_requests(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
 
 @st.composite
 def calls(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
-    """A call of gRPC, bent; its path is that of the method."""
+    """A gRPC call with changes; its path is that of the method."""
     method = draw(st.sampled_from(CALLS))
     data = request(method, draw(wishes(known, method.operation)))
     match draw(st.integers(0, 7)):
@@ -387,7 +387,7 @@ def calls(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
         case 2:
             data = draw(st.binary(max_size=60))
         case 3:
-            data += request(method, draw(wishes(known, method.operation)))  # what is said twice counts the last time
+            data += request(method, draw(wishes(known, method.operation)))  # of a repeated field, the last value counts
         case _:
             pass
     odd = st.sampled_from(

@@ -47,7 +47,7 @@ MESSAGES = (
 
 
 class Recorder(httpx.AsyncHTTPTransport):
-    """The network, with a memory."""
+    """A transport that records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Recorder(httpx.AsyncHTTPTransport):
             if "event-stream" in response.headers.get("content-type", ""):
                 bodies = [line[6:] for line in bytes(body).splitlines() if line.startswith(b"data: ")]
             else:
-                bodies = [bytes(body)] if body else []  # a client that is refused a stream does not read why
+                bodies = [bytes(body)] if body else []  # a client whose stream is refused does not read the reason
             for text in bodies:
                 check(request, response, json.loads(text))
 
@@ -85,10 +85,10 @@ class _Copied(httpx.AsyncByteStream):
 
 
 def check(request: httpx.Request, response: httpx.Response, value: Any) -> None:
-    """Read an answer strictly: nothing is missing, and nothing is left over."""
+    """Read a response strictly: nothing is missing or extra."""
     path = request.url.path
     if path.startswith("/.well-known") or path == "/v1/card":
-        T.AgentCard.model_validate(value)  # it also has the words of 1.0, which this model ignores
+        T.AgentCard.model_validate(value)  # it also has the members of 1.0, which this model ignores
     elif path == "/":
         method = json.loads(request.content)["method"]
         model = getattr(T, RESPONSES[method]).model_validate(value)
@@ -158,7 +158,7 @@ class Scenarios:
         same([update.final for _, update in events if isinstance(update, T.TaskStatusUpdateEvent)][:-1].count(True), 0)
 
     async def quiet_stream(self) -> None:
-        """A client with the time-outs of the SDK follows a task that is silent for longer than them."""
+        """A client with the SDK's timeouts follows a task that is silent for longer."""
         headers = self.http.headers
         await self.http.aclose()
         self.http = httpx.AsyncClient(transport=self.recorder, headers=headers)
@@ -190,7 +190,7 @@ class Scenarios:
         await self.refused(-32002, 400, client.cancel_task(T.TaskIdParams(id=task.id)))
 
     async def cancel_a_stubborn_worker(self) -> None:
-        """A client with the time-outs of the SDK gets the canceled task, whatever the worker does."""
+        """A client with the SDK's timeouts gets the canceled task, whatever the worker does."""
         task = await self.send("stubborn", polling=True)
         headers = self.http.headers
         await self.http.aclose()
@@ -199,7 +199,7 @@ class Scenarios:
         same(canceled.status.state, T.TaskState.canceled)
 
     async def resubscribe(self) -> None:
-        """A second reader sees the rest of a task that is at work."""
+        """A second reader sees the rest of a running task."""
         task = await self.send("count 50 0.02", polling=True)
         client = await self.client()
         events = [event async for event in client.resubscribe(T.TaskIdParams(id=task.id))]
@@ -251,7 +251,7 @@ class Scenarios:
         except ERRORS.A2AClientJSONRPCError as error:
             same(error.error.code, code)
         except ERRORS.A2AClientHTTPError as error:
-            # A stream that is refused is one whose content type is not as the client wants it; it says 400 then.
+            # For a refused stream, this client reports an unexpected content type, with status 400.
             same(self.transport == "JSONRPC", False)
             same(error.status_code in (status, 400), True)
         else:

@@ -16,7 +16,7 @@ Headers = list[tuple[str, str]]
 
 
 def authenticator(**more: Any) -> JWTAuthenticator:
-    """Tokens with a tenant each."""
+    """Return an authenticator of tokens with a tenant each."""
     more.setdefault("claim_mapping", ClaimMapping(tenant_claim="tenant"))
     return JWTAuthenticator(SECRET, audience=AUDIENCE, **more)
 

@@ -1,4 +1,4 @@
-"""An agent in a process of its own: `python -m tests.integration.server.process --port P --storage URL`."""
+"""An agent in its own process: `python -m tests.integration.server.process --port P --storage URL`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Running:
         return httpx2.AsyncClient(base_url=self.url, timeout=20)
 
     async def stop(self, number: int = signal.SIGTERM) -> int:
-        """Its exit code."""
+        """Stop the process; return its exit code."""
         with contextlib.suppress(ProcessLookupError):
             self.child.send_signal(number)
         return await self.child.wait()
@@ -41,7 +41,7 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(storage: str, **environment: str) -> AsyncIterator[Running]:
-    """A process that serves the agent of `actor`."""
+    """Start a process that serves the agent of `actor`."""
     with free_socket() as bound:
         port = bound.getsockname()[1]
     command = [sys.executable, "-m", "tests.integration.server.process", "--port", str(port), "--storage", storage]

@@ -1,4 +1,4 @@
-"""Reads server-sent events as they come."""
+"""Reads server-sent events as they arrive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Event = tuple[int | None, Any]
 
 
 async def events(response: httpx2.Response) -> AsyncIterator[Event]:
-    """The id and data of each event; comments and hints are passed over."""
+    """Yield the id and data of each event; comments and hints are skipped."""
     seq: int | None = None
     async for line in response.aiter_lines():
         if line.startswith("id: "):
@@ -28,14 +28,14 @@ def rpc(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def sending(text: str, message_id: str = "m", **more: Any) -> dict[str, Any]:
-    """The parameters of sending this."""
+    """Return the parameters of sending this."""
     return {"message": {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}], **more}}
 
 
 async def streamed(
     client: httpx2.AsyncClient, text: str, message_id: str = "m", *, key: str | None = None
 ) -> list[Event]:
-    """All events of a stream."""
+    """Return all events of a stream."""
     headers = {"Idempotency-Key": key} if key is not None else {}
     asked = rpc("SendStreamingMessage", sending(text, message_id))
     async with client.stream("POST", "/", json=asked, headers=headers) as response:
@@ -44,7 +44,7 @@ async def streamed(
 
 
 async def resumed(client: httpx2.AsyncClient, task_id: str, after: int, *, limit: int = 10_000) -> list[Event]:
-    """The events of a task after this one, at most so many."""
+    """Return the events of a task after this one, at most this many."""
     found: list[Event] = []
     headers = {"Last-Event-ID": str(after)}
     async with client.stream("POST", "/", json=rpc("SubscribeToTask", {"id": task_id}), headers=headers) as response:

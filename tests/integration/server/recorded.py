@@ -1,4 +1,4 @@
-"""What the official SDK was answered, byte for byte, read strictly by the official protobuf messages of 1.0."""
+"""The official SDK's responses, byte for byte, read strictly by the official protobuf messages of 1.0."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _PATHS = (
 
 @dataclass
 class Exchange:
-    """A request and all that came back."""
+    """A request and its response."""
 
     request: httpx.Request
     response: httpx.Response
     body: bytearray = field(default_factory=bytearray)
 
     def check(self) -> str | None:
-        """Read the answer strictly; the name of the operation."""
+        """Read the response strictly; return the name of the operation."""
         if self.request.url.path.startswith("/.well-known"):
             return None
         kind = self.response.headers["content-type"]
@@ -102,7 +102,7 @@ def _details(details: list[dict[str, Any]]) -> None:
 
 
 class Recorder(httpx.AsyncHTTPTransport):
-    """The network, with a memory."""
+    """A transport that records."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Agents behind a real socket: in this process, so that the test sees inside, or in one of their own."""
+"""Agents behind a real socket: in this process, so that the test can inspect them, or in their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def free_socket() -> socket.socket:
 
 @contextlib.asynccontextmanager
 async def served(server: A2AServer) -> AsyncIterator[str]:
-    """The address of an agent that uvicorn serves on loopback."""
+    """Serve an agent by uvicorn on loopback; return its address."""
     bound = free_socket()
     config = uvicorn.Config(server.app, lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=5)
     host = uvicorn.Server(config)

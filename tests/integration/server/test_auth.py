@@ -1,4 +1,4 @@
-"""Who may ask what: authentication at every entry, exact exemptions, and the caller all the way down to the worker."""
+"""Authentication at every entry, exact exemptions, and the caller's identity in the worker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KEY, KNOWN = "a key of the tests", "a-token-of-the-tests"
 
 
 async def tell(ctx: TaskContext) -> None:
-    """Answers with whom it works for, as it sees it and as what it calls sees it."""
+    """Return the caller as the worker sees it, and as the code that it calls sees it."""
     await asyncio.sleep(0)
     acting = auth_identity_var.get()
     shown = [f"{who.tenant}/{who.owner}" for who in (ctx.principal, acting) if who is not None]
@@ -68,7 +68,7 @@ def message(text: str = "Hello", **more: Any) -> dict[str, Any]:
 
 
 def said(reply: Reply) -> str:
-    """The text of the answer."""
+    """Return the text of the response."""
     task = reply.json["result"]["task"]
     parts = task["artifacts"][0]["parts"] if "artifacts" in task else task["status"]["message"]["parts"]
     text: str = parts[0]["text"]
@@ -90,8 +90,8 @@ BAD_TOKENS: dict[str, Callable[[], Headers]] = {
 
 
 @pytest.mark.parametrize("wrong", BAD_TOKENS)
-async def test_who_is_not_known_gets_401_in_every_binding(wrong: str) -> None:
-    """With a challenge that says how to authenticate, and without a word of what was sent."""
+async def test_unauthenticated_callers_get_401_in_every_binding(wrong: str) -> None:
+    """With a challenge that says how to authenticate, and without repeating the credentials."""
     async with agent(settings=ServerSettings.of({}, failed_logins=0)) as app:
         for entry in ENTRIES:
             reply = await wished(app, entry, Wish(task="t", config="c", tenant="acme"), BAD_TOKENS[wrong]())
@@ -103,13 +103,13 @@ async def test_who_is_not_known_gets_401_in_every_binding(wrong: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [wrong for wrong in BAD_TOKENS if wrong != "empty"])
-async def test_wrong_credentials_are_refused_even_where_none_are_needed(wrong: str) -> None:
-    """Whoever sends credentials believes to be somebody, and as anonymous would not find its tasks."""
+async def test_wrong_credentials_are_refused_even_where_none_are_required(wrong: str) -> None:
+    """A caller with credentials expects its identity, and would not find its tasks as anonymous."""
     async with agent(require_auth=False) as app:
         assert (await call(app, "ListTasks", {}, headers=BAD_TOKENS[wrong]())).status == 401
 
 
-async def test_without_required_authentication_everybody_has_a_place() -> None:
+async def test_without_required_authentication_every_caller_is_served() -> None:
     async with agent(require_auth=False) as app:
         assert said(await call(app, "SendMessage", message())) == "/ /"
         assert said(await call(app, "SendMessage", message(), headers=bearer("alice"))) == "acme/alice acme/alice"
@@ -120,7 +120,7 @@ async def test_without_required_authentication_everybody_has_a_place() -> None:
         assert len(ids) == 2
 
 
-async def test_the_extended_card_is_for_callers_that_are_known() -> None:
+async def test_the_extended_card_is_for_authenticated_callers() -> None:
     async with agent(require_auth=False) as app:
         for entry in ENTRIES:
             if entry.operation.value == "GetExtendedAgentCard":
@@ -129,7 +129,7 @@ async def test_the_extended_card_is_for_callers_that_are_known() -> None:
                 assert reply.header("www-authenticate") is not None
 
 
-async def test_api_keys_and_tokens_at_once() -> None:
+async def test_api_keys_and_tokens_together() -> None:
     auth = AnyOf(
         authenticator(),
         APIKeyAuthenticator.of({KEY: Principal("billing", "acme")}),
@@ -169,7 +169,7 @@ NEAR = [
 @pytest.mark.parametrize("path", NEAR)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_path_that_begins_like_a_public_one_is_not_public(path: str, method: str) -> None:
-    """Exemption is by the exact path: nothing below or beside it, whatever the method."""
+    """Exemption is by the exact path: nothing below or beside it, for any method."""
     async with agent() as app:
         body = b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"x"}]}}'
         reply = await ask(app, method, path, body=body, headers=[("content-type", "application/json")])
@@ -177,8 +177,8 @@ async def test_a_path_that_begins_like_a_public_one_is_not_public(path: str, met
         assert b"task" not in reply.body.replace(b"tasks", b"").lower() or reply.status == 401
 
 
-async def test_everything_that_answers_needs_authentication_but_what_is_public() -> None:
-    """Of all paths of all tables, those alone answer to nobody."""
+async def test_every_path_but_the_public_ones_needs_authentication() -> None:
+    """Of all paths of all tables, only the public ones serve anonymous callers."""
     paths = {("POST", "/")}
     paths |= {
         (entry.method, entry.path.format(id="t", task="t", config="c", tenant="acme"))
@@ -201,8 +201,8 @@ def test_exempt_prefixes_are_refused_with_the_reason(prefixes: Any) -> None:
 
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if not entry.tenant], ids=str)
-async def test_without_the_key_set_nobody_is_known_for_now(entry: Entry) -> None:
-    """503 with Retry-After in every binding, not 401: the caller's token may be good."""
+async def test_without_the_key_set_authentication_is_unavailable(entry: Entry) -> None:
+    """503 with Retry-After in every binding, not 401: the caller's token may be valid."""
     auth = JWTAuthenticator(jwks_url="http://127.0.0.1:9/jwks.json", issuer=ISSUER, audience="my-agent")
     async with agent(auth=auth) as app:
         headers = [("authorization", f"Bearer {token('ES256', headers={'kid': 'key-1'})}")]
@@ -212,7 +212,7 @@ async def test_without_the_key_set_nobody_is_known_for_now(entry: Entry) -> None
         assert b"127.0.0.1" not in reply.body
 
 
-async def test_when_the_key_set_is_back_callers_get_in() -> None:
+async def test_when_the_key_set_is_back_callers_are_authenticated() -> None:
     async with KeySetServer(jwk("ES256")) as keys:
         keys.status = 500
         auth = JWTAuthenticator(jwks_url=keys.url, issuer=ISSUER, audience="my-agent")
@@ -242,7 +242,7 @@ class Odd(Broken):
 
 @pytest.mark.parametrize("auth", [Broken(), Odd()])
 @pytest.mark.parametrize("required", [True, False])
-async def test_a_defect_of_an_authenticator_lets_nobody_in(auth: Any, required: bool) -> None:
+async def test_a_defect_of_an_authenticator_refuses_every_caller(auth: Any, required: bool) -> None:
     async with agent(auth=auth, require_auth=required) as app:
         reply = await call(app, "ListTasks", {}, headers=bearer("alice"))
         rest = await ask(app, "GET", "/tasks", headers=bearer("alice"))
@@ -257,7 +257,7 @@ async def test_a_defect_of_an_authenticator_lets_nobody_in(auth: Any, required: 
 
 
 async def test_the_worker_acts_for_the_caller() -> None:
-    """In a first turn, in a follow-up, and after a wait that gave its place away; nobody else's name is left behind."""
+    """In a first turn, in a follow-up, and after a sleep that freed its slot; no other identity remains."""
     waited = asyncio.Event()
 
     async def work(ctx: TaskContext) -> None:
@@ -284,7 +284,7 @@ async def test_the_worker_acts_for_the_caller() -> None:
     assert auth_identity_var.get() is None
 
 
-async def test_roles_and_claims_reach_the_worker_and_no_answer() -> None:
+async def test_roles_and_claims_reach_the_worker_and_no_response() -> None:
     seen: list[Principal] = []
 
     async def work(ctx: TaskContext) -> None:
@@ -303,7 +303,7 @@ async def test_roles_and_claims_reach_the_worker_and_no_answer() -> None:
         assert b"admin" not in reply.body
 
 
-async def test_the_extended_card_is_made_for_the_caller() -> None:
+async def test_the_extended_card_is_built_for_the_caller() -> None:
     """Its provider runs as the caller, and one caller's card is never another's."""
     async with agent() as app:
         for owner in ("alice", "bob", "alice"):
@@ -316,7 +316,7 @@ async def test_the_extended_card_is_made_for_the_caller() -> None:
         assert auth_identity_var.get() is None
 
 
-async def test_an_extended_card_that_fails_tells_nothing() -> None:
+async def test_an_extended_card_that_fails_reveals_nothing() -> None:
     def broken(_caller: Caller) -> AgentCardConfig:
         raise RuntimeError("/etc/secret")
 
@@ -330,15 +330,15 @@ async def test_an_extended_card_that_fails_tells_nothing() -> None:
 
 
 @pytest.mark.parametrize("tenant", ["globex", "", "acme"])
-async def test_a_caller_whose_tenant_is_known_has_no_other(tenant: str) -> None:
+async def test_a_caller_with_an_authenticated_tenant_has_no_other(tenant: str) -> None:
     async with agent() as app:
         params = {**message(), "tenant": tenant}
         reply = await call(app, "SendMessage", params, headers=bearer("alice"))
         assert ("result" in reply.json) == (tenant != "globex")
 
 
-async def test_naming_a_tenant_does_not_lead_to_who_is_vouched_for() -> None:
-    """An issuer that knows no tenants has an alice, too; by naming the tenant she must not become the other alice."""
+async def test_naming_a_tenant_gives_no_access_to_its_callers() -> None:
+    """An issuer without tenants also has an alice; naming the tenant must not make her the other alice."""
     auth = AnyOf(
         authenticator(),  # with tenants
         TokenAuthenticator.of({"alice-of-nowhere": Principal("alice")}),
@@ -353,12 +353,12 @@ async def test_naming_a_tenant_does_not_lead_to_who_is_vouched_for() -> None:
             assert listed.json["result"]["totalSize"] == 0
         own = await call(app, "SendMessage", {**message(), "tenant": "acme"}, headers=nowhere)
         assert own.json["result"]["task"]["id"] != known
-        for tenant, count in (("acme", 1), ("globex", 0), ("", 0)):  # the word divides what is her own
+        for tenant, count in (("acme", 1), ("globex", 0), ("", 0)):  # the name separates her own tasks
             listed = await call(app, "ListTasks", {"tenant": tenant}, headers=nowhere)
             assert listed.json["result"]["totalSize"] == count
 
 
-async def test_without_authentication_tenants_are_apart() -> None:
+async def test_without_authentication_tenants_are_separate() -> None:
     async with agent(auth=None) as app:
         await call(app, "SendMessage", {**message(), "tenant": "acme"})
         counts = [
@@ -372,8 +372,8 @@ async def test_without_authentication_tenants_are_apart() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
-async def test_a_worker_asks_for_authentication_and_goes_on(version: str) -> None:
-    """The task waits in auth-required; who owns it answers by a message, and the turn after it ends the task."""
+async def test_a_worker_requests_authentication_and_continues(version: str) -> None:
+    """The task waits in auth-required; its owner answers by a message, and the next turn ends the task."""
 
     async def work(ctx: TaskContext) -> None:
         if ctx.turn == 1:
@@ -416,7 +416,7 @@ def _old(text: str, **more: Any) -> dict[str, Any]:
     }
 
 
-async def test_a_stream_shows_that_authentication_is_wanted() -> None:
+async def test_a_stream_shows_that_authentication_is_required() -> None:
     async def work(ctx: TaskContext) -> None:
         await ctx.request_auth("Sign in.")
 
@@ -435,7 +435,7 @@ async def test_a_stream_shows_that_authentication_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if not entry.tenant], ids=str)
-async def test_who_asks_too_often_waits_and_others_do_not(entry: Entry) -> None:
+async def test_a_caller_over_its_rate_waits_and_others_do_not(entry: Entry) -> None:
     """429 with Retry-After in every binding, by principal: neither a new token nor a tenant's name helps."""
     settings = ServerSettings(requests_per_second=0.01, request_burst=2)
     wish = Wish(task="t", config="c")
@@ -450,7 +450,7 @@ async def test_who_asks_too_often_waits_and_others_do_not(entry: Entry) -> None:
         assert (await ask(app, "GET", "/health")).status == 200
 
 
-def test_the_bucket_fills_again() -> None:
+def test_the_bucket_refills() -> None:
     now = [0.0]
     rates = RequestLimiter(2.0, 3, clock=lambda: now[0])
     alice = Principal("alice")

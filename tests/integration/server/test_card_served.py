@@ -1,4 +1,4 @@
-"""The card as it is fetched: its address, its caching, and who may say where the agent is."""
+"""The served card: its address, its caching, and which headers decide the agent's address."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ async def card(*headers: tuple[str, str], path: str = PATH, method: str = "GET",
 
 
 @pytest.mark.parametrize("path", [PATH, "/.well-known/agent.json"])
-async def test_the_card_is_at_the_places_of_both_versions(path: str) -> None:
-    """One document: the 1.0 message and the 0.3 model each find their own in it."""
+async def test_the_card_is_at_the_paths_of_both_versions(path: str) -> None:
+    """One document that the 1.0 message and the 0.3 model both read."""
     reply = await card(("host", "agent.example"), path=path)
     assert (reply.status, reply.header("content-type")) == (200, "application/json")
     new = JSON_FORMAT.ParseDict(reply.json, PB_V1.AgentCard(), ignore_unknown_fields=True)
@@ -38,7 +38,7 @@ async def test_the_card_is_at_the_places_of_both_versions(path: str) -> None:
     assert (old.url, old.preferred_transport, old.protocol_version) == ("http://agent.example", "JSONRPC", "0.3.0")
 
 
-async def test_a_card_that_is_known_is_not_sent_again() -> None:
+async def test_an_unchanged_card_is_not_sent_again() -> None:
     async with agent() as server:
         first = await ask(server.app, "GET", PATH)
         etag, modified = first.header("etag"), first.header("last-modified")
@@ -54,7 +54,7 @@ async def test_a_card_that_is_known_is_not_sent_again() -> None:
             assert (reply.status, reply.body) == (200, first.body)
 
 
-async def test_head_tells_what_get_would() -> None:
+async def test_head_returns_the_headers_of_get() -> None:
     async with agent() as server:
         got = await ask(server.app, "GET", PATH)
         head = await ask(server.app, "HEAD", PATH)
@@ -65,14 +65,14 @@ async def test_head_tells_what_get_would() -> None:
 FORWARDED = (("x-forwarded-proto", "https"), ("x-forwarded-host", "public.example, inner.example"))
 
 
-async def test_a_proxy_is_believed_only_when_trusted() -> None:
+async def test_a_proxy_header_counts_only_if_trusted() -> None:
     reply = await card(("host", "inner:8000"), *FORWARDED)
     assert reply.json["url"] == "http://inner:8000"
     reply = await card(("host", "inner:8000"), *FORWARDED, trust_proxy=True)
     assert reply.json["url"] == "https://public.example"
 
 
-async def test_what_the_operator_says_counts_most() -> None:
+async def test_the_configured_url_takes_precedence() -> None:
     reply = await card(("host", "inner"), *FORWARDED, trust_proxy=True, url="https://agent.example/a2a/")
     assert reply.json["url"] == "https://agent.example/a2a/"
     assert reply.json["supportedInterfaces"][1]["url"] == "https://agent.example/a2a"
@@ -81,12 +81,12 @@ async def test_what_the_operator_says_counts_most() -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example/path", "user@evil.example", "a b", 'x"><script>', "x:99999999", "x" * 300]
 )
-async def test_a_host_that_is_none_does_not_get_into_the_card(host: str) -> None:
+async def test_an_invalid_host_is_not_in_the_card(host: str) -> None:
     reply = await card(("host", host))
     assert reply.json["url"] == "http://agent.example:80"
 
 
-async def test_made_up_hosts_do_not_fill_the_memory() -> None:
+async def test_forged_hosts_do_not_fill_the_memory() -> None:
     async with agent(settings=ServerSettings.of({}, allowed_hosts=["*"])) as server:
         for i in range(200):
             reply = await ask(server.app, "GET", PATH, headers=[("host", f"h{i}.example")])

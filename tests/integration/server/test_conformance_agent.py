@@ -1,4 +1,4 @@
-"""The agent that the conformance kits talk to does what they ask for."""
+"""The agent for the conformance kits does what they require."""
 
 from __future__ import annotations
 

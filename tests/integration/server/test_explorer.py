@@ -1,4 +1,4 @@
-"""The explorer's files: by their exact paths, to those who may have them, with headers that keep a browser safe."""
+"""The explorer's files: at their exact paths, with access control and security headers."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ def served(client: tuple[str, int] = HERE, host: str = "localhost:8000", **optio
         ({}, HERE, "localhost:8000", True),
         ({}, HERE, "127.0.0.1", True),
         ({}, ELSEWHERE, "localhost:8000", False),
-        ({}, HERE, "evil.example", False),  # a name that its owner let lead here
+        ({}, HERE, "evil.example", False),  # a name that its owner pointed here
         ({"explorer": True}, ELSEWHERE, "192.0.2.1", True),
         ({"explorer": False}, HERE, "localhost:8000", False),
         ({"settings": {"explorer": True, "allowed_hosts": ["agent.example"]}}, ELSEWHERE, "agent.example", True),
         ({"settings": {"explorer": True}, "explorer": False}, HERE, "localhost:8000", False),
     ],
 )
-def test_who_gets_it(options: dict[str, Any], client: tuple[str, int], host: str, there: bool) -> None:
+def test_access(options: dict[str, Any], client: tuple[str, int], host: str, there: bool) -> None:
     with served(client, host, **options) as browser:
         for path in Explorer().paths:
             assert (browser.get(path).status_code < 400) is there, path
 
 
 @pytest.mark.parametrize("prefix", ["/explorer", "/look/here"])
-def test_a_browser_at_the_address_of_the_agent_is_led_to_it(prefix: str) -> None:
+def test_a_browser_at_the_address_of_the_agent_is_redirected_to_it(prefix: str) -> None:
     html = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     with served(explorer_prefix=prefix) as browser:
         assert browser.get("/", headers=html, follow_redirects=True).url.path == f"{prefix}/"
-        assert browser.get("/").status_code == 404  # a program is told in JSON that there is nothing
+        assert browser.get("/").status_code == 404  # other clients get a 404 in JSON
     with served(ELSEWHERE) as browser:
         assert browser.get("/", headers=html).status_code == 404
 
 
-def test_with_authentication_everybody_gets_the_page_and_nothing_else() -> None:
+def test_with_authentication_only_the_page_is_public() -> None:
     with served(ELSEWHERE, "agent.example", auth=authenticator()) as browser:
         assert all(browser.get(path).status_code < 400 for path in Explorer().paths)
         assert browser.get("/keelbolt/v1/whoami").status_code == 401
@@ -78,8 +78,8 @@ def test_with_authentication_everybody_gets_the_page_and_nothing_else() -> None:
         "/explorer/message:send",
     ],
 )
-def test_nothing_but_its_files_is_under_the_prefix(path: str) -> None:
-    """A prefix is no way around authentication."""
+def test_only_its_files_are_under_the_prefix(path: str) -> None:
+    """A prefix does not bypass authentication."""
     with served(auth=authenticator()) as browser:
         for method in ("GET", "POST"):
             assert browser.request(method, path).status_code in (401, 404)
@@ -99,7 +99,7 @@ def test_a_prefix_is_a_plain_path(prefix: str) -> None:
         A2AServer(worker=None, agent_card=agent("memory:").agent_card, explorer_prefix=prefix)
 
 
-def test_it_is_found_where_the_agent_is_mounted() -> None:
+def test_it_works_where_the_agent_is_mounted() -> None:
     server = agent("memory:", settings=ServerSettings.of({}))
     app = Starlette(routes=[Mount("/agents/one", app=server.app)], lifespan=server.lifespan)
     with TestClient(app, base_url="http://localhost", client=HERE) as browser:
@@ -111,7 +111,7 @@ def test_it_is_found_where_the_agent_is_mounted() -> None:
         assert all(browser.get(f"/agents/one/explorer/{path}").status_code == 200 for path in scripts)
 
 
-def test_files_are_compressed_known_by_their_etag_and_safe() -> None:
+def test_files_are_compressed_and_have_an_etag_and_security_headers() -> None:
     with served() as browser:
         for path in Explorer().paths[1:]:
             found = browser.get(path)
@@ -145,20 +145,20 @@ def test_other_agents_are_plain_addresses(url: str) -> None:
         ServerSettings.of({}, explorer_agents=(url,))
 
 
-def test_it_is_light() -> None:
+def test_its_size_is_limited() -> None:
     assert sum(len(gzip.compress(file.body, 9)) for file in static_files().values()) <= BUDGET_BYTES
 
 
 @pytest.mark.parametrize("path", sorted(static_files()))
-def test_it_names_no_other_origin_and_makes_no_html(path: str) -> None:
+def test_it_uses_no_other_origin_and_builds_no_html(path: str) -> None:
     text = static_files()[path].body.decode()
-    names = r"www\.w3\.org/2000/svg|keelbolt\.dev/a2a/extensions/"  # nobody asks for anything there
+    names = r"www\.w3\.org/2000/svg|keelbolt\.dev/a2a/extensions/"  # never requested
     assert not re.search(rf"https?://(?!{names})[\w.]", text)
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|style=\"", text)
 
 
 def test_a_page_of_another_origin_changes_nothing() -> None:
-    """What a browser sends without asking first is refused."""
+    """Requests that a browser sends without a preflight are refused."""
     with served(settings={"operators": "loopback"}) as browser:
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
             headers = {"origin": "https://evil.example", "content-type": kind}

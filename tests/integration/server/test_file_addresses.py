@@ -1,4 +1,4 @@
-"""Links to files: paths in the storage, and on the wire the address at which the caller reached the server."""
+"""Links to files: paths in the storage, and on the wire the address that the caller used."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_every_operation_shows_the_address(binding: str, version: str) -> 
 
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
 async def test_grpc_and_webhooks_show_the_configured_address(version: str, tmp_path: Path) -> None:
-    """A call of gRPC does not say where HTTP is reached, and a webhook has no caller."""
+    """A gRPC call has no HTTP address, and a webhook has no caller."""
     async with receiving() as receiver:
         agent = server(f"sqlite:///{tmp_path}/a.db", grpc_port=0, url="https://agent.example/a", webhook_loopback=True)
         async with serving(agent.app) as url:
@@ -96,7 +96,7 @@ async def _card(url: str) -> dict[str, Any]:
     return {**card, "supportedInterfaces": grpc, "additionalInterfaces": [], "url": None}
 
 
-async def test_the_storage_keeps_the_path_so_that_a_server_may_move(tmp_path: Path) -> None:
+async def test_the_storage_has_the_path_so_that_a_server_may_move(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/a.db"
     agent = server(storage)
     async with serving(agent.app) as url, A2AClient(url) as client:

@@ -1,4 +1,4 @@
-"""Files of tasks, as the server sends them: ranges, what a browser may do with them, and to whom."""
+"""Files of tasks over HTTP: ranges, browser headers, and access."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def get(server: A2AServer, path: str, who: str = "alice", **headers: str) 
         ("lines=1-2", 200, CONTENT, None),
     ],
 )
-async def test_a_range_of_it(
+async def test_ranges(
     server: A2AServer, paths: list[str], asked: str, status: int, content: bytes, told: str | None
 ) -> None:
     reply = await get(server, paths[0], range=asked)
@@ -76,7 +76,7 @@ async def test_a_range_of_it(
     assert (empty.status, empty.body, empty.header("content-range")) == (200, b"", None)
 
 
-async def test_a_browser_saves_it_and_asks_again_whether_it_may(server: A2AServer, paths: list[str]) -> None:
+async def test_a_browser_saves_the_file_and_revalidates_it(server: A2AServer, paths: list[str]) -> None:
     reply = await get(server, paths[0])
     assert reply.header("content-disposition") == "attachment; filename*=UTF-8''a%22b%0D%0A.html"
     assert reply.header("content-security-policy") == "sandbox"
@@ -90,8 +90,8 @@ async def test_a_browser_saves_it_and_asks_again_whether_it_may(server: A2AServe
     assert other.masked() == none.masked()
 
 
-async def test_who_left_is_sent_no_more() -> None:
-    """A server drops what is sent to nobody, and tells nobody."""
+async def test_sending_stops_when_the_client_disconnects() -> None:
+    """A server silently drops data for a closed connection."""
     sent: list[Message] = []
     left = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Whatever is sent to any entry, the answer is one of those that are documented, tells nothing, and harms nobody."""
+"""Any request to any entry gets a documented response, leaks nothing, and harms no other caller."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LEAKS = re.compile(
 
 
 async def work(ctx: TaskContext) -> None:
-    """Says again what it was told, in many ways."""
+    """Repeats its message in many forms."""
     text = ctx.user_text
     if text.startswith("input"):
         await ctx.request_input("More?")
@@ -59,7 +59,7 @@ async def work(ctx: TaskContext) -> None:
 
 
 class Records(logging.Handler):
-    """What was logged as an error."""
+    """Collects logged errors."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -70,7 +70,7 @@ class Records(logging.Handler):
 
 
 class Fuzzed:
-    """An agent that runs between the examples, with a task of mallory and tasks of alice."""
+    """An agent that runs across the examples, with a task of mallory and tasks of alice."""
 
     def __init__(self, storage: str) -> None:
         self.runner = asyncio.Runner()
@@ -143,7 +143,7 @@ class Fuzzed:
         )
 
     async def called(self, asked: Asked, who: Headers) -> tuple[Any, bytes]:
-        """The code and all bytes of a call's answer, of a stream the first."""
+        """Return the code and all bytes of a call's response; of a stream, the first."""
         metadata = [*asked.headers, *who]
         try:
             async with asyncio.timeout(20):
@@ -184,7 +184,7 @@ class Fuzzed:
         assert not self.records.found, self.records.found[0].getMessage()
 
     def healthy(self) -> None:
-        """A plain request works, nothing is left running, alice has what she had."""
+        """Check that a plain request works, nothing is left running, and alice's data is unchanged."""
         task = self.run(self.sent("Hello", bearer("mallory")))
         assert task["status"]["state"] == "TASK_STATE_COMPLETED"
         assert self.server.routes.streams.open == 0
@@ -233,8 +233,8 @@ BINDINGS: dict[str, Callable[[dict[str, list[str]]], st.SearchStrategy[Asked]]] 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("binding", BINDINGS)
-def test_whatever_is_sent_is_answered_as_documented(fuzzed: Fuzzed, binding: str, full: bool) -> None:
-    """No answer of 5xx, no hang, nothing that the caller should not know, and the agent is well afterwards."""
+def test_any_request_gets_a_documented_response(fuzzed: Fuzzed, binding: str, full: bool) -> None:
+    """No 5xx, no hang, no data of others, and the agent is healthy afterwards."""
     operator = binding == "operations"
 
     @settings(
@@ -258,7 +258,7 @@ def test_whatever_is_sent_is_answered_as_documented(fuzzed: Fuzzed, binding: str
     fuzzed.healthy()
     if full:
         print(binding, sorted(fuzzed.outcomes.items()))
-    assert fuzzed.outcomes[200] > 0.05 * fuzzed.outcomes.total()  # else it shows little
+    assert fuzzed.outcomes[200] > 0.05 * fuzzed.outcomes.total()  # otherwise it shows little
 
 
 LINES = st.sampled_from(
@@ -296,8 +296,8 @@ LINES = st.sampled_from(
 
 
 @pytest.mark.timeout(900)
-def test_whatever_comes_over_a_connection_is_answered_or_cut(full: bool) -> None:
-    """Bytes that are hardly HTTP: each answer is one, none is of 5xx, and the next client is served."""
+def test_any_bytes_on_a_connection_get_a_response_or_a_close(full: bool) -> None:
+    """Bytes that are hardly HTTP: each response is valid, none is 5xx, and the next client is served."""
     server = A2AServer(worker=work, agent_card=card(), settings=ServerSettings(header_seconds=1.0, body_seconds=0.1))
     health = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 

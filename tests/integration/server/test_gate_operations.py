@@ -1,4 +1,4 @@
-"""Gates over the operations API: an operator sees and settles them, and the task goes on."""
+"""Gates over the operations API: an operator sees and settles them, and the task continues."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def engine_of(server: A2AServer) -> TaskEngine:
     return server._routes.service.engine
 
 
-async def test_an_operator_settles_a_gate_and_the_task_goes_on(server: A2AServer) -> None:
+async def test_an_operator_settles_a_gate_and_the_task_continues(server: A2AServer) -> None:
     engine = engine_of(server)
     waiting = await engine.tasks.settled(await engine.tasks.send(message("go")), seconds=30)
     assert waiting.view.state == TaskState.input_required

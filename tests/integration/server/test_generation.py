@@ -1,4 +1,4 @@
-"""The generation extension: dense numbers, waiting for a newer one, and sends that require one."""
+"""The generation extension: dense numbers, waiting for a newer one, and conditional sends."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def task_of(reply: Reply) -> dict[str, Any]:
     return found
 
 
-async def test_it_is_off_unless_asked_for() -> None:
-    """Neither the card nor a task shows it; with the setting, only clients that ask for it see it."""
+async def test_it_is_off_by_default() -> None:
+    """Neither the card nor a task shows it; with the setting, only clients that request it see it."""
     async with agent() as server:
         card = (await ask(server.app, "GET", "/.well-known/agent-card.json")).json
         assert GENERATION not in json.dumps(card)
@@ -80,7 +80,7 @@ async def test_each_event_has_the_next_generation(app: ASGIApp) -> None:
 
 
 async def test_get_waits_for_a_newer_generation(app: ASGIApp, tmp_path: Path) -> None:
-    """It answers when the task moves on: with the parameter, in the query, or by the header."""
+    """It returns when the task changes: with the parameter, in the query, or by the header."""
     sent = {**params(f"until {tmp_path}/go"), "configuration": {"returnImmediately": True}}
     task_id = task_of(await call(app, "SendMessage", sent, headers=ASKED))["id"]
     task = (await call(app, "GetTask", {"id": task_id}, headers=ASKED)).json["result"]
@@ -103,11 +103,11 @@ async def test_get_waits_for_a_newer_generation(app: ASGIApp, tmp_path: Path) ->
     assert generation(second.json) > now
     assert generation(third.json["result"]) > now
     over = (await call(app, "GetTask", {"id": task_id, "currentGeneration": 10_000}, headers=ASKED)).json["result"]
-    assert over["status"]["state"] == "TASK_STATE_COMPLETED"  # nothing can follow: it does not wait
+    assert over["status"]["state"] == "TASK_STATE_COMPLETED"  # nothing can follow, so it does not wait
 
 
-async def test_waiting_has_an_end() -> None:
-    """After long_poll_seconds the task is returned as it is; without the extension nothing waits."""
+async def test_waiting_has_a_time_limit() -> None:
+    """After long_poll_seconds the current task is returned; without the extension nothing waits."""
     settings = ServerSettings.of({}, generation=True, long_poll_seconds=0.2)
     async with agent(settings=settings) as server:
         task = task_of(await call(server.app, "SendMessage", params("ask"), headers=ASKED))
@@ -120,7 +120,7 @@ async def test_waiting_has_an_end() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, "x", 1.5, True, [1]])
-async def test_what_is_no_generation(app: ASGIApp, wrong: Any) -> None:
+async def test_invalid_generations(app: ASGIApp, wrong: Any) -> None:
     task = task_of(await call(app, "SendMessage", params("ask"), headers=ASKED))
     reply = await call(app, "GetTask", {"id": task["id"], "currentGeneration": wrong}, headers=ASKED)
     assert reply.json["error"]["code"] == -32602
@@ -129,7 +129,7 @@ async def test_what_is_no_generation(app: ASGIApp, wrong: Any) -> None:
 
 
 async def test_a_send_that_requires_a_generation(app: ASGIApp) -> None:
-    """It is taken if the task has it, refused with 409 otherwise, and a new task has none to require."""
+    """It is accepted if the task has it, otherwise refused with 409; a new task has none to require."""
     task = task_of(await call(app, "SendMessage", params("ask", 77), headers=ASKED))
     now = generation(task)
     stale = await call(app, "SendMessage", params("late", now - 1, taskId=task["id"]), headers=ASKED)
@@ -150,8 +150,8 @@ async def test_a_send_that_requires_a_generation(app: ASGIApp) -> None:
     assert [one["parts"][0]["text"] for one in taken["history"] if one["role"] == "ROLE_USER"] == ["ask", "Ada"]
 
 
-async def test_of_two_at_once_one_wins(app: ASGIApp) -> None:
-    """Twenty answers that require the same generation: one is taken, the others are refused."""
+async def test_of_concurrent_sends_one_wins(app: ASGIApp) -> None:
+    """Twenty answers that require the same generation: one is accepted, the others are refused."""
     task = task_of(await call(app, "SendMessage", params("ask"), headers=ASKED))
     now = generation(task)
     sends = [
@@ -164,7 +164,7 @@ async def test_of_two_at_once_one_wins(app: ASGIApp) -> None:
 
 
 async def test_a_running_task_too(app: ASGIApp, tmp_path: Path) -> None:
-    """A message for a task that runs is checked in the commit that takes it."""
+    """A message to a running task is checked in the commit that accepts it."""
     sent = {**params(f"until {tmp_path}/go"), "configuration": {"returnImmediately": True}}
     task = task_of(await call(app, "SendMessage", sent, headers=ASKED))
     now = generation((await call(app, "GetTask", {"id": task["id"]}, headers=ASKED)).json["result"])

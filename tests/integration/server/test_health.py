@@ -1,4 +1,4 @@
-"""/live, /ready and /health: what they say, and how often they ask the storage."""
+"""/live, /ready and /health: their content, and how often they check the storage."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.integration.server.actor import agent
 from tests.integration.server.asgi import ask
 
 
-async def test_the_store_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many ask: a look writes, and everybody may ask."""
+async def test_the_store_is_checked_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For any number of requests: a check writes, and every client may request it."""
     async with agent() as server:
         kernel = server.routes.service.engine.kernel
         look, looks = kernel.health, 0
@@ -37,7 +37,7 @@ async def test_the_store_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPa
         assert looks == 3
 
 
-async def test_who_drains_says_so_at_once() -> None:
+async def test_a_draining_process_reports_it_at_once() -> None:
     async with agent() as server:
         assert (await ask(server.app, "GET", "/ready")).status == 200
         server.drain()
@@ -45,8 +45,8 @@ async def test_who_drains_says_so_at_once() -> None:
         assert (await ask(server.app, "GET", "/live")).status == 200
 
 
-async def test_live_never_asks_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A storage that hangs, or refuses, makes the process unready, and leaves it alive."""
+async def test_live_never_checks_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storage that hangs or refuses makes the process unready, but it stays alive."""
     async with agent() as server:
         engine = server.routes.service.engine
 
@@ -69,8 +69,8 @@ async def test_live_never_asks_the_storage(monkeypatch: pytest.MonkeyPatch) -> N
             assert (await ask(server.app, "HEAD", "/live")).status == 200
 
 
-def test_the_image_is_checked_for_life() -> None:
-    """A container is restarted by its check, which therefore must not depend on the storage."""
+def test_the_image_uses_the_liveness_check() -> None:
+    """A failed check restarts a container, so it must not depend on the storage."""
     dockerfile = (Path(__file__).parents[3] / "Dockerfile").read_text()
     [check] = [line for line in dockerfile.splitlines() if "urlopen" in line]
     assert "/live'" in check

@@ -1,4 +1,4 @@
-"""JSON-RPC at its edges: whatever is sent, the answer is JSON-RPC, with the id if there was one."""
+"""Edge cases of JSON-RPC: for any input the response is JSON-RPC, with the id if there was one."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def changed(**members: Any) -> bytes:
         (b"[]", -32600, 200),
     ],
 )
-async def test_what_can_not_be_read_has_no_id(app: ASGIApp, body: bytes, code: int, http: int) -> None:
-    """Bad JSON, two meanings of one text, no object: an error with the id null."""
+async def test_unreadable_requests_get_a_null_id(app: ASGIApp, body: bytes, code: int, http: int) -> None:
+    """Bad JSON, duplicate keys, no object: an error with the id null."""
     reply = await post(app, body)
     assert reply.status == http
     assert (reply.json["id"], reply.json["error"]["code"]) == (None, code)
 
 
-async def test_batches_are_refused_whole(app: ASGIApp) -> None:
-    """One error for all of it, and nothing of it was done."""
+async def test_batches_are_refused_completely(app: ASGIApp) -> None:
+    """One error for the batch, and none of it is executed."""
     one = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo"}]}
     batch = [{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": one}}, CALL]
     reply = await post(app, json.dumps(batch).encode())
@@ -69,7 +69,7 @@ async def test_batches_are_refused_whole(app: ASGIApp) -> None:
 
 
 @pytest.mark.parametrize("given", [7, 0, -1, 2**60, "seven", "", None])
-async def test_ids_come_back_as_they_were(app: ASGIApp, given: Any) -> None:
+async def test_ids_are_returned_unchanged(app: ASGIApp, given: Any) -> None:
     reply = await post(app, changed(id=given))
     assert reply.json["id"] == given
     assert type(reply.json["id"]) is type(given)
@@ -77,13 +77,13 @@ async def test_ids_come_back_as_they_were(app: ASGIApp, given: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [True, 1.5, [], {}, "x" * 10_000])
-async def test_ids_that_are_none(app: ASGIApp, given: Any) -> None:
+async def test_invalid_ids(app: ASGIApp, given: Any) -> None:
     reply = await post(app, changed(id=given))
     assert (reply.json["id"], reply.json["error"]["code"]) == (None, -32600)
 
 
-async def test_a_call_without_an_id_is_answered(app: ASGIApp) -> None:
-    """A2A has no notifications: who leaves the id out forgot it, and is told."""
+async def test_a_call_without_an_id_is_an_error(app: ASGIApp) -> None:
+    """A2A has no notifications, so a missing id is an error."""
     body = {name: value for name, value in CALL.items() if name != "id"}
     reply = await post(app, json.dumps(body).encode())
     assert (reply.json["id"], reply.json["error"]["code"]) == (None, -32001)
@@ -123,7 +123,7 @@ async def test_a_call_without_an_id_is_answered(app: ASGIApp) -> None:
         ({"method": "message/send", "params": {"message": {"parts": 1}}}, -32602),
     ],
 )
-async def test_what_is_wrong_with_a_call_is_told_under_its_id(app: ASGIApp, members: dict[str, Any], code: int) -> None:
+async def test_errors_of_a_call_have_its_id(app: ASGIApp, members: dict[str, Any], code: int) -> None:
     reply = await post(app, changed(**members))
     assert reply.status == 200
     assert (reply.json["id"], reply.json["error"]["code"]) == (7, code)
@@ -136,7 +136,7 @@ async def test_wrong_fields_are_named(app: ASGIApp) -> None:
     assert [violation["field"] for violation in bad["fieldViolations"]] == ["historyLength"]
 
 
-async def test_what_nobody_knows_is_ignored(app: ASGIApp) -> None:
+async def test_unknown_members_are_ignored(app: ASGIApp) -> None:
     """Unknown members are ignored at every level; integers of any size are kept exactly."""
     number = 12_345_678_901_234_567_890_123
     message = {
@@ -156,8 +156,8 @@ async def test_what_nobody_knows_is_ignored(app: ASGIApp) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("PUT", "/"), ("POST", "/nowhere"), ("GET", "/nowhere/x")])
-async def test_elsewhere_there_is_nothing(app: ASGIApp, method: str, path: str) -> None:
-    """Also that is said in JSON."""
+async def test_other_paths_do_not_exist(app: ASGIApp, method: str, path: str) -> None:
+    """The error is JSON."""
     reply = await ask(app, method, path)
     assert reply.status in (404, 405)
     assert reply.json["error"]["code"] == reply.status

@@ -1,4 +1,4 @@
-"""How much, and how slowly, a client may send: in this process for every binding, and over a real connection."""
+"""Limits on the size and speed of requests: in this process for every binding, and over a real connection."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def agent(**settings: Any) -> AsyncIterator[ASGIApp]:
 
 @pytest.mark.parametrize("entry", POSTS, ids=str)
 async def test_a_body_that_is_too_large_is_413(entry: Entry) -> None:
-    """Whether its size is announced, or it comes in pieces."""
+    """Whether its size is announced, or it arrives in pieces."""
     wish = Wish(task="t", config="c", text="x" * 5000)
     async with agent(body_bytes=1000) as app:
         request = entry.request(wish)
@@ -59,15 +59,15 @@ async def test_a_body_that_is_too_large_is_413(entry: Entry) -> None:
 
 
 @pytest.mark.parametrize("length", ["²", "9" * 5000, "-1", "1e9", "", " 7", "0x10"])
-async def test_a_strange_content_length_is_no_failure_of_ours(length: str) -> None:
+async def test_an_unusual_content_length_is_not_a_server_error(length: str) -> None:
     async with agent() as app:
         reply = await ask(app, "POST", "/", headers=[JSON, ("content-length", length)], body=rpc("ListTasks", {}))
         assert reply.status in (200, 413)
 
 
 @pytest.mark.parametrize("entry", POSTS, ids=str)
-async def test_a_body_that_does_not_come_is_408(entry: Entry) -> None:
-    """Nothing after the headers, or a byte now and then: after body_seconds it is over."""
+async def test_a_body_that_does_not_arrive_is_408(entry: Entry) -> None:
+    """Nothing after the headers, or a byte at intervals: it ends after body_seconds."""
     request = entry.request(Wish(task="t", config="c"))
 
     for first in (None, b"{"):
@@ -114,15 +114,15 @@ async def test_a_long_path_or_query_counts_too() -> None:
 
 @pytest.mark.parametrize("entry", POSTS, ids=str)
 @pytest.mark.parametrize("kind", ["text/plain", "application/xml", "application/x-www-form-urlencoded", "é"])
-async def test_what_is_not_json_is_415(entry: Entry, kind: str) -> None:
+async def test_a_body_that_is_not_json_is_415(entry: Entry, kind: str) -> None:
     async with agent() as app:
         request = entry.request(Wish(task="t", config="c"))
         headers = [("content-type", kind), ("a2a-version", entry.version.value)]
         assert (await ask(app, "POST", request["path"], headers=headers, body=request["body"])).status == 415
 
 
-async def test_a_page_of_another_origin_can_not_leave_out_the_type() -> None:
-    """Browsers ask before they send JSON to another origin, and do not ask before they send bytes without a type."""
+async def test_a_page_of_another_origin_can_not_omit_the_type() -> None:
+    """Browsers send a preflight for JSON to another origin, but not for bytes without a type."""
     body = rpc("ListTasks", {})
     async with agent(cors_origins=("https://page.example", "null")) as app:
         for headers, status in (
@@ -144,8 +144,8 @@ async def test_deep_json_and_many_parts_are_413() -> None:
         assert (await call(app, "SendMessage", {"message": message})).status == 413
 
 
-async def test_many_small_pieces_cost_what_they_weigh() -> None:
-    """A body that comes byte by byte is not kept as a list of bytes."""
+async def test_many_small_pieces_use_little_memory() -> None:
+    """A body that arrives byte by byte is not kept as a list of bytes."""
     pieces = 200_000
     left = [pieces]
 
@@ -177,8 +177,8 @@ def limited(**settings: Any) -> A2AServer:
 HEAD = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
-async def test_a_connection_that_dawdles_is_closed() -> None:
-    """Nothing at all, half of the headers, a header line now and then, empty lines after an answer: all end in time."""
+async def test_a_slow_connection_is_closed() -> None:
+    """Nothing at all, half of the headers, slow header lines, empty lines after a response: all end in time."""
     async with served(limited(header_seconds=0.5)) as port:
         begin = time.monotonic()
         silent, half, dripping, lines = await asyncio.gather(
@@ -201,7 +201,7 @@ async def test_endless_headers_are_cut() -> None:
         assert (await talked(port, b"GET /" + b"x" * 200_000)).startswith(b"HTTP/1.1 431 ")
 
 
-async def test_a_slow_body_is_answered_and_the_connection_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_body_gets_a_response_and_the_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keelbolt.server.connections.LINGER_SECONDS", 0.5)
     async with served(limited(body_seconds=0.3)) as port:
         slow = await talked(port, HEAD + b"content-length: 1000\r\n\r\n", *[b" "] * 100, pause=0.1, patience=9)
@@ -210,8 +210,8 @@ async def test_a_slow_body_is_answered_and_the_connection_closed(monkeypatch: py
         assert (await talked(port, chunked, *[b"1\r\n \r\n"] * 100, pause=0.1, patience=9)).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_a_connection_goes_on_after_an_error() -> None:
-    """Params that are no object, and many requests in one packet: each is answered on the same connection."""
+async def test_a_connection_stays_open_after_an_error() -> None:
+    """Params that are no object, and many requests in one packet: each gets a response on the same connection."""
     bodies = [rpc("GetTask", params, id_=number) for number, params in enumerate(([1], "abc", 7, {"id": "x"}, None))]
     requests = b"".join(HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
     async with served(limited(header_seconds=1.0)) as port:
@@ -220,7 +220,7 @@ async def test_a_connection_goes_on_after_an_error() -> None:
     assert [json.loads(answer)["id"] for answer in answers] == [0, 1, 2, 3, 4]
 
 
-async def test_others_are_served_while_many_dawdle() -> None:
+async def test_others_are_served_during_many_slow_requests() -> None:
     async with served(limited(header_seconds=3.0, body_seconds=3.0)) as port:
         dawdling = [asyncio.create_task(talked(port, HEAD)) for _ in range(100)]
         dawdling += [asyncio.create_task(talked(port, HEAD + b"content-length: 9\r\n\r\n{")) for _ in range(100)]

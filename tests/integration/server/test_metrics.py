@@ -1,4 +1,4 @@
-"""GET /metrics: off unless asked for, read by Prometheus' own parser, and telling nothing of anybody."""
+"""GET /metrics: off by default, readable by Prometheus' own parser, and without data of callers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def send(client: httpx2.AsyncClient, message_id: str, text: str, *, now: b
 
 
 async def some_work(client: httpx2.AsyncClient) -> list[str]:
-    """Tasks of every kind, a stream, and requests that fail; what of it is somebody's."""
+    """Create tasks of every kind, a stream, and failing requests; return the callers' data in them."""
     done = await send(client, "id-1", f"echo {SECRET}")
     failed = await send(client, "id-2", f"fail {SECRET}")
     waiting = await send(client, "id-3", "wait", now=True)
@@ -61,7 +61,7 @@ async def some_work(client: httpx2.AsyncClient) -> list[str]:
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
-    """What the parser of Prometheus reads: name and labels to value."""
+    """Return the parsed samples of Prometheus: name and labels to value."""
     return {
         (sample.name, *(str(value) for name, value in sorted(sample.labels.items()) if name != "process")): sample.value
         for family in text_string_to_metric_families(text)
@@ -69,7 +69,7 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
     }
 
 
-async def test_off_it_is_not_there() -> None:
+async def test_off_by_default() -> None:
     async with talking(agent()) as client:
         answer = await client.get("/metrics")
         assert answer.status_code == 404
@@ -128,7 +128,7 @@ async def test_nine_plain_numbers_on_request(way: dict[str, Any]) -> None:
     assert (found["push_notifications_sent"], found["push_notifications_failed"]) == (0, 0)
 
 
-async def test_what_runs_now_is_counted_now() -> None:
+async def test_running_tasks_are_counted_immediately() -> None:
     async with talking(agent(settings=ON)) as client:
         task = await send(client, "id-1", "wait", now=True)
         async with asyncio.timeout(20):
@@ -139,7 +139,7 @@ async def test_what_runs_now_is_counted_now() -> None:
         assert (found["active_tasks"], found["canceled_tasks"]) == (0, 1)
 
 
-async def test_nothing_of_anybody_is_in_it() -> None:
+async def test_it_contains_no_data_of_callers() -> None:
     async with talking(agent(settings=ON)) as client:
         theirs = await some_work(client)
         for accept in ("text/plain", "application/json"):
@@ -147,8 +147,8 @@ async def test_nothing_of_anybody_is_in_it() -> None:
             assert not [word for word in theirs if word in text]
 
 
-async def test_what_a_process_knows_is_labelled_and_what_the_store_knows_is_not() -> None:
-    """Scrapes of several processes at one port add up: a counter belongs to its process, a queue to all of them."""
+async def test_values_of_a_process_are_labelled_and_values_of_the_store_are_not() -> None:
+    """Scrapes of several processes at one port add up: a counter belongs to its process, a queue to all."""
     async with talking(agent(settings=ON)) as client:
         waiting = await send(client, "id-1", "wait", now=True)
         text = (await client.get("/metrics")).text
@@ -177,7 +177,7 @@ async def test_the_durations_of_tasks() -> None:
 
 
 def test_scrapes_of_two_processes_add_up(tmp_path: Path) -> None:
-    """Each scrape reaches any of them; the label tells the counters apart, and their sum is what was sent."""
+    """Each scrape reaches any process; the label separates the counters, and their sum is correct."""
     (tmp_path / "agent.py").write_text("async def echo(ctx):\n    return ctx.user_text\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -204,7 +204,7 @@ def test_scrapes_of_two_processes_add_up(tmp_path: Path) -> None:
 
 
 async def test_steps_webhooks_commits_and_the_store(tmp_path: Path) -> None:
-    """What a scrape shows of an agent on SQLite that ran a step, delivered a webhook, and has a task that waits."""
+    """A scrape of an agent on SQLite that ran a step, delivered a webhook, and has a waiting task."""
     gate = asyncio.Event()
 
     async def worker(ctx: TaskContext) -> None:

@@ -1,4 +1,4 @@
-"""Middlewares: before and after every operation, whatever binding it came by; and what the worker sees of a request."""
+"""Middlewares: before and after every operation in every binding; and the worker's view of a request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEADERS = [("accept-language", "de"), ("x-token", SECRET)]
 
 
 async def see(ctx: TaskContext) -> None:
-    """Shows its request context; `ask` waits for more first."""
+    """Returns its request context; `ask` waits for another message first."""
     if ctx.user_text == "slow":
         await asyncio.sleep(0.2)
     shown = {name: value for name, value in ctx.request_context.items() if name != "x-token"}
@@ -74,7 +74,7 @@ async def test_a_message_to_a_running_task_too() -> None:
 
 
 async def test_it_is_never_stored(tmp_path: Path) -> None:
-    """No file of the storage holds the value, and a task that waited for a slot has it all the same."""
+    """No file of the storage contains the value, and a task that waited for a slot has it anyway."""
     passing = [pass_headers("X-Token")]
     settings = TaskSettings.of({}, concurrency=1)
     url = f"sqlite:///{tmp_path}/tasks.db"
@@ -90,7 +90,7 @@ async def test_it_is_never_stored(tmp_path: Path) -> None:
 
 
 async def test_another_process_has_none(tmp_path: Path) -> None:
-    """A turn that another process begins has an empty request context."""
+    """A turn that another process starts has an empty request context."""
     url = f"sqlite:///{tmp_path}/tasks.db"
     async with TaskEngine.on(url) as receiver:
         sent = await receiver.tasks.send(new_message("bye"), Envelope(request={"x-token": SECRET}))

@@ -1,4 +1,4 @@
-"""Versions and extensions: what a client asks for, and what it is told."""
+"""Versions and extensions: requested by the client, and returned by the server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PAGE = (Path(__file__).parents[3] / "docs/reference/protocol.md").read_text(enco
 
 
 def documented() -> list[tuple[str, str, str | None, str]]:
-    """The table of versions: binding, request, A2A-Version, and what is spoken."""
+    """The table of versions: binding, request, A2A-Version, and the version used."""
     found = []
     table = PAGE.split("| request | `A2A-Version` | spoken |")[1].split("\n\n")[0]
     for line in table.splitlines()[2:]:
@@ -67,7 +67,7 @@ def test_the_table_is_read() -> None:
 async def test_the_documented_versions(
     app: ASGIApp, binding: str, name: str, asked: str | None, spoken: str, by: str
 ) -> None:
-    """Every line of the table in docs/reference/protocol.md, by the shape of the answer."""
+    """Every line of the table in docs/reference/protocol.md, by the shape of the response."""
     headers = [("a2a-version", asked)] if asked is not None and by == "header" else []
     query = f"A2A-Version={quote(asked)}" if asked is not None and by == "query" else ""
     if binding == "JSON-RPC":
@@ -102,14 +102,14 @@ async def test_the_documented_versions_of_grpc(_binding: str, name: str, asked: 
     assert told.value.code().name == wanted
 
 
-async def test_the_header_counts_more_than_the_query(app: ASGIApp) -> None:
+async def test_the_header_takes_precedence_over_the_query(app: ASGIApp) -> None:
     headers = [("a2a-version", "1.0")]
     reply = await call(app, "GetTask", {"id": "nowhere"}, headers=headers, query="A2A-Version=9.9")
     assert code_of(reply) == -32001
 
 
 async def test_rest_of_0_3_has_two_forms(app: ASGIApp) -> None:
-    """Under /v1 it is the JSON of protobuf; on a path of 1.0, asked for in 0.3, plain JSON (as a2akit's client)."""
+    """Under /v1 it is the JSON of protobuf; on a path of 1.0, requested as 0.3, plain JSON (as a2akit's client)."""
     message = {"messageId": "m", "kind": "message", "role": "user", "parts": [{"kind": "text", "text": "echo hi"}]}
     headers = [("content-type", "application/json"), ("a2a-version", "0.3.0")]
     reply = await ask(app, "POST", "/message:send", headers=headers, body=json.dumps({"message": message}).encode())
@@ -122,8 +122,8 @@ async def test_rest_of_0_3_has_two_forms(app: ASGIApp) -> None:
     assert proto.json["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-async def test_an_agent_of_1_0_alone() -> None:
-    """Nothing of 0.3 is spoken, and the card has the members of 1.0 alone."""
+async def test_an_agent_of_only_1_0() -> None:
+    """Nothing of 0.3 is supported, and the card has only the members of 1.0."""
     async with agent(settings=ServerSettings.of({}, protocols=("1.0",))) as server:
         app = server.app
         assert code_of(await call(app, "GetTask", {"id": "nowhere"})) == -32001
@@ -138,7 +138,7 @@ async def test_an_agent_of_1_0_alone() -> None:
         assert "stateTransitionHistory" not in card["capabilities"]
 
 
-async def test_an_agent_of_0_3_alone() -> None:
+async def test_an_agent_of_only_0_3() -> None:
     async with agent(settings=ServerSettings.of({"KEELBOLT_PROTOCOLS": "0.3"})) as server:
         app = server.app
         assert code_of(await call(app, "tasks/get", {"id": "nowhere"})) == -32001
@@ -151,7 +151,7 @@ async def test_an_agent_of_0_3_alone() -> None:
 
 
 @pytest.mark.parametrize("protocols", [(), ("2.0",), ("1.0", "new"), "1.0"])
-def test_what_are_no_protocols(protocols: object) -> None:
+def test_invalid_protocols(protocols: object) -> None:
     with pytest.raises(InvalidValue, match=r"protocols must be one or more of 0\.3, 1\.0"):
         ServerSettings.of({}, protocols=protocols)
 
@@ -160,8 +160,8 @@ def test_what_are_no_protocols(protocols: object) -> None:
 
 
 @pytest.mark.parametrize("header", ["A2A-Extensions", "X-A2A-Extensions"])
-async def test_extensions_in_use_are_told(app: ASGIApp, header: str) -> None:
-    """Those that are declared come back, under the name that the client used; what nobody knows is ignored."""
+async def test_extensions_in_use_are_returned(app: ASGIApp, header: str) -> None:
+    """Declared ones come back under the name that the client used; unknown ones are ignored."""
     asked = [(header, f"https://example.com/unknown, {MAY}")]
     reply = await call(app, "ListTasks", {}, headers=asked)
     assert reply.header(header.lower()) == MAY
@@ -174,20 +174,20 @@ async def test_extensions_in_several_lines_are_one_list(app: ASGIApp) -> None:
     assert (await call(app, "ListTasks", {}, headers=asked)).header("a2a-extensions") == MAY
 
 
-async def test_without_extensions_nothing_is_told(app: ASGIApp) -> None:
+async def test_without_extensions_no_header_is_returned(app: ASGIApp) -> None:
     assert (await call(app, "ListTasks", {})).header("a2a-extensions") is None
     asked = [("A2A-Extensions", "https://example.com/unknown")]
     assert (await call(app, "ListTasks", {}, headers=asked)).header("a2a-extensions") is None
 
 
-async def test_a_stream_tells_them_too(app: ASGIApp) -> None:
+async def test_a_stream_returns_them_too(app: ASGIApp) -> None:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo"}]}
     reply = await call(app, "SendStreamingMessage", {"message": message}, headers=[("A2A-Extensions", MAY)])
     assert (reply.header("a2a-extensions"), len(reply.events)) == (MAY, 4)
 
 
 async def test_an_extension_that_is_required() -> None:
-    """Without it every operation is refused, in every binding; with it all is well. The card is for everybody."""
+    """Without it every operation is refused, in every binding; with it all succeed. The card stays public."""
     async with agent(extensions=(ExtensionConfig(uri=MUST, required=True),)) as server:
         app = server.app
         asked = [("A2A-Extensions", MUST)]
@@ -210,8 +210,8 @@ async def told(ctx: TaskContext) -> None:
 
 
 @pytest.mark.parametrize("method", ["SendMessage", "message/send"])
-async def test_the_worker_is_told_what_stands_beside_the_message(method: str) -> None:
-    """The metadata of the request, and the extensions that are in use: not those that nobody knows."""
+async def test_the_worker_gets_the_metadata_of_the_request(method: str) -> None:
+    """The metadata of the request, and the extensions in use: not unknown ones."""
     card = AgentCardConfig(name="Teller", description="Tells", extensions=(ExtensionConfig(uri=MAY),))
     old = method == "message/send"
     message = {"messageId": "m", "role": "user" if old else "ROLE_USER", "parts": [{"kind": "text", "text": "x"}]}
@@ -226,14 +226,14 @@ async def test_the_worker_is_told_what_stands_beside_the_message(method: str) ->
         assert task["artifacts"][0]["parts"][0]["data"] == {"metadata": {}, "extensions": []}
 
 
-async def test_what_stands_beside_the_message_is_bounded(app: ASGIApp) -> None:
-    """It is written anew with every status of the task."""
+async def test_the_metadata_of_the_request_is_bounded(app: ASGIApp) -> None:
+    """It is written again with every status of the task."""
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}
     reply = await call(app, "SendMessage", {"message": message, "metadata": {"x": "x" * 300_000}})
     assert code_of(reply) == -32602
 
 
-async def test_the_worker_is_told_what_a_cancel_came_with() -> None:
+async def test_the_worker_gets_the_metadata_of_a_cancel() -> None:
     seen: list[Any] = []
 
     async def waits(ctx: TaskContext) -> None:

@@ -39,25 +39,25 @@ CARD = AgentCardConfig(name="Actor", description="Does as told")
 OPERATED = ServerSettings.of({}, operators="loopback")
 LOOPBACK = replace(OPERATED, webhook_loopback=True)
 NOTHING = (TaskState.working, b"{}", 0, 0, CurrentTurn(1, "m"))
-HOOK = {"url": "http://127.0.0.1:9/hook", "id": "mine"}  # nobody is there
+HOOK = {"url": "http://127.0.0.1:9/hook", "id": "mine"}  # no such address
 MESSAGES = iter(range(1_000_000))
 
 
 def agent(storage: str = "memory:", settings: ServerSettings = OPERATED) -> A2AServer:
-    """An agent whose operators sit at this machine."""
+    """An agent whose operators are local users."""
     return actor.agent(storage, settings=settings)
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """Where it matters that it is on disk."""
+    """A store on disk."""
     return f"sqlite:///{tmp_path}/agent.db"
 
 
 async def send(
     client: httpx2.AsyncClient, text: str, *, now: bool = False, headers: dict[str, str] | None = None, **ids: str
 ) -> dict[str, Any]:
-    """A task, when its turn is over; with ``now``, as it is at once."""
+    """Create a task and wait for the end of its turn; with ``now``, return at once."""
     message = {"messageId": f"m-{next(MESSAGES)}", "role": "ROLE_USER", "parts": [{"text": text}], **ids}
     body = {"message": message, "configuration": {"returnImmediately": now}}
     answer = await client.post("/message:send", json=body, headers=headers)
@@ -78,7 +78,7 @@ async def post(client: httpx2.AsyncClient, path: str, **body: Any) -> Any:
 
 
 async def states(client: httpx2.AsyncClient, task_id: str, wanted: str) -> dict[str, Any]:
-    """The task, once it has this state."""
+    """Wait until the task has this state; return it."""
     async with asyncio.timeout(20):
         while True:
             shown: dict[str, Any] = await get(client, f"/tasks/{task_id}")
@@ -91,7 +91,7 @@ async def states(client: httpx2.AsyncClient, task_id: str, wanted: str) -> dict[
 async def followed(
     client: httpx2.AsyncClient, path: str, headers: dict[str, str] | None = None, **query: Any
 ) -> AsyncIterator[AsyncIterator[tuple[str | None, Any]]]:
-    """The events of a stream, each with its id."""
+    """Return the events of a stream, each with its id."""
     async with client.stream("GET", PREFIX + path, params=query, headers=headers) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
 
@@ -139,7 +139,7 @@ async def test_tasks_are_listed_with_filters_and_totals(url: str) -> None:
 
 
 async def paged(client: httpx2.AsyncClient, total: int, **query: str) -> list[str]:
-    """The ids of all pages, each of two tasks."""
+    """Return the ids of all pages, each of two tasks."""
     seen: list[str] = []
     token = ""
     while True:
@@ -150,7 +150,7 @@ async def paged(client: httpx2.AsyncClient, total: int, **query: str) -> list[st
             return seen
 
 
-async def test_a_query_that_means_nothing_is_refused() -> None:
+async def test_an_invalid_query_is_refused() -> None:
     async with talking(agent()) as client:
         for query in (
             "state=tired",
@@ -200,13 +200,13 @@ async def test_a_running_task_names_its_holder() -> None:
 
 
 async def trimmed(server: A2AServer, task_id: str) -> None:
-    """What a retention policy does with the log of a task that is over."""
+    """Trim the log of an ended task as a retention policy does."""
     assert await trim_log(
         server.routes.service.engine.store, server.routes.service.engine.tasks.scope(ANONYMOUS), task_id
     )
 
 
-async def test_a_log_is_read_by_pages_and_says_where_it_was_cut(url: str) -> None:
+async def test_a_log_is_paged_and_reports_where_it_was_trimmed(url: str) -> None:
     server = agent(url)
     async with talking(server) as client:
         task = await send(client, "count 5")
@@ -230,7 +230,7 @@ async def test_a_log_is_read_by_pages_and_says_where_it_was_cut(url: str) -> Non
 
 
 def told(entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry without its time: who sees it live is told when it was written, not when that was committed."""
+    """Return an entry without its time: a live reader gets the time of the write, not of the commit."""
     return {name: value for name, value in entry.items() if name != "at"}
 
 
@@ -265,7 +265,7 @@ async def test_a_log_is_followed_and_continued(url: str) -> None:
         assert entry["snapshot"]["status"]["state"] == "TASK_STATE_CANCELED"
 
 
-async def test_each_task_whose_status_changes_is_told() -> None:
+async def test_each_status_change_is_sent() -> None:
     async with talking(agent()) as client:
         await send(client, "echo before")
         seen: list[Any] = []
@@ -281,7 +281,7 @@ async def test_each_task_whose_status_changes_is_told() -> None:
         assert (asked["id"], "TASK_STATE_INPUT_REQUIRED") in seen
 
 
-async def test_changes_are_told_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_are_sent_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     server = agent()
     async with asyncio.timeout(20), talking(server) as client, followed(client, "/events") as events:
         before = await send(client, "ask")
@@ -295,7 +295,7 @@ async def test_changes_are_told_after_the_clock_was_set_back(monkeypatch: pytest
             pass
 
 
-async def test_however_many_watch_the_index_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_watchers_cause_one_read_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     server = agent()
     async with asyncio.timeout(20), talking(server) as client, AsyncExitStack() as stack:
         kernel = server.routes.service.engine.kernel
@@ -316,8 +316,8 @@ async def test_however_many_watch_the_index_is_looked_at_once(monkeypatch: pytes
         assert looks <= 6
 
 
-def test_a_reader_that_falls_behind_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gets what it was told before, and nothing after the first that it missed."""
+def test_a_reader_that_falls_behind_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets the changes before the first one that it missed, and nothing after it."""
     monkeypatch.setattr(watching, "BEHIND", 2)
     reader, changes = watching.ChangeReader(), [TaskRecord(str(n), "c", *NOTHING) for n in range(4)]
     for change in changes[:3]:
@@ -327,8 +327,8 @@ def test_a_reader_that_falls_behind_is_let_go(monkeypatch: pytest.MonkeyPatch) -
     assert (reader.lost, reader.news.empty()) == (True, True)
 
 
-async def test_a_change_that_shows_up_late_is_told() -> None:
-    """A slow commit, or one of a process whose clock is behind, has an older moment than what was told before."""
+async def test_a_late_change_is_sent() -> None:
+    """A slow commit, or one of a process whose clock is behind, has an older time than earlier changes."""
     server = agent()
     async with asyncio.timeout(20), talking(server) as client, followed(client, "/events") as events:
         newer = await send(client, "ask")
@@ -343,7 +343,7 @@ async def test_a_change_that_shows_up_late_is_told() -> None:
         assert (await anext(events))[1]["id"] == "late"
 
 
-async def test_the_numbers_of_the_system_are_told_when_they_change() -> None:
+async def test_the_numbers_of_the_system_are_sent_when_they_change() -> None:
     async with asyncio.timeout(20), talking(agent()) as client, followed(client, "/system/events") as events:
         _, first = await anext(events)
         assert (first["process"]["running"], first["workers"] > 0) == (0, True)
@@ -385,7 +385,7 @@ async def test_a_context_is_erased() -> None:
 PEOPLE: tuple[tuple[str, list[str]], ...] = (("ada", []), ("bob", []), ("olga", ["operator:all"]))
 
 
-async def test_what_was_sent_under_an_asked_tenant_is_reached() -> None:
+async def test_tasks_of_an_asked_tenant_are_reached() -> None:
     """By its owner, and by operators; not by others."""
     auth = authenticator(claim_mapping=ClaimMapping(roles_claim="roles"))
     server = A2AServer(worker=act, agent_card=CARD, auth=auth, settings=OPERATED)
@@ -404,7 +404,7 @@ async def test_what_was_sent_under_an_asked_tenant_is_reached() -> None:
         assert await shown(ada, askedTenant="acme", tenant="acme") == 400
 
 
-async def test_an_inbox_shows_what_came_while_the_task_ran() -> None:
+async def test_an_inbox_shows_its_entries() -> None:
     async with talking(agent()) as client:
         task = await send(client, "wait", now=True)
         await states(client, task["id"], "WORKING")
@@ -426,8 +426,8 @@ async def test_webhooks_of_a_task_are_listed() -> None:
     assert found["cursor"] > 0
 
 
-async def test_a_webhook_is_delivered_to_again() -> None:
-    """One that was given up, from where it stood; or everything after an event, with the same ids."""
+async def test_delivery_to_a_webhook_is_repeated() -> None:
+    """One that was given up, from its cursor; or everything after an event, with the same ids."""
     settings = ServerSettings.of({}, webhook_loopback=True)
     async with receiving() as receiver, talking(agent(settings=settings)) as client:
         receiver.always(410)
@@ -471,7 +471,7 @@ async def test_a_task_is_cancelled_with_a_reason() -> None:
 
 
 async def test_a_task_is_steered() -> None:
-    """In the five ways there are, and in no other."""
+    """In the five kinds that exist, and no other."""
     good: list[dict[str, Any]] = [
         {"kind": "inject", "payload": {"words": "hurry"}},
         {"kind": "redirect", "payload": {"goal": "south"}},
@@ -495,20 +495,20 @@ async def test_a_task_is_steered() -> None:
         await post(client, f"/tasks/{task['id']}/cancel")
 
 
-async def test_a_failed_task_is_tried_anew_as_another_one() -> None:
+async def test_a_failed_task_is_requeued_as_a_new_task() -> None:
     async with talking(agent()) as client:
         task = await send(client, "fail no")
         new = await post(client, f"/tasks/{task['id']}/requeue")
         assert new["taskId"] != task["id"]
         shown = await states(client, new["taskId"], "FAILED")
         assert task["id"] in json.dumps(shown["task"])  # it refers to it
-        assert (await post(client, f"/tasks/{task['id']}/requeue")) == new  # asked again, it is the same
+        assert (await post(client, f"/tasks/{task['id']}/requeue")) == new  # repeated, it is the same task
         done = await send(client, "echo fine")
         refused = await client.post(f"{PREFIX}/tasks/{done['id']}/requeue", json={})
         assert refused.status_code == 400
 
 
-async def test_a_task_is_forked_from_a_point_of_its_log() -> None:
+async def test_a_task_is_forked_from_an_entry_of_its_log() -> None:
     async with talking(agent()) as client:
         task = await send(client, "ask")
         await send(client, "Ada", taskId=task["id"])
@@ -536,7 +536,7 @@ async def test_an_erased_task_is_gone(url: str) -> None:
 
 
 async def test_dead_letters_are_listed_and_dropped() -> None:
-    """Five processes claimed the task and died; it was given up, and waits for a decision."""
+    """Five processes claimed the task and died; it is a dead letter and waits for a decision."""
     async with open_storage("memory:") as kernel:
         async with TaskEngine(kernel) as nobody:
             sent = await nobody.tasks.send(Message(message_id="1", role=Role.user, parts=[Part(text="echo")]))
@@ -554,14 +554,14 @@ async def test_dead_letters_are_listed_and_dropped() -> None:
             assert (item["taskId"], item["state"], item["reason"]) == (task_id, "dead", letter["reason"])
             assert (await client.delete(f"{PREFIX}/dead/{task_id}")).json() == {"dropped": 1}
             assert (await get(client, "/dead"))["dead"] == []
-            await states(client, task_id, "FAILED")  # that stays
+            await states(client, task_id, "FAILED")  # its task stays
             assert (await client.delete(f"{PREFIX}/dead/{task_id}")).status_code == 404
 
 
 # ------------------------------------------------------------------------------------------------------------ system
 
 
-async def test_the_system_tells_about_itself(url: str) -> None:
+async def test_the_system_describes_itself(url: str) -> None:
     async with talking(agent(url)) as client:
         await send(client, "echo 1")
         system = await get(client, "/system")
@@ -597,7 +597,7 @@ async def test_work_that_waits_is_listed_by_pages() -> None:
 # --------------------------------------------------------------------------------------------------------------- who
 
 
-async def test_a_caller_sees_its_own_and_an_operator_what_it_asks_for() -> None:
+async def test_a_caller_sees_its_own_tasks_and_an_operator_those_it_requests() -> None:
     server = A2AServer(worker=act, agent_card=CARD, auth=authenticator())
     ada, bob, olga = dict(bearer("ada")), dict(bearer("bob")), dict(bearer("olga", roles=["operator:all"]))
     async with talking(server) as client:
@@ -616,7 +616,7 @@ async def test_a_caller_sees_its_own_and_an_operator_what_it_asks_for() -> None:
         assert await status(path, olga, **ours) == 200
         assert await status("/system", ada) == 404
         assert await status("/system", olga) == 200
-        assert await status("/system", {}) == 401  # also at this machine, since the agent knows its callers
+        assert await status("/system", {}) == 401  # also on this machine, since the agent authenticates its callers
         found = (await client.get(f"{PREFIX}/partitions", headers=olga)).json()["partitions"]
         assert found == ["acme/ada"]
 
@@ -677,8 +677,8 @@ GIVEN: dict[str, tuple[str, dict[str, Any]]] = {
 """What the task of a route was told, and what the route is given."""
 
 
-async def test_every_route_answers() -> None:
-    """With what its table says. That no task is dead here, and none has a webhook, is said too."""
+async def test_every_route_responds() -> None:
+    """With the status of its table, also for missing dead letters and webhooks."""
     async with talking(agent(settings=LOOPBACK)) as client:
         for route in ROUTES:
             text, body = GIVEN.get(route.name, ("ask", {}))
@@ -691,7 +691,7 @@ async def test_every_route_answers() -> None:
                     assert await anext(answer.aiter_lines())
                 continue
             answer = await client.request(route.method, path, json=body if route.method == "POST" else None)
-            # What these name is not there.
+            # These name data that does not exist.
             expected = {"drop_dead": 404, "erase_context": 400, "data_subject": 400}.get(
                 route.name, 404 if named else 200
             )
@@ -703,7 +703,7 @@ async def test_every_route_answers() -> None:
                 await post(client, f"/tasks/{task['id']}/cancel")
 
 
-async def test_what_is_not_in_the_table_is_not_there() -> None:
+async def test_paths_outside_of_the_table_do_not_exist() -> None:
     async with talking(agent()) as client:
         for method, path in (("GET", "/nothing"), ("PUT", "/tasks"), ("POST", "/system"), ("GET", "/tasks/x/nothing")):
             answer = await client.request(method, PREFIX + path, json={})
@@ -717,7 +717,7 @@ async def test_what_is_not_in_the_table_is_not_there() -> None:
 # ---------------------------------------------------------------------------------------------- for people who look
 
 
-async def test_lists_tell_how_a_task_began_and_are_searched() -> None:
+async def test_lists_show_how_a_task_began_and_can_be_searched() -> None:
     async with talking(agent()) as client:
         blue = await send(client, "say blue")
         await send(client, "say red")
@@ -738,8 +738,8 @@ async def test_lists_tell_how_a_task_began_and_are_searched() -> None:
         assert len((await get(client, "/tasks", until="2999-01-01T00:00:00Z"))["tasks"]) == 3
 
 
-async def test_a_search_goes_on_like_any_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks at so many at once; what it finds then is on exactly one of its pages."""
+async def test_a_search_is_paged_like_any_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It scans a limited number at once; each match is on exactly one of its pages."""
     monkeypatch.setattr("keelbolt.operations.summaries.CHUNK", 3)
     monkeypatch.setattr("keelbolt.operations.summaries.LOOKED", 5)
     async with talking(agent()) as client:
@@ -768,7 +768,7 @@ async def test_a_task_is_shown_in_brief() -> None:
         assert {**whole, "task": None} == {**brief, "task": None}
 
 
-async def test_callers_are_told_who_they_are() -> None:
+async def test_callers_see_their_identity() -> None:
     async with talking(agent()) as client:
         assert await get(client, "/whoami") == {
             "owner": "",
@@ -780,7 +780,7 @@ async def test_callers_are_told_who_they_are() -> None:
         }
 
 
-async def test_the_system_tells_what_ended_here() -> None:
+async def test_the_system_counts_the_tasks_that_ended_here() -> None:
     async with talking(agent()) as client:
         await send(client, "say it")
         system = await get(client, "/system")

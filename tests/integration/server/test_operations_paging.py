@@ -1,4 +1,4 @@
-"""Lists of the operations API that go through the partitions of all owners."""
+"""Lists of the operations API over the partitions of all owners."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 def test_tasks_of_all_owners_page_by_page() -> None:
-    """Each exactly once, whatever the size of the pages, also when a partition ends with a page."""
+    """Each exactly once, for any page size, also when a partition ends with a page."""
     server = A2AServer(
         worker=worker,
         agent_card=AgentCardConfig(name="A", description="d"),

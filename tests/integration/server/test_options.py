@@ -1,4 +1,4 @@
-"""What is off unless it is asked for: the history of states, cancelling with the client, pages of other origins."""
+"""Features that are off by default: the history of states, cancel on disconnect, other origins."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def remembering(*, on: bool) -> A2AServer:
     return A2AServer(worker=act, agent_card=card)
 
 
-async def test_a_task_tells_the_states_it_went_through() -> None:
-    """In its metadata, oldest first, each with its time; in both versions; and the card says so."""
+async def test_a_task_lists_its_states() -> None:
+    """In its metadata, oldest first, each with its time; in both versions; and the card declares it."""
     async with remembering(on=True) as server:
         task = (await call(server.app, "SendMessage", message("ask"), headers=V1)).json["result"]["task"]
         await call(server.app, "SendMessage", message("Ada", taskId=task["id"]), headers=V1)
@@ -50,7 +50,7 @@ async def test_a_task_tells_the_states_it_went_through() -> None:
     assert card["capabilities"]["stateTransitionHistory"] is True
 
 
-async def test_a_task_does_not_tell_them_unasked() -> None:
+async def test_a_task_does_not_list_its_states_by_default() -> None:
     async with remembering(on=False) as server:
         task = (await call(server.app, "SendMessage", message("echo"), headers=V1)).json["result"]["task"]
         card = (await ask(server.app, "GET", "/.well-known/agent-card.json")).json
@@ -79,8 +79,7 @@ async def test_a_client_that_leaves_cancels_its_task_only_where_that_is_configur
         await client.post(f"/tasks/{task['id']}:cancel")
 
 
-async def test_a_client_that_only_watches_cancels_nothing() -> None:
-    """What it did not send is not its own to cancel by leaving."""
+async def test_a_mere_reader_cancels_nothing_by_leaving() -> None:
     settings = ServerSettings.of({}, cancel_on_disconnect=True)
     async with talking(agent(settings=settings)) as client:
         body = {**message("wait"), "configuration": {"returnImmediately": True}}
@@ -106,14 +105,14 @@ async def preflight(server: A2AServer, origin: str, headers: str = "content-type
         return await ask(server.app, "OPTIONS", "/", headers=asked)
 
 
-async def test_pages_of_other_origins_get_nothing_unasked() -> None:
+async def test_other_origins_are_refused_by_default() -> None:
     reply = await preflight(agent(), PAGE)
     assert reply.status == 404
     assert reply.header("access-control-allow-origin") is None
 
 
-async def test_a_page_that_was_named_may_call() -> None:
-    """With every header that A2A and its streams need; others may not."""
+async def test_an_allowed_origin_may_call() -> None:
+    """With every header that A2A and its streams need; other origins may not."""
     server = agent(settings=ServerSettings.of({}, cors_origins=[PAGE]))
     reply = await preflight(server, PAGE, "a2a-version, a2a-extensions, last-event-id, authorization, content-type")
     assert reply.status == 200
@@ -127,7 +126,7 @@ async def test_a_page_that_was_named_may_call() -> None:
     assert other.header("access-control-allow-origin") is None
 
 
-async def test_the_answer_can_be_read_by_the_page() -> None:
+async def test_the_page_can_read_the_response() -> None:
     server = agent(settings=ServerSettings.of({"KEELBOLT_CORS_ORIGINS": f"{PAGE}, https://more.example"}))
     async with server:
         reply = await call(server.app, "SendMessage", message("echo hi"), headers=[*V1, ("origin", PAGE)])
@@ -146,7 +145,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_everybody_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_allowing_every_origin_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     agent(settings=ServerSettings.of({}, cors_origins=[PAGE]))
     assert warnings(caplog) == []
     agent(settings=ServerSettings.of({}, cors_origins=["*"]))

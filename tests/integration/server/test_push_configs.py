@@ -1,4 +1,4 @@
-"""Push configs as clients of both versions keep them."""
+"""Push configs of clients of both versions."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ async def listed(app: ASGIApp, task_id: str) -> list[dict[str, Any]]:
     return found
 
 
-async def test_one_that_comes_with_a_message(app: ASGIApp) -> None:
-    """It belongs to the task that the message made, and its credentials stay here."""
+async def test_a_config_that_comes_with_a_message(app: ASGIApp) -> None:
+    """It belongs to the task that the message created, and its credentials are not returned."""
     config = {"url": URL, "authentication": {"scheme": "Bearer", "credentials": "secret"}}
     task_id = await task_of(app, taskPushNotificationConfig=config)
     [kept] = await listed(app, task_id)
     assert (kept["taskId"], kept["url"], kept["authentication"]) == (task_id, URL, {"scheme": "Bearer"})
 
 
-async def test_one_with_the_same_id_is_replaced(app: ASGIApp) -> None:
+async def test_a_config_with_the_same_id_is_replaced(app: ASGIApp) -> None:
     task_id = await task_of(app)
     for path in ("/one", "/two"):
         params = {"taskId": task_id, "id": "mine", "url": URL + path}
@@ -47,7 +47,7 @@ async def test_one_with_the_same_id_is_replaced(app: ASGIApp) -> None:
     assert [config["url"] for config in await listed(app, task_id)] == [URL + "/two"]
 
 
-async def test_without_an_id_1_0_makes_another_and_0_3_replaces(app: ASGIApp) -> None:
+async def test_without_an_id_1_0_creates_another_and_0_3_replaces(app: ASGIApp) -> None:
     task_id = await task_of(app)
     for _ in range(2):
         await call(app, "CreateTaskPushNotificationConfig", {"taskId": task_id, "url": URL})
@@ -85,7 +85,7 @@ async def test_deleting_twice_is_no_error(app: ASGIApp) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "ftp://example.com", "no url", "//example.com"])
-async def test_addresses_that_are_none(app: ASGIApp, url: str) -> None:
+async def test_invalid_addresses(app: ASGIApp, url: str) -> None:
     task_id = await task_of(app)
     reply = await call(app, "CreateTaskPushNotificationConfig", {"taskId": task_id, "url": url})
     assert reply.json["error"]["code"] == -32602

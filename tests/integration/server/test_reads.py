@@ -1,4 +1,4 @@
-"""How often the store is read for an operation: nothing is loaded twice."""
+"""The number of reads per operation: nothing is loaded twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from keelbolt.tasks.settings import TaskSettings
 
 
 class Slow(Worker):
-    """Waits for its cancel where it is asked to."""
+    """Waits for its cancel on request."""
 
     async def handle(self, ctx: TaskContext) -> None:
         if ctx.user_text == "wait":
@@ -29,7 +29,7 @@ class Slow(Worker):
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts reads of records, logs and work items."""
+    """Count reads of records, logs and work items."""
     counts: Counter[str] = Counter()
 
     def count(name: str) -> None:
@@ -58,7 +58,7 @@ def agent() -> A2AServer:
 
 
 async def begun(service: AgentService) -> str:
-    """The id of a task that waits."""
+    """Return the id of a waiting task."""
     events = service.stream(said("wait"), Caller())
     await anext(events)
     working = await anext(events)
@@ -77,7 +77,7 @@ async def test_a_stream_reads_the_log_of_its_new_task_once(reads: Counter[str]) 
         items = [item async for item in server.routes.service.stream(said("hello"), Caller())]
         assert [item.kind for item in items] == ["task", "status", "status"]
         assert reads["_get_many"] == 0
-        assert reads["_read_log"] <= 2  # what was committed before the reader came, and once when the task ended
+        assert reads["_read_log"] <= 2  # entries committed before the reader came, and once when the task ended
 
 
 async def test_a_subscription_loads_the_task_once(reads: Counter[str]) -> None:
@@ -89,8 +89,8 @@ async def test_a_subscription_loads_the_task_once(reads: Counter[str]) -> None:
         assert (await anext(events)).kind == "task"
         following = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0.01)
-        assert reads["_get_many"] <= 2  # the record, and the snapshot that it may have
-        assert reads["_read_log"] <= 2  # to load it, and to follow it
+        assert reads["_get_many"] <= 2  # the record, and its snapshot if there is one
+        assert reads["_read_log"] <= 2  # to load it and to follow it
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await events.aclose()

@@ -1,4 +1,4 @@
-"""Mistakes that agents like this one are known to make. Each has a line in the table, and a test that it is not made.
+"""Known mistakes of similar agents. Each has a line in the table, and a test that it is not made here.
 
 The tests stand below in the order of the table; those that have their own place are named with it.
 """
@@ -37,53 +37,53 @@ LIMITS = "tests.integration.server.test_limits"
 TABLE: dict[str, str] = {
     # ------------------------------------------------------------------------- lost work, and work done twice
     "a long task is begun again by a healthy process": f"{HERE}.test_a_long_task_runs_once",
-    "a graceful stop loses what runs": f"{HERE}.test_a_stop_hands_over_what_runs",
-    "a task of a dead process stays working": f"{HERE}.test_a_task_of_a_dead_process_goes_on",
-    "a fast worker's events are dropped": f"{HERE}.test_a_burst_of_events_arrives_whole",
-    "the end of a stream is dropped, and it hangs": f"{HERE}.test_a_burst_of_events_arrives_whole",
+    "a graceful stop loses running tasks": f"{HERE}.test_a_stop_releases_running_tasks",
+    "a task of a dead process stays working": f"{HERE}.test_a_task_of_a_dead_process_continues",
+    "a fast worker's events are dropped": f"{HERE}.test_a_burst_of_events_arrives_completely",
+    "the end of a stream is dropped, and it hangs": f"{HERE}.test_a_burst_of_events_arrives_completely",
     "a reader that stalls loses events": f"{HERE}.test_a_reader_that_stalls_gets_everything",
-    "subscribing again loses what came between": f"{HERE}.test_joining_a_stream_misses_nothing",
-    "events are gone once the task ended": f"{HERE}.test_missed_events_can_be_had_after_the_end",
-    "push configs are known to one process alone": f"{HERE}.test_a_push_config_is_known_to_every_process",
+    "resubscribing loses events in between": f"{HERE}.test_joining_a_stream_misses_nothing",
+    "events are gone once the task ended": f"{HERE}.test_missed_events_are_available_after_the_end",
+    "push configs are known to only one process": f"{HERE}.test_a_push_config_is_known_to_every_process",
     "the first message can't be repeated": f"{HERE}.test_a_repeated_first_message_is_one_task",
     "asking for input fails on some stores": f"{HERE}.test_asking_for_input_or_authentication_works",
     "a cancel of a waiting task does nothing": f"{HERE}.test_a_waiting_task_is_cancelled_at_once",
-    "concurrent sends find the store locked": f"{HERE}.test_many_sends_at_once_all_arrive",
-    "a process that was idle is deaf afterwards": f"{HERE}.test_a_process_that_was_idle_still_works",
-    "who leaves a stream cancels the task": f"{LIMITS}.test_a_stream_ends_when_its_client_leaves",
+    "concurrent sends find the store locked": f"{HERE}.test_many_concurrent_sends_all_arrive",
+    "a process that was idle gets no events afterwards": f"{HERE}.test_a_process_that_was_idle_still_works",
+    "leaving a stream cancels the task": f"{LIMITS}.test_a_stream_ends_when_its_client_leaves",
     # ------------------------------------------------------------------------------------- wrong on the wire
-    "events of 1.0 have names of their own": f"{HERE}.test_events_of_1_0_are_named_as_specified",
-    "a REST answer of 1.0 is a bare task": f"{HERE}.test_a_rest_answer_of_1_0_says_what_it_is",
+    "events of 1.0 have wrong names": f"{HERE}.test_events_of_1_0_are_named_as_specified",
+    "a REST response of 1.0 is a bare task": f"{HERE}.test_a_rest_response_of_1_0_has_its_wrapper",
     "deleting a push config in 0.3 has no result": f"{HERE}.test_deleting_a_push_config_of_0_3_has_a_result",
-    "whole numbers become floats": f"{HERE}.test_numbers_come_back_as_they_were_sent",
-    "the skill beside the message is not seen": f"{HERE}.test_the_skill_may_stand_beside_the_message",
+    "whole numbers become floats": f"{HERE}.test_numbers_are_returned_as_they_were_sent",
+    "the skill in the request metadata is ignored": f"{HERE}.test_the_skill_may_be_in_the_metadata_of_the_request",
     # ------------------------------------------------------------------------------------------- bad input
-    "half a surrogate pair breaks every list": f"{HERE}.test_half_a_surrogate_pair_is_refused",
-    "params that are no object are a failure of ours": f"{HERE}.test_wrong_params_are_invalid_params",
-    "the connection is lost with the error": f"{LIMITS}.test_a_connection_goes_on_after_an_error",
-    "errors of the store are shown": f"{HERE}.test_odd_ids_are_no_failure_and_show_nothing",
+    "a lone surrogate breaks every list": f"{HERE}.test_a_lone_surrogate_is_refused",
+    "params that are no object are a server error": f"{HERE}.test_wrong_params_are_invalid_params",
+    "the connection is lost with the error": f"{LIMITS}.test_a_connection_stays_open_after_an_error",
+    "errors of the store are shown": f"{HERE}.test_unusual_ids_cause_no_error_and_reveal_nothing",
     "wrong numbers are internal errors": f"{HERE}.test_wrong_values_are_invalid_params",
     "negative history is no history": f"{HERE}.test_wrong_values_are_invalid_params",
-    "validation tells its own internals and the input": f"{HERE}.test_wrong_values_are_invalid_params",
-    "any URL is taken for a webhook": f"{HERE}.test_webhooks_of_other_places_are_refused",
-    "clients speak as the agent": f"{HERE}.test_a_client_speaks_as_user_and_says_something",
-    "empty messages start tasks": f"{HERE}.test_a_client_speaks_as_user_and_says_something",
-    "malformed JSON": f"{HERE}.test_what_is_not_json_is_a_parse_error",
+    "validation reveals internals and the input": f"{HERE}.test_wrong_values_are_invalid_params",
+    "any URL is accepted for a webhook": f"{HERE}.test_webhooks_to_other_networks_are_refused",
+    "clients send messages in the role of the agent": f"{HERE}.test_a_client_message_has_the_user_role_and_content",
+    "empty messages start tasks": f"{HERE}.test_a_client_message_has_the_user_role_and_content",
+    "malformed JSON": f"{HERE}.test_malformed_json_is_a_parse_error",
     "deep nesting is a recursion error": f"{LIMITS}.test_deep_json_and_many_parts_are_413",
     "bodies have no limit": f"{HERE}.test_eleven_megabytes_are_refused",
-    "bodies that are no JSON are taken": f"{LIMITS}.test_what_is_not_json_is_415",
+    "bodies that are not JSON are accepted": f"{LIMITS}.test_a_body_that_is_not_json_is_415",
     "markup in an id comes back as markup": f"{HERE}.test_an_id_is_text_and_nothing_else",
     "a JSON array as text is an internal error": f"{HERE}.test_text_that_looks_like_json_is_text",
-    "an unknown method": f"{HERE}.test_an_unknown_method_is_said_to_be_unknown",
-    # --------------------------------------------------------------------------------------- who may what
+    "an unknown method": f"{HERE}.test_an_unknown_method_is_method_not_found",
+    # --------------------------------------------------------------------------------------- access
     "a path beside a public one is public": f"{AUTH}.test_a_path_that_begins_like_a_public_one_is_not_public",
     "exemption by prefix": f"{AUTH}.test_exempt_prefixes_are_refused_with_the_reason",
-    "a failed login of JSON-RPC is 200": f"{AUTH}.test_who_is_not_known_gets_401_in_every_binding",
-    "a token that never expires is taken": f"{HERE}.test_a_token_without_end_is_refused",
-    # -------------------------------------------------------------------------------------- what is told
-    "a worker's error is hidden from its operator": f"{HERE}.test_a_workers_error_is_logged_and_not_told",
-    "inputs are logged": f"{HERE}.test_what_users_say_is_not_logged",
-    "tracing is on for everybody": f"{HERE}.test_tracing_is_off_unless_wanted",
+    "a failed login of JSON-RPC is 200": f"{AUTH}.test_unauthenticated_callers_get_401_in_every_binding",
+    "a token that never expires is accepted": f"{HERE}.test_a_token_without_end_is_refused",
+    # -------------------------------------------------------------------------------------- logs
+    "a worker's error is hidden from its operator": f"{HERE}.test_a_workers_error_is_logged_and_not_returned",
+    "inputs are logged": f"{HERE}.test_texts_of_users_are_not_logged",
+    "tracing is on by default": f"{HERE}.test_tracing_is_off_by_default",
 }
 
 CARD = AgentCardConfig(
@@ -127,7 +127,7 @@ def task_of(reply: Reply) -> dict[str, Any]:
 
 
 def chunks(reply: Reply) -> list[str]:
-    """The text of artifact chunks in a stream, those within its first task too."""
+    """Return the text of artifact chunks in a stream, including those within its first task."""
     found = []
     for event in reply.events:
         result = event["result"]
@@ -142,7 +142,7 @@ def chunks(reply: Reply) -> list[str]:
 
 
 async def test_a_long_task_runs_once(tmp_path: Path) -> None:
-    """A task that takes many times the lease is begun once: the heartbeat keeps it."""
+    """A task that takes many times the lease is started once: the heartbeat renews it."""
     begun = 0
 
     async def work(ctx: TaskContext) -> None:
@@ -157,8 +157,8 @@ async def test_a_long_task_runs_once(tmp_path: Path) -> None:
     assert (task["status"]["state"], begun) == ("TASK_STATE_COMPLETED", 1)
 
 
-async def test_a_stop_hands_over_what_runs(tmp_path: Path) -> None:
-    """A server that is stopped while it works gives its task back, and the next one finishes it."""
+async def test_a_stop_releases_running_tasks(tmp_path: Path) -> None:
+    """A server that is stopped releases its running task, and the next one finishes it."""
     url = f"sqlite:///{tmp_path}/agent.db"
 
     async def stuck(ctx: TaskContext) -> None:
@@ -176,7 +176,7 @@ async def test_a_stop_hands_over_what_runs(tmp_path: Path) -> None:
                 await asyncio.sleep(0.05)
 
 
-async def test_a_task_of_a_dead_process_goes_on(tmp_path: Path) -> None:
+async def test_a_task_of_a_dead_process_continues(tmp_path: Path) -> None:
     async def stuck(ctx: TaskContext) -> None:
         await asyncio.sleep(3600)
 
@@ -192,7 +192,7 @@ async def test_a_task_of_a_dead_process_goes_on(tmp_path: Path) -> None:
         await until(over)
 
 
-async def test_a_burst_of_events_arrives_whole() -> None:
+async def test_a_burst_of_events_arrives_completely() -> None:
     """3,000 chunks without a pause: every one arrives, in order, and the stream ends."""
     count = 3000
 
@@ -241,7 +241,7 @@ async def test_a_reader_that_stalls_gets_everything() -> None:
 
 @pytest.mark.parametrize("immediately", [True, False])
 async def test_joining_a_stream_misses_nothing(immediately: bool) -> None:
-    """The task as it is, and what comes after it, together are everything; wherever one joins."""
+    """The current task and the events after it are complete, wherever a reader joins."""
     go_on = asyncio.Semaphore(0)
 
     async def work(ctx: TaskContext) -> None:
@@ -272,8 +272,8 @@ async def test_joining_a_stream_misses_nothing(immediately: bool) -> None:
     assert "result" in replies[0].events[0]
 
 
-async def test_missed_events_can_be_had_after_the_end() -> None:
-    """Who lost the connection continues after its last event, also when the task is over by then."""
+async def test_missed_events_are_available_after_the_end() -> None:
+    """A client that lost its connection continues after its last event, also when the task has ended."""
 
     async def work(ctx: TaskContext) -> None:
         for number in range(300):
@@ -300,7 +300,7 @@ async def test_a_push_config_is_known_to_every_process(tmp_path: Path) -> None:
 
 
 async def test_a_repeated_first_message_is_one_task() -> None:
-    """Without a context, at once and one after the other; its push config is not doubled either."""
+    """Without a context, concurrently and in sequence; its push config is not duplicated either."""
     begun = 0
 
     async def work(ctx: TaskContext) -> None:
@@ -339,7 +339,7 @@ async def test_asking_for_input_or_authentication_works(url: str, what: str) -> 
 
 
 async def test_a_waiting_task_is_cancelled_at_once() -> None:
-    """It is answered as canceled, and nobody sleeps on it afterwards."""
+    """It is returned as canceled, and nothing waits for it afterwards."""
 
     async def work(ctx: TaskContext) -> None:
         await ctx.request_input("More?")
@@ -353,7 +353,7 @@ async def test_a_waiting_task_is_cancelled_at_once() -> None:
         assert len(asyncio.all_tasks()) <= before
 
 
-async def test_many_sends_at_once_all_arrive(tmp_path: Path) -> None:
+async def test_many_concurrent_sends_all_arrive(tmp_path: Path) -> None:
     async with agent(storage=f"sqlite:///{tmp_path}/agent.db") as app:
         replies = await asyncio.gather(*(call(app, "SendMessage", message()) for _ in range(300)))
     assert {task_of(reply)["status"]["state"] for reply in replies} == {"TASK_STATE_COMPLETED"}
@@ -361,7 +361,7 @@ async def test_many_sends_at_once_all_arrive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["redis"])
 async def test_a_process_that_was_idle_still_works(request: pytest.FixtureRequest, tmp_path: Path, engine: str) -> None:
-    """Longer than the timeouts of drivers: what comes then is run, whichever process it reaches."""
+    """After longer than the drivers' timeouts, new messages are run by any process."""
     url = store_url(engine, request, tmp_path)
     async with agent(storage=url) as one, agent(None, storage=url) as other:
         await asyncio.sleep(5.5)
@@ -387,7 +387,7 @@ async def test_events_of_1_0_are_named_as_specified() -> None:
         assert "index" not in json.dumps(event)
 
 
-async def test_a_rest_answer_of_1_0_says_what_it_is() -> None:
+async def test_a_rest_response_of_1_0_has_its_wrapper() -> None:
     async with agent() as app:
         headers = [("content-type", "application/json"), ("a2a-version", "1.0")]
         sent = await ask(app, "POST", "/message:send", headers=headers, body=json.dumps(message()).encode())
@@ -405,8 +405,8 @@ async def test_deleting_a_push_config_of_0_3_has_a_result() -> None:
 
 
 @pytest.mark.parametrize("number", [3, 9007199254740993, -1, 0, 10**30, 0.1, 3.0, 1e300])
-async def test_numbers_come_back_as_they_were_sent(number: float) -> None:
-    """Whole numbers as whole numbers, large ones to the last digit: to the worker, and back in both versions."""
+async def test_numbers_are_returned_as_they_were_sent(number: float) -> None:
+    """Integers stay integers, large ones to the last digit: to the worker, and back in both versions."""
     seen: list[Any] = []
 
     async def work(ctx: TaskContext) -> None:
@@ -432,7 +432,7 @@ def _numbers(value: Any) -> list[Any]:
     return [value] if isinstance(value, float) else []
 
 
-async def test_the_skill_may_stand_beside_the_message() -> None:
+async def test_the_skill_may_be_in_the_metadata_of_the_request() -> None:
     async def work(ctx: TaskContext) -> None:
         await ctx.complete(str(ctx.metadata.get("skillId")))
 
@@ -445,8 +445,8 @@ async def test_the_skill_may_stand_beside_the_message() -> None:
 # ------------------------------------------------------------------------------------------------------- bad input
 
 
-async def test_half_a_surrogate_pair_is_refused(url: str) -> None:
-    """And so it can break neither the task nor a list that would hold it."""
+async def test_a_lone_surrogate_is_refused(url: str) -> None:
+    """So it can break neither the task nor a list that contains it."""
     async with agent(storage=url) as app:
         task = task_of(await call(app, "SendMessage", message()))
         for place in ('"metadata":{"x":"\\ud800"}', '"metadata":{"\\udfff":1}', '"contextId":"\\ud800"'):
@@ -480,7 +480,7 @@ ODD_IDS: list[Any] = [
 
 
 @pytest.mark.parametrize("odd", ODD_IDS)
-async def test_odd_ids_are_no_failure_and_show_nothing(url: str, odd: Any) -> None:
+async def test_unusual_ids_cause_no_error_and_reveal_nothing(url: str, odd: Any) -> None:
     """As the id of a task, context, message or push config, or as a page token."""
     async with agent(storage=url) as app:
         task_id = task_of(await call(app, "SendMessage", message()))["id"]
@@ -541,7 +541,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("method", "params"), WRONG)
 async def test_wrong_values_are_invalid_params(method: str, params: dict[str, Any]) -> None:
-    """With the field's name where there is one, in words of the wire, and without what was sent."""
+    """With the field's name where there is one, in terms of the wire, and without the input."""
     async with agent() as app:
         reply = await call(app, method, params)
     assert reply.json["error"]["code"] == -32602
@@ -576,8 +576,8 @@ FORBIDDEN = [
 
 
 @pytest.mark.parametrize("hook", FORBIDDEN)
-async def test_webhooks_of_other_places_are_refused(hook: str) -> None:
-    """When they are made known, in every way to do so; nothing of them is kept."""
+async def test_webhooks_to_other_networks_are_refused(hook: str) -> None:
+    """On every way to create them; nothing of them is stored."""
     async with agent() as app:
         task_id = task_of(await call(app, "SendMessage", message()))["id"]
         sent = {**message(), "configuration": {"taskPushNotificationConfig": {"url": hook}}}
@@ -596,7 +596,7 @@ async def test_webhooks_of_other_places_are_refused(hook: str) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"role": "ROLE_AGENT"}, {"role": "agent"}, {"role": 2}, {"parts": []}, {"parts": None}, {"parts": [{}]}]
 )
-async def test_a_client_speaks_as_user_and_says_something(wrong: dict[str, Any]) -> None:
+async def test_a_client_message_has_the_user_role_and_content(wrong: dict[str, Any]) -> None:
     async with agent() as app:
         assert (await call(app, "SendMessage", message(**wrong))).json["error"]["code"] == -32602
         assert (await call(app, "ListTasks", {})).json["result"]["totalSize"] == 0
@@ -605,7 +605,7 @@ async def test_a_client_speaks_as_user_and_says_something(wrong: dict[str, Any])
 @pytest.mark.parametrize(
     "body", [b"", b" ", b"{", b"nonsense", b'{"a":1,}', b"\xff", b"{'a':1}", b'{"a":NaN}', b"{}{}"]
 )
-async def test_what_is_not_json_is_a_parse_error(body: bytes) -> None:
+async def test_malformed_json_is_a_parse_error(body: bytes) -> None:
     async with agent() as app:
         reply = await ask(app, "POST", "/", headers=[("content-type", "application/json")], body=body)
     assert (reply.json["id"], reply.json["error"]["code"]) == (None, -32700)
@@ -622,7 +622,7 @@ async def test_eleven_megabytes_are_refused() -> None:
 
 
 async def test_an_id_is_text_and_nothing_else() -> None:
-    """Markup in an id is a string like any other, in JSON that says it is JSON."""
+    """Markup in an id is a string like any other, in a response declared as JSON."""
     odd = "not a uuid <script>alert(1)</script>"
     async with agent() as app:
         reply = await call(app, "SendMessage", message(contextId=odd))
@@ -639,12 +639,12 @@ async def test_text_that_looks_like_json_is_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["nothing", "", "sendmessage", "tasks/GET", "__class__", "SendMessage\0", "rpc.x"])
-async def test_an_unknown_method_is_said_to_be_unknown(method: str) -> None:
+async def test_an_unknown_method_is_method_not_found(method: str) -> None:
     async with agent() as app:
         assert (await call(app, method, {})).json["error"]["code"] == -32601
 
 
-# ---------------------------------------------------------------------------------------------------- who may what
+# ---------------------------------------------------------------------------------------------------- access
 
 
 async def test_a_token_without_end_is_refused() -> None:
@@ -656,11 +656,11 @@ async def test_a_token_without_end_is_refused() -> None:
             assert (await call(app, "ListTasks", {}, headers=headers)).status == status
 
 
-# ----------------------------------------------------------------------------------------------------- what is told
+# ----------------------------------------------------------------------------------------------------- logs
 
 
-async def test_a_workers_error_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    """Whole, with its own words, also if it came out of a group of tasks; the client learns that the agent failed."""
+async def test_a_workers_error_is_logged_and_not_returned(caplog: pytest.LogCaptureFixture) -> None:
+    """Completely, with its own message, also from a task group; the client only gets that the agent failed."""
 
     async def work(ctx: TaskContext) -> None:
         async with asyncio.TaskGroup() as group:
@@ -677,8 +677,8 @@ async def test_a_workers_error_is_logged_and_not_told(caplog: pytest.LogCaptureF
     assert "hunter2" in caplog.text
 
 
-async def test_what_users_say_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither messages nor answers, at any level; nor what a bad request held."""
+async def test_texts_of_users_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither messages nor responses nor bad requests, at any level."""
     caplog.set_level(logging.DEBUG)
     async with agent() as app:
         await call(app, "SendMessage", message(text="my secret"))
@@ -689,8 +689,8 @@ async def test_what_users_say_is_not_logged(caplog: pytest.LogCaptureFixture) ->
     assert "my secret" not in caplog.text
 
 
-async def test_tracing_is_off_unless_wanted(caplog: pytest.LogCaptureFixture) -> None:
-    """A stream that is left in the middle logs nothing, least of all about contexts of spans."""
+async def test_tracing_is_off_by_default(caplog: pytest.LogCaptureFixture) -> None:
+    """A stream that is left in the middle logs nothing, in particular nothing about spans."""
 
     async def work(ctx: TaskContext) -> None:
         await ctx.send_status("on it")

@@ -45,7 +45,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 class Agent:
-    """An agent in a thread of its own."""
+    """An agent in its own thread."""
 
     def __init__(self, storage: str, auth: Authenticator | None = None) -> None:
         self.storage = storage
@@ -111,7 +111,7 @@ def run(agent: Agent, *words: str, code: int = 0, way: str = "--server") -> Any:
 
 
 def both(agent: Agent, *words: str) -> Any:
-    """What the command prints about the agent, and the same about its storage."""
+    """Return the command's output for the agent and for its storage."""
     printed = run(agent, *words)
     assert run(agent, *words, way="--storage") == printed
     return printed
@@ -164,7 +164,7 @@ def test_a_task_is_steered_and_forked_through_the_agent(agent: Agent) -> None:
     assert "--payload must be JSON" in run(agent, "tasks", "steer", task, "inject", "--payload", "{", code=2)
 
 
-def test_what_any_face_keeps_is_listed_shown_and_counted(agent: Agent) -> None:
+def test_data_of_any_face_is_listed_shown_and_counted(agent: Agent) -> None:
     """Tasks of the server and sessions of a state store in the same storage, by one command."""
     task = agent.send("other", context="room")
 
@@ -230,11 +230,11 @@ def test_a_task_is_followed_through_the_agent(agent: Agent) -> None:
     assert lines[-1]["data"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-def test_an_error_of_the_server_is_told_in_its_words(agent: Agent) -> None:
+def test_an_error_of_the_server_is_printed_unchanged(agent: Agent) -> None:
     assert "Task not found" in run(agent, "tasks", "show", "nothing", code=3)
 
 
-def test_neither_storage_nor_server_is_a_mistake_that_says_what_to_do() -> None:
+def test_without_storage_and_server_the_error_says_what_to_do() -> None:
     answer = CliRunner().invoke(main, ["tasks", "list"], env={"KEELBOLT_STORAGE": None, "KEELBOLT_SERVER": None})
     assert answer.exit_code == 2
     assert "--storage URL, or --server URL" in answer.output
@@ -248,14 +248,14 @@ def test_neither_storage_nor_server_is_a_mistake_that_says_what_to_do() -> None:
         ("localhost:9", 2, "the URL of an agent must begin with"),
     ],
 )
-def test_a_server_that_is_not_there_is_told_in_one_line(url: str, code: int, words: str) -> None:
+def test_an_unreachable_server_is_reported_in_one_line(url: str, code: int, words: str) -> None:
     answer = CliRunner().invoke(main, ["tasks", "list", "--server", url])
     assert answer.exit_code == code
     assert words in answer.output
 
 
-def test_an_agent_that_wants_a_token_gets_advice(tmp_path: Path) -> None:
-    """Also over TLS that the agent does not speak, the cause is named."""
+def test_an_agent_that_requires_a_token_gets_a_hint(tmp_path: Path) -> None:
+    """Also for TLS that the agent does not support, the cause is named."""
     key = "0123456789abcdef0123456789abcdef"
     agent = Agent(f"sqlite:///{tmp_path}/agent.db", auth=JWTAuthenticator(key))
     with agent.running():

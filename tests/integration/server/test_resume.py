@@ -1,4 +1,4 @@
-"""A stream that is cut goes on after the last event that arrived, in whatever process; nothing is lost or repeated."""
+"""A broken stream continues after the last received event, in any process; nothing is lost or repeated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITION = "~anonymous"
 
 
 async def log_of(url: str, task_id: str) -> list[tuple[int, Any]]:
-    """What the log has for the wire: each entry's seq and its JSON, read from the storage itself."""
+    """Return the entries that clients get, each with seq and JSON, read from the storage itself."""
     found: list[tuple[int, Any]] = []
     async with open_storage(url, declare=FAMILIES) as kernel:
         while True:
@@ -36,13 +36,13 @@ async def log_of(url: str, task_id: str) -> list[tuple[int, Any]]:
 
 
 def bare(event: Any) -> Any:
-    """An event without what the log does not repeat in each entry."""
+    """Return an event without the fields that the log does not repeat in each entry."""
     [value] = event.values()
     return {name: member for name, member in value.items() if name not in ("taskId", "contextId")}
 
 
 async def test_cut_at_every_event_and_resumed_elsewhere(tmp_path: Path) -> None:
-    """300 chunks streamed by one process; whichever event was the last to arrive, another process goes on exactly."""
+    """300 chunks streamed by one process; after any last received event, another process continues exactly."""
     url = f"sqlite:///{tmp_path}/tasks.db"
     async with running(url) as one, running(url) as two, one.client() as first, two.client() as second:
         whole = await streamed(first, "count 300")
@@ -57,8 +57,8 @@ async def test_cut_at_every_event_and_resumed_elsewhere(tmp_path: Path) -> None:
             assert whole[:cut] + rest == whole
 
 
-async def test_a_living_stream_handed_from_process_to_process(tmp_path: Path) -> None:
-    """A reader that gets one event per connection, from two processes in turn, while the task is at work."""
+async def test_a_live_stream_that_moves_between_processes(tmp_path: Path) -> None:
+    """A reader gets one event per connection, from two processes in turn, while the task runs."""
     url = f"sqlite:///{tmp_path}/tasks.db"
     async with running(url) as one, running(url) as two, one.client() as first, two.client() as second:
         asked = {**sending("count 300 0.003"), "configuration": {"returnImmediately": True}}
@@ -99,8 +99,8 @@ async def test_every_binding_resumes(by: str) -> None:
             assert rest[-1][1]["final"] is True
 
 
-async def test_without_a_place_the_specification_counts(tmp_path: Path) -> None:
-    """First the task as it is, then what comes; a task that is over can't be subscribed to."""
+async def test_without_an_event_id_the_specification_applies(tmp_path: Path) -> None:
+    """First the current task, then what follows; an ended task can't be subscribed to."""
     async with talking(agent()) as client:
         asked = {**sending(f"until {tmp_path}/go"), "configuration": {"returnImmediately": True}}
         task_id = (await client.post("/", json=rpc("SendMessage", asked))).json()["result"]["task"]["id"]
@@ -117,8 +117,8 @@ async def test_without_a_place_the_specification_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/v1"])
-async def test_0_3_shows_a_task_that_is_over(path: str) -> None:
-    """In 0.3 a stream of it is the task, and its end."""
+async def test_0_3_streams_an_ended_task(path: str) -> None:
+    """In 0.3 its stream is the task, and the end."""
     async with talking(agent()) as client:
         over = (await client.post("/", json=rpc("SendMessage", sending("echo")))).json()["result"]["task"]
         if path == "/":
@@ -130,7 +130,7 @@ async def test_0_3_shows_a_task_that_is_over(path: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["soon", "-1", "1.5", "9" * 30, "١"])
-async def test_a_place_that_is_none(place: str) -> None:
+async def test_an_invalid_event_id(place: str) -> None:
     async with agent() as server:
         over = (await call(server.app, "SendMessage", sending("echo"))).json["result"]["task"]
         raw = [(b"last-event-id", place.encode())]
@@ -139,8 +139,8 @@ async def test_a_place_that_is_none(place: str) -> None:
         assert "Last-Event-ID" in reply.json["error"]["message"]
 
 
-async def test_a_place_that_is_not_there_yet_is_no_place() -> None:
-    """The stream of another storage, or of a lost one: the answer is as without a place."""
+async def test_an_event_id_beyond_the_end_is_ignored() -> None:
+    """The stream of another storage, or of a lost one: the response is as without an event id."""
     async with agent() as server:
         asked = (await call(server.app, "SendMessage", sending("ask"))).json["result"]["task"]
         path = f"/tasks/{asked['id']}:subscribe"
@@ -150,8 +150,8 @@ async def test_a_place_that_is_not_there_yet_is_no_place() -> None:
 
 
 @pytest.mark.parametrize("method", ["SubscribeToTask", "tasks/resubscribe", "rest"])
-async def test_the_place_may_stand_in_the_parameters(method: str) -> None:
-    """Under the extension, in their metadata; a header counts more, and what is no number is refused."""
+async def test_the_event_id_may_be_in_the_parameters(method: str) -> None:
+    """With the extension, in their metadata; a header takes precedence, and a non-number is refused."""
     async with agent() as server:
         over = (await call(server.app, "SendMessage", sending("count 5"))).json["result"]["task"]
 
@@ -176,8 +176,8 @@ async def test_the_place_may_stand_in_the_parameters(method: str) -> None:
             assert reply.status == 400 or b"-32602" in reply.body
 
 
-async def test_what_was_trimmed_is_told_as_a_task() -> None:
-    """Below the floor of the log there is no exact continuation: the task comes as it is, under the id of its head."""
+async def test_trimmed_entries_are_replaced_by_the_task() -> None:
+    """Below the floor of the log there is no exact continuation: the current task comes, with the id of its head."""
     async with agent() as server:
         app = server.app
         over = (await call(app, "SendMessage", sending("count 20"))).json["result"]["task"]
@@ -196,7 +196,7 @@ async def test_what_was_trimmed_is_told_as_a_task() -> None:
 
 
 async def test_ids_are_the_numbers_of_the_log() -> None:
-    """Every event has an id, they rise, and the first is the task's own place."""
+    """Every event has an id, ids increase, and the first is the task's own."""
     async with talking(agent()) as client:
         whole = await streamed(client, "count 10")
         ids = [seq for seq, _ in whole]

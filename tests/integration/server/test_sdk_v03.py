@@ -1,4 +1,4 @@
-"""The official SDK's last client of 0.3 against our server, in the environment that `make test` makes for it."""
+"""The official SDK's last client of 0.3 against our server, in the environment that `make test` creates for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PYTHON = Path(sys.prefix) / "a2a-0.3/bin/python"  # made by tests/tools.sh
 
 @pytest.mark.parametrize("transport", ["JSONRPC", "HTTP+JSON"])
 async def test_the_official_client_of_0_3(transport: str) -> None:
-    """Send, stream, continue, cancel, resubscribe, push configs, the extended card, errors: all as it expects them."""
+    """Send, stream, continue, cancel, resubscribe, push configs, the extended card, errors."""
     if not PYTHON.exists():
         pytest.skip("the official SDK 0.3 is not installed; `make test` does that")
     async with served(agent(extended=True)) as url:

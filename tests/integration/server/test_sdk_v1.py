@@ -1,4 +1,4 @@
-"""The official SDK's client of 1.0 against our server, over JSON-RPC and REST; every answer is also read strictly."""
+"""The official SDK's client of 1.0 against our server, over JSON-RPC and REST; every response is also read strictly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SILENCE = os.environ.get("SILENCE_SECONDS", "7")  # longer than the 5 s that the
 
 
 class Sdk:
-    """Clients of one agent, and all that they were answered."""
+    """Clients of one agent, and all their responses."""
 
     def __init__(self, url: str, binding: str) -> None:
         self.url = url
@@ -50,7 +50,7 @@ class Sdk:
         return PB.SendMessageRequest(message=message)
 
     async def send(self, text: str, **more: str) -> Any:
-        """The last event of sending this."""
+        """Return the last event of sending this."""
         client = await self.client(streaming=False)
         [event] = [event async for event in client.send_message(self.message(text, **more))]
         return event
@@ -89,7 +89,7 @@ async def test_a_direct_message(binding: str) -> None:
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_a_quiet_stream(binding: str) -> None:
-    """A client with the time-outs of the SDK follows a task that is silent for longer than them."""
+    """A client with the SDK's timeouts follows a task that is silent for longer."""
     async with served(agent()) as url:
         config = CLIENT.ClientConfig(supported_protocol_bindings=[binding])
         client = await CLIENT.ClientFactory(config).create_from_url(url)
@@ -102,8 +102,8 @@ async def test_a_quiet_stream(binding: str) -> None:
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_cancel_of_a_stubborn_worker(binding: str) -> None:
-    """A client with the time-outs of the SDK gets the canceled task, whatever the worker does."""
+async def test_cancel_of_a_worker_that_ignores_the_stop(binding: str) -> None:
+    """A client with the SDK's timeouts gets the canceled task, whatever the worker does."""
     async with served(agent()) as url:
         config = CLIENT.ClientConfig(supported_protocol_bindings=[binding], streaming=False, polling=True)
         client = await CLIENT.ClientFactory(config).create_from_url(url)
@@ -179,7 +179,7 @@ async def test_cancel(binding: str) -> None:
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_subscribe(binding: str, tmp_path: Path) -> None:
-    """A second reader gets the task as it is and the rest; a task that is over can't be subscribed to."""
+    """A second reader gets the current task and the rest; an ended task can't be subscribed to."""
     async with _sdk(binding) as sdk:
         client = await sdk.client(polling=True)
         quiet = await sdk.client(streaming=False, polling=True)
@@ -196,7 +196,7 @@ async def test_subscribe(binding: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_push_configs(binding: str) -> None:
-    """Created, read, listed and deleted; what is secret does not come back."""
+    """Created, read, listed and deleted; secrets are not returned."""
     async with _sdk(binding) as sdk:
         task = (await sdk.send("ask")).task
         client = await sdk.client()
@@ -227,7 +227,7 @@ async def test_extended_card(binding: str) -> None:
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_errors(binding: str) -> None:
-    """Every error is the SDK's own class for it, before a stream too."""
+    """Every error is the SDK's own class for it, also before a stream."""
     async with _sdk(binding) as sdk:
         client = await sdk.client()
         with pytest.raises(ERRORS.TaskNotFoundError):
@@ -250,7 +250,7 @@ async def test_errors(binding: str) -> None:
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_what_the_card_does_not_have(binding: str) -> None:
+async def test_operations_that_the_card_does_not_declare(binding: str) -> None:
     async with _sdk(binding, push=False, extended=False) as sdk:
         task = (await sdk.send("ask")).task
         client = await sdk.client()
@@ -278,8 +278,8 @@ async def test_repeated_sends(binding: str) -> None:
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_repeated_sends_of_a_known_caller(binding: str) -> None:
-    """The same message is one task; the same id with other words is another."""
+async def test_repeated_sends_of_an_authenticated_caller(binding: str) -> None:
+    """The same message is one task; the same id with another text is another task."""
     async with _sdk(binding, auth=authenticator()) as sdk:
         sdk.http.headers.update(dict(bearer("ada")))
         client = await sdk.client(streaming=False)

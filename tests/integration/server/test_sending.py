@@ -1,4 +1,4 @@
-"""Sending and looking: who waits for what, which task a message reaches, how much of its history is shown."""
+"""Sending and reading: which calls wait, which task a message reaches, how much history is returned."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def code_of(reply: Reply) -> int:
         ("auth", "AUTH_REQUIRED"),
     ],
 )
-async def test_an_answer_waits_for_the_end_of_the_turn(app: ASGIApp, text: str, state: str) -> None:
+async def test_a_send_waits_for_the_end_of_the_turn(app: ASGIApp, text: str, state: str) -> None:
     assert state_of(await send(app, text)) == state
     assert state_of(await send(app, text, "m2", configuration={"returnImmediately": False})) == state
 
 
-async def test_who_does_not_wait_is_answered_at_once(app: ASGIApp, tmp_path: Path) -> None:
+async def test_a_non_blocking_send_returns_at_once(app: ASGIApp, tmp_path: Path) -> None:
     reply = await send(app, f"until {tmp_path}/go", configuration={"returnImmediately": True}, key="k")
     assert state_of(reply) in ("SUBMITTED", "WORKING")
     (tmp_path / "go").touch()
@@ -85,7 +85,7 @@ async def test_who_does_not_wait_is_answered_at_once(app: ASGIApp, tmp_path: Pat
 
 @pytest.mark.parametrize(("blocking", "waits"), [(True, True), (False, False), (None, True)])
 async def test_blocking_in_0_3(app: ASGIApp, tmp_path: Path, blocking: bool | None, waits: bool) -> None:
-    """0.3 says `blocking`; who says nothing waits, as with the official SDK."""
+    """0.3 has `blocking`; without it the call waits, as with the official SDK."""
     configuration = {} if blocking is None else {"configuration": {"blocking": blocking}}
     parts = [{"kind": "text", "text": f"until {tmp_path}/go"}]
     params = {"message": {"messageId": "m", "kind": "message", "role": "user", "parts": parts}, **configuration}
@@ -98,8 +98,8 @@ async def test_blocking_in_0_3(app: ASGIApp, tmp_path: Path, blocking: bool | No
 
 
 @pytest.mark.parametrize("path", ["/", "/message:send"])
-async def test_nobody_waits_for_a_client_that_is_gone(path: str) -> None:
-    """It is noticed before the turn is over; the task goes on."""
+async def test_a_disconnected_client_is_not_waited_for(path: str) -> None:
+    """It is noticed before the turn is over; the task continues."""
     async with agent() as server, asyncio.timeout(20):
         params = {"message": message("wait")}
         body = rpc("SendMessage", params) if path == "/" else json.dumps(params).encode()
@@ -120,8 +120,8 @@ async def test_nobody_waits_for_a_client_that_is_gone(path: str) -> None:
         assert task["status"]["state"] == "TASK_STATE_WORKING"
 
 
-async def test_waiting_has_an_end() -> None:
-    """After blocking_seconds the task is answered as it is, and goes on."""
+async def test_blocking_has_a_time_limit() -> None:
+    """After blocking_seconds the current task is returned, and continues."""
     async with agent(settings=ServerSettings.of({}, blocking_seconds=0.2)) as server:
         begun = time.monotonic()
         reply = await send(server.app, "wait")
@@ -131,8 +131,8 @@ async def test_waiting_has_an_end() -> None:
         assert canceled.json["result"]["status"]["state"] == "TASK_STATE_CANCELED"
 
 
-async def test_many_who_wait_for_one_task(app: ASGIApp) -> None:
-    """The same message sent at the same time with one key is one task, and every sender gets its end."""
+async def test_many_senders_that_wait_for_one_task(app: ASGIApp) -> None:
+    """The same message sent concurrently with one key is one task, and every sender gets its end."""
     replies = await asyncio.gather(*[send(app, "count 20 0.01", key="k") for _ in range(20)])
     assert len({task_of(reply)["id"] for reply in replies}) == 1
     assert {state_of(reply) for reply in replies} == {"COMPLETED"}
@@ -162,14 +162,14 @@ async def test_a_repeat_is_the_same_task_and_another_body_an_error(app: ASGIApp)
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "\u00e4"])
-async def test_what_is_no_idempotency_key(app: ASGIApp, key: str) -> None:
-    """It is a bad request, and no task is made."""
+async def test_invalid_idempotency_keys(app: ASGIApp, key: str) -> None:
+    """It is a bad request, and no task is created."""
     assert code_of(await send(app, "echo hello", key=key)) == -32602
     assert (await call(app, "ListTasks", {})).json["result"]["tasks"] == []
     assert state_of(await send(app, "echo hello", key="x" * 255)) == "COMPLETED"
 
 
-async def test_a_known_caller_repeats_without_a_key() -> None:
+async def test_an_authenticated_caller_repeats_without_a_key() -> None:
     """Its message id, with the same body and ids, is enough; the same id with another body is a new message."""
     async with agent(auth=authenticator()) as server:
         who = list(bearer("ada"))
@@ -198,7 +198,7 @@ async def test_a_context_of_another_task_is_refused(app: ASGIApp) -> None:
     assert after["history"] == asked["history"]
 
 
-async def test_a_context_of_the_client_is_taken(app: ASGIApp) -> None:
+async def test_a_context_id_of_the_client_is_used(app: ASGIApp) -> None:
     tasks = [task_of(await send(app, f"echo {i}", f"m{i}", contextId="ours")) for i in range(2)]
     assert [task["contextId"] for task in tasks] == ["ours", "ours"]
     assert tasks[0]["id"] != tasks[1]["id"]
@@ -206,12 +206,12 @@ async def test_a_context_of_the_client_is_taken(app: ASGIApp) -> None:
     assert listed["totalSize"] == 2
 
 
-async def test_there_is_no_task_of_the_clients_making(app: ASGIApp) -> None:
+async def test_a_client_can_not_create_a_task_id(app: ASGIApp) -> None:
     assert code_of(await send(app, "echo", taskId="mine")) == -32001
 
 
 @pytest.mark.parametrize("text", ["echo", "fail", "reject"])
-async def test_a_task_that_is_over_takes_no_message(app: ASGIApp, text: str) -> None:
+async def test_an_ended_task_accepts_no_message(app: ASGIApp, text: str) -> None:
     over = task_of(await send(app, text))
     reply = await send(app, "more", "m2", taskId=over["id"])
     assert (code_of(reply), reply.json["error"]["data"][0]["reason"]) == (-32004, "UNSUPPORTED_OPERATION")
@@ -219,14 +219,14 @@ async def test_a_task_that_is_over_takes_no_message(app: ASGIApp, text: str) -> 
     assert code_of(await call(app, "SendStreamingMessage", params)) == -32004
 
 
-async def test_a_message_to_a_task_at_work_waits_for_its_turn(app: ASGIApp, tmp_path: Path) -> None:
+async def test_a_message_to_a_running_task_waits_for_its_turn(app: ASGIApp, tmp_path: Path) -> None:
     working = task_of(await send(app, f"until {tmp_path}/go", configuration={"returnImmediately": True}))
     reply = await send(app, "more", "m2", taskId=working["id"], configuration={"returnImmediately": True})
     assert state_of(reply) == "WORKING"
 
 
-async def test_a_follow_up_that_does_not_wait_shows_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run writes on in its own copy of the task, before that is committed: the answer is not made of it."""
+async def test_a_non_blocking_follow_up_returns_the_committed_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run writes to its own copy of the task before the commit; the response does not use it."""
     async with agent() as server:
         asked = task_of(await send(server.app, "ask"))
         tasks = server.routes.service.tasks
@@ -243,7 +243,7 @@ async def test_a_follow_up_that_does_not_wait_shows_what_is_committed(monkeypatc
         assert b"uncommitted" not in reply.body
 
 
-async def test_where_running_tasks_take_no_message() -> None:
+async def test_double_text_reject() -> None:
     async with agent(task_settings=TaskSettings.of({}, double_text="reject", drain_seconds=0.2)) as server:
         working = task_of(await send(server.app, "wait", configuration={"returnImmediately": True}))
         assert code_of(await send(server.app, "more", "m2", taskId=working["id"])) == -32004
@@ -253,7 +253,7 @@ async def test_where_running_tasks_take_no_message() -> None:
 
 
 async def test_a_message_instead_of_a_task(app: ASGIApp) -> None:
-    """The agent may answer with a message alone, in every binding."""
+    """The agent may respond with only a message, in every binding."""
     reply = await send(app, "direct hello")
     assert set(reply.json["result"]) == {"message"}
     assert reply.json["result"]["message"]["parts"] == [{"text": "hello"}]
@@ -270,7 +270,7 @@ async def test_a_message_instead_of_a_task(app: ASGIApp) -> None:
     ("length", "shown"),
     [(None, ["m", "agent", "m2"]), (0, None), (1, ["m2"]), (2, ["agent", "m2"]), (9, ["m", "agent", "m2"])],
 )
-async def test_how_much_history_is_shown(app: ASGIApp, length: int | None, shown: list[str] | None) -> None:
+async def test_how_much_history_is_returned(app: ASGIApp, length: int | None, shown: list[str] | None) -> None:
     """Unset: all; 0: the member is left out; N: the last N."""
     asked = task_of(await send(app, "ask"))
     configuration = {} if length is None else {"historyLength": length}
@@ -285,7 +285,7 @@ async def test_how_much_history_is_shown(app: ASGIApp, length: int | None, shown
 
 
 async def test_a_page_of_large_tasks_ends_early(app: ASGIApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With artifacts or history, a page ends where it gets large; the next one goes on there, and all are seen once."""
+    """With artifacts or history, a page ends when it gets large; the next one continues, and all are seen once."""
     for number in range(7):
         await send(app, "echo " + "x" * 1000, f"m{number}")
     monkeypatch.setattr(listing, "PAGE_BYTES", 3000)
@@ -307,11 +307,11 @@ async def test_a_page_of_large_tasks_ends_early(app: ASGIApp, monkeypatch: pytes
     assert whole["nextPageToken"]
 
 
-async def test_lists_show_what_is_asked_for(app: ASGIApp) -> None:
+async def test_lists_return_the_requested_fields(app: ASGIApp) -> None:
     """Artifacts only on request; history by its length; newest first; all four members always."""
     for i in range(3):
         await send(app, f"echo {i}", f"m{i}")
-        await asyncio.sleep(0.002)  # times are told in milliseconds
+        await asyncio.sleep(0.002)  # times are in milliseconds
     page = (await call(app, "ListTasks", {})).json["result"]
     assert set(page) == {"tasks", "nextPageToken", "pageSize", "totalSize"}
     assert (page["nextPageToken"], page["pageSize"], page["totalSize"]) == ("", 50, 3)
@@ -347,7 +347,7 @@ async def test_lists_show_what_is_asked_for(app: ASGIApp) -> None:
         ({"url": "https://example.com/x", "mediaType": "image/png"}, False),
     ],
 )
-async def test_parts_of_types_that_the_agent_takes(app: ASGIApp, part: dict[str, Any], taken: bool) -> None:
+async def test_parts_of_media_types_that_the_agent_accepts(app: ASGIApp, part: dict[str, Any], taken: bool) -> None:
     params = {"message": {**message(""), "parts": [{"text": "echo"}, part]}}
     reply = await call(app, "SendMessage", params)
     if taken:
@@ -365,15 +365,15 @@ async def test_parts_of_types_that_the_agent_takes(app: ASGIApp, part: dict[str,
         ("application/json", "application/json"),
     ],
 )
-async def test_rest_answers_in_the_type_of_1_0(app: ASGIApp, accept: str | None, shown: str) -> None:
-    """Unless a client asks for plain JSON by name. Errors too."""
+async def test_rest_responds_with_the_media_type_of_1_0(app: ASGIApp, accept: str | None, shown: str) -> None:
+    """Unless a client requests plain JSON by name. Errors too."""
     headers = [] if accept is None else [("accept", accept)]
     assert (await ask(app, "GET", "/tasks", headers=headers)).header("content-type") == shown
     assert (await ask(app, "GET", "/tasks/nowhere", headers=headers)).header("content-type") == shown
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/a2a+json", "application/json; charset=utf-8"])
-async def test_bodies_of_both_types_are_taken(app: ASGIApp, kind: str) -> None:
+async def test_bodies_of_both_media_types_are_accepted(app: ASGIApp, kind: str) -> None:
     body = b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"echo"}]}}'
     reply = await ask(app, "POST", "/message:send", headers=[("content-type", kind)], body=body)
     assert reply.status == 200

@@ -1,4 +1,4 @@
-"""`keelbolt serve` as a real process: what it prints works, told to stop it stops, and what can't start says why."""
+"""`keelbolt serve` as a real process: its printed commands work, it stops on request, and failures are explained."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def parrot(ctx: TaskContext) -> None:
 
 
 class Serving:
-    """A process that serves, what it printed, and where it listens."""
+    """A process that serves, its output, and its address."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self.process = process
@@ -57,11 +57,11 @@ class Serving:
 
     @property
     def pids(self) -> list[int]:
-        """Of all processes that have begun to serve."""
+        """Return the pids of all processes that have started serving."""
         return [int(pid) for pid in re.findall(r"as process (\d+)", self.log)]
 
     def until(self, pattern: str, count: int = 1, seconds: float = 20) -> None:
-        """Wait for so many of these in the log."""
+        """Wait for this many occurrences in the log."""
         ends = time.monotonic() + seconds
         while len(re.findall(pattern, self.log)) < count:
             assert time.monotonic() < ends, self.log
@@ -108,7 +108,7 @@ def serving(
 
 
 def refused(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What does not start."""
+    """Return the output of a start that fails."""
     return subprocess.run(
         [*KEELBOLT, "serve", *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
@@ -132,7 +132,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_printed_lines_can_be_pasted(tmp_path: Path) -> None:
-    """Each line, as a shell runs it; also once more."""
+    """Each line, as a shell runs it; also a second time."""
     with serving(tmp_path, "examples.demo.guide:Guide", "--operators", "loopback", cwd=ROOT) as agent:
         lines = dict(re.findall(r"^  ([\w ]+): +(curl .*)$", agent.printed, re.MULTILINE))
         assert list(lines) == ["card", "send", "stream", "tasks", "system"]
@@ -151,8 +151,8 @@ def test_the_printed_lines_can_be_pasted(tmp_path: Path) -> None:
         assert "Callers on this machine are operators" in agent.printed
 
 
-def test_lines_that_were_pasted_before_work_anew_after_a_start(capsys: pytest.CaptureFixture[str]) -> None:
-    """The storage remembers message ids; so every start proposes others."""
+def test_printed_lines_work_again_after_a_restart(capsys: pytest.CaptureFixture[str]) -> None:
+    """The storage remembers message ids, so every start prints new ones."""
     for _ in range(2):
         _tell("http://localhost:8000", "Hello", None, operators=False)
     assert len(set(re.findall(r'"messageId": "([^"]+)"', capsys.readouterr().out))) == 4
@@ -163,11 +163,11 @@ def test_lines_that_were_pasted_before_work_anew_after_a_start(capsys: pytest.Ca
 
 @pytest.fixture
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In this process, as if it had been started in that folder."""
+    """Run in this process, as if started in that folder."""
     (folder / "plain.py").write_text("from agent import parrot\n")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("agent", "plain"):  # another page of the docs or test may have had one
+    for name in ("agent", "plain"):  # another page of the docs or another test may have imported one
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield
     for name in ("agent", "plain"):
@@ -183,7 +183,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("plain:parrot", None, "Polly", "Polly"),
     ],
 )
-def test_the_card_is_the_modules_own_or_made(
+def test_the_card_is_that_of_the_module_or_generated(
     here: None, reference: str, card: str | None, name: str | None, found: str
 ) -> None:
     made = _card(reference, load_worker(reference), {"card": card, "name": name})
@@ -202,7 +202,7 @@ def test_the_card_is_the_modules_own_or_made(
         (["agent:parrot", "--card", "agent:parrot"], "agent:parrot is not an AgentCardConfig"),
     ],
 )
-def test_what_is_named_wrongly_is_told_in_a_line(here: None, options: list[str], why: str) -> None:
+def test_a_wrong_name_is_reported_in_one_line(here: None, options: list[str], why: str) -> None:
     ran = CliRunner().invoke(main, ["serve", *options])
     assert ran.exit_code == 2
     [line] = ran.stderr.splitlines()
@@ -212,7 +212,7 @@ def test_what_is_named_wrongly_is_told_in_a_line(here: None, options: list[str],
 # ---------------------------------------------------------------------------------------------------- ports, storage
 
 
-def test_a_port_that_is_taken_is_told_in_a_line(folder: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(folder: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -225,15 +225,15 @@ def test_a_port_that_is_taken_is_told_in_a_line(folder: Path) -> None:
     assert ran.stdout == ""
 
 
-def test_a_port_that_can_not_be_is_refused(folder: Path) -> None:
+def test_an_invalid_port_is_refused(folder: Path) -> None:
     ran = refused(folder, "agent:parrot", "--port", "99999")
     assert ran.returncode == 2
     assert "99999 is not in the range" in ran.stderr
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_an_agent_that_can_not_start_says_why_and_ends(folder: Path, processes: str) -> None:
-    """Once for each process, without a traceback, and before it says that it listens."""
+def test_an_agent_that_can_not_start_reports_why_and_exits(folder: Path, processes: str) -> None:
+    """Once for each process, without a traceback, and before it prints that it listens."""
     ran = refused(
         folder, "agent:parrot", "--port", "0", "--storage", "sqlite:///none/agent.db", "--processes", processes
     )
@@ -253,7 +253,7 @@ def test_several_processes_share_the_port_and_one_that_is_killed_is_replaced(fol
         assert len(first | {parent}) == 3
         answered: set[str] = set()
         ends = time.monotonic() + 20
-        while len(answered) < 2 and time.monotonic() < ends:  # a connection each: the kernel chooses who takes it
+        while len(answered) < 2 and time.monotonic() < ends:  # one connection each: the OS chooses the process
             system = httpx2.get(f"{agent.url}/keelbolt/v1/system").json()
             answered.add(system["process"]["name"])
         assert len(answered) == 2
@@ -272,7 +272,7 @@ def test_several_processes_share_the_port_and_one_that_is_killed_is_replaced(fol
 
 
 def test_it_stops_in_time_with_a_stream_open_and_goes_on_when_it_is_started_again(tmp_path: Path) -> None:
-    """The stream ends with a hint when to come back; the task is handed over and finished by the next process."""
+    """The stream ends with a retry hint; the task is released and finished by the next process."""
     message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "count to 12"}]}
     with serving(tmp_path, "examples.demo.guide:Guide", cwd=ROOT, KEELBOLT_DRAIN_SECONDS="0.5") as agent:
         with httpx2.stream("POST", f"{agent.url}/message:stream", json={"message": message}, timeout=20) as answer:
@@ -311,8 +311,8 @@ async def slow(ctx):
 """
 
 
-def test_a_client_that_waits_is_answered_before_it_stops(tmp_path: Path) -> None:
-    """With the end of the task, if that comes in time; otherwise with the task as it is, which others go on with."""
+def test_a_client_that_waits_gets_a_response_before_the_stop(tmp_path: Path) -> None:
+    """With the end of the task if that comes in time; otherwise with the current task, which others continue."""
     (tmp_path / "slow.py").write_text(SLOW)
     with ThreadPoolExecutor() as threads, serving(tmp_path, "slow:slow", KEELBOLT_DRAIN_SECONDS="2") as agent:
         waiting = {text: threads.submit(send, agent.url, text, text) for text in ("short", "long")}
@@ -342,13 +342,13 @@ def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
 
 
 def _card_url(agent: Serving) -> str:
-    """As it is told to who claims to come through a proxy; which is not believed, at this machine neither."""
+    """Return the address in the card for a client that claims a proxy, which is not trusted, even on loopback."""
     forwarded = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.7"}
     card = httpx2.get(f"{agent.url}/.well-known/agent-card.json", headers=forwarded).json()
     return str(card["url"])
 
 
-def test_logs_are_json_when_asked_for_and_tell_operations_at_level_debug(folder: Path) -> None:
+def test_logs_are_json_on_request_and_have_operations_at_debug(folder: Path) -> None:
     with serving(folder, "agent:parrot", "--log-format", "json", "--log-level", "debug", "--cors", "*") as agent:
         send(agent.url, "1", "a secret of the user")
         assert _card_url(agent).startswith("http://localhost:")
@@ -362,7 +362,7 @@ def test_logs_are_json_when_asked_for_and_tell_operations_at_level_debug(folder:
     assert "a secret of the user" not in agent.log
 
 
-def test_options_are_heeded(folder: Path) -> None:
+def test_options_take_effect(folder: Path) -> None:
     with serving(folder, "agent:parrot", "--metrics", "--url", "https://agent.example/base/") as agent:
         card = httpx2.get(f"{agent.url}/.well-known/agent-card.json").json()
         assert (card["name"], card["url"]) == ("Carded", "https://agent.example/base/")
@@ -370,8 +370,8 @@ def test_options_are_heeded(folder: Path) -> None:
         assert agent.stop(signal.SIGINT) == 0
 
 
-def test_variables_are_heeded(folder: Path) -> None:
-    """Those that `serve` shares with `worker`, retention among them."""
+def test_variables_take_effect(folder: Path) -> None:
+    """Those that `serve` shares with `worker`, including retention."""
     with serving(
         folder,
         "agent:parrot",

@@ -1,4 +1,4 @@
-"""SIGTERM: streams end with a hint to come back, the process ends in time, and nothing that was promised is lost."""
+"""SIGTERM: streams end with a retry hint, the process ends in time, and no acknowledged data is lost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ENVIRONMENT = {"KEELBOLT_DRAIN_SECONDS": "1", "KEELBOLT_LEASE_SECONDS": "3"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_streams_are_ended_with_a_hint(tmp_path: Path, number: int) -> None:
-    """Every open stream gets `retry`, and its end; the process is gone soon after, by itself."""
+async def test_streams_end_with_a_retry_hint(tmp_path: Path, number: int) -> None:
+    """Every open stream gets `retry` and ends; the process ends soon after."""
     async with running(f"sqlite:///{tmp_path}/tasks.db", **ENVIRONMENT) as process, process.client() as client:
         tails: list[list[str]] = []
 
@@ -45,7 +45,7 @@ async def test_streams_are_ended_with_a_hint(tmp_path: Path, number: int) -> Non
             await client.get("/health")
 
 
-async def test_the_stream_goes_on_in_the_next_process(tmp_path: Path) -> None:
+async def test_the_stream_continues_in_the_next_process(tmp_path: Path) -> None:
     """A rolling restart: the first process stops in the middle of a task; the second finishes it and the stream."""
     url = f"sqlite:///{tmp_path}/tasks.db"
     async with running(url, **ENVIRONMENT) as first, first.client() as client:
@@ -66,8 +66,8 @@ async def test_the_stream_goes_on_in_the_next_process(tmp_path: Path) -> None:
         assert [seq for seq, _ in found] == sorted({seq for seq, _ in found if seq is not None and seq > (after or 0)})
 
 
-async def test_a_request_that_waits_is_answered_before_the_end(tmp_path: Path) -> None:
-    """A blocking send whose task ends while the process drains gets its answer."""
+async def test_a_blocking_request_gets_its_response_before_the_end(tmp_path: Path) -> None:
+    """A blocking send whose task ends while the process drains gets its response."""
     async with running(f"sqlite:///{tmp_path}/tasks.db", **ENVIRONMENT) as process, process.client() as client:
         sent = asyncio.create_task(client.post("/", json=rpc("SendMessage", sending("count 20 0.03"))))
         await asyncio.sleep(0.2)

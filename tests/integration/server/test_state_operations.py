@@ -1,4 +1,4 @@
-"""Operators see the state that agents keep in the server's storage, whatever ids and values it has."""
+"""Operators see the agent state in the server's storage, with any ids and values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RETENTION = ArtifactRetentionConfig(ttl_seconds=0)
 
 @asynccontextmanager
 async def looking(tmp_path: Path) -> AsyncIterator[tuple[StateStore, httpx2.AsyncClient]]:
-    """A state store in one hand, a server's operator in the other, on one file."""
+    """A state store and a server with an operator, on one file."""
     url = f"sqlite:///{tmp_path}/both.db"
     settings = ServerSettings.of({}, operators="loopback")
     async with (
@@ -52,7 +52,7 @@ async def get(client: httpx2.AsyncClient, path: str, status: int = 200, **query:
 
 
 async def saved(store: StateStore, session: str, trace: str) -> None:
-    """Something of every kind."""
+    """Save something of every kind."""
     await store.save_event(event(1.0, trace, odd=float("nan"), when=datetime(2026, 1, 1, tzinfo=UTC)))
     await store.save_task(task(1, session))
     await store.save_update(update(1, session=session))
@@ -66,7 +66,7 @@ async def saved(store: StateStore, session: str, trace: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["plain", ODD], ids=["plain", "odd"])
-async def test_everything_is_found_and_shown(tmp_path: Path, name: str) -> None:
+async def test_everything_is_listed_and_shown(tmp_path: Path, name: str) -> None:
     async with looking(tmp_path) as (store, client):
         await saved(store, name, name)
         assert (await get(client, "/tenants"))["tenants"] == ["default"]
@@ -107,7 +107,7 @@ async def test_everything_is_found_and_shown(tmp_path: Path, name: str) -> None:
         assert "attachment" in content.headers["content-disposition"]
 
 
-async def test_nothing_of_another_tenant_and_nothing_unknown(tmp_path: Path) -> None:
+async def test_foreign_and_unknown_data_is_not_found(tmp_path: Path) -> None:
     async with looking(tmp_path) as (store, client):
         await saved(store, "session", "trace")
         assert (await get(client, "/sessions", tenant="other"))["sessions"] == []
@@ -124,7 +124,7 @@ async def test_nothing_of_another_tenant_and_nothing_unknown(tmp_path: Path) -> 
         await get(client, "/sessions", 400, pageToken="nonsense")
 
 
-async def test_lists_are_cut_and_gone_through_page_by_page(tmp_path: Path) -> None:
+async def test_lists_are_cut_and_paged(tmp_path: Path) -> None:
     async with looking(tmp_path) as (store, client):
         for number in range(60):
             store.save_task(task(number))

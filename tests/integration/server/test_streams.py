@@ -1,4 +1,4 @@
-"""Streams while they are open: the first event at once, beats, several readers, readers that leave, and how many."""
+"""Open streams: an immediate first event, heartbeats, several readers, disconnects, and limits."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def open_streams(server: A2AServer) -> int:
     return server.routes.streams.open
 
 
-async def test_the_task_comes_before_the_work(tmp_path: Path) -> None:
-    """The first event is there while the worker has done nothing yet, and says that the task is submitted."""
+async def test_the_first_event_precedes_the_work(tmp_path: Path) -> None:
+    """The first event arrives before the worker has done anything, and has the state submitted."""
     async with talking(agent()) as client:
         asked = rpc("SendStreamingMessage", sending(f"until {tmp_path}/go"))
         async with client.stream("POST", "/", json=asked) as response:
@@ -47,7 +47,7 @@ async def test_the_task_comes_before_the_work(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/message:stream", "/v1/message:stream"])
 async def test_headers_of_a_stream(path: str) -> None:
-    """No cache keeps it and no proxy collects it."""
+    """The response is not cached and not buffered by proxies."""
     async with talking(agent()) as client:
         params = sending("echo")
         answer = await client.post(path, json=rpc("SendStreamingMessage", params) if path == "/" else params)
@@ -57,8 +57,8 @@ async def test_headers_of_a_stream(path: str) -> None:
         assert answer.headers["x-accel-buffering"] == "no"
 
 
-async def test_a_quiet_stream_beats(tmp_path: Path) -> None:
-    """Comments come while nothing happens: proxies keep the connection, and clients see nothing of it."""
+async def test_an_idle_stream_has_heartbeats(tmp_path: Path) -> None:
+    """Comments are sent while nothing happens: proxies keep the connection, and clients ignore them."""
     settings = ServerSettings.of({}, heartbeat_stream_seconds=0.05)
     async with talking(agent(settings=settings)) as client:
         asked = rpc("SendStreamingMessage", sending(f"until {tmp_path}/go"))
@@ -74,7 +74,7 @@ async def test_a_quiet_stream_beats(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["quiet 3", "steps 6"])
 async def test_heartbeats_are_measured_from_the_last_byte_sent(text: str) -> None:
-    """Neither the poll of the log nor entries that clients don't get restart the timer."""
+    """Neither the poll of the log nor internal entries restart the timer."""
     async with talking(agent(settings=ServerSettings.of({}, heartbeat_stream_seconds=1.2))) as client:
         asked = rpc("SendStreamingMessage", sending(text))
         async with client.stream("POST", "/", json=asked) as response:
@@ -84,8 +84,8 @@ async def test_heartbeats_are_measured_from_the_last_byte_sent(text: str) -> Non
 
 
 @pytest.mark.parametrize("path", ["/tasks/{}:subscribe", "/v1/tasks/{}:subscribe", "/keelbolt/v1/tasks/{}/events"])
-async def test_a_resumed_stream_opens_and_beats_while_nothing_is_new(path: str) -> None:
-    """A reader that has everything gets the head of the response at once, and heartbeats."""
+async def test_a_resumed_stream_opens_and_has_heartbeats_while_nothing_is_new(path: str) -> None:
+    """A reader that has everything gets the response headers at once, and heartbeats."""
     settings = ServerSettings.of({}, heartbeat_stream_seconds=1.2, operators="loopback")
     async with talking(agent(settings=settings)) as client:
         asked = {**sending("quiet 4"), "configuration": {"returnImmediately": True}}
@@ -99,7 +99,7 @@ async def test_a_resumed_stream_opens_and_beats_while_nothing_is_new(path: str) 
 
 
 async def test_readers_of_one_task_see_the_same(tmp_path: Path) -> None:
-    """Three readers, one of whom leaves early: the others get every event, in one order."""
+    """Three readers, one of which leaves early: the others get every event, in one order."""
     server = agent()
     async with talking(server) as client:
         asked = {**sending(f"until {tmp_path}/go"), "configuration": {"returnImmediately": True}}
@@ -126,8 +126,8 @@ async def test_readers_of_one_task_see_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/message:stream"])
-async def test_who_leaves_cancels_nothing(path: str, tmp_path: Path) -> None:
-    """A client that closes its connection, in a stream or while it waits for an answer, has not canceled its task."""
+async def test_a_disconnect_cancels_nothing(path: str, tmp_path: Path) -> None:
+    """A client that disconnects, in a stream or in a blocking send, does not cancel its task."""
     server = agent()
     async with talking(server) as client:
         params = sending(f"until {tmp_path}/go")
@@ -143,8 +143,8 @@ async def test_who_leaves_cancels_nothing(path: str, tmp_path: Path) -> None:
         assert (done["id"], done["status"]["state"]) == (first["task"]["id"], "TASK_STATE_COMPLETED")
 
 
-async def test_nobody_takes_all_streams() -> None:
-    """One owner has its share; another finds a place."""
+async def test_one_owner_can_not_take_all_streams() -> None:
+    """One owner has a limit; another one still gets a stream."""
     server = agent(settings=ServerSettings.of({}, streams_each=1), auth=authenticator())
     ada, bob = [dict(bearer(name)) for name in ("ada", "bob")]
     async with talking(server) as client:
@@ -162,12 +162,12 @@ async def test_nobody_takes_all_streams() -> None:
 
 
 async def test_too_many_streams(tmp_path: Path) -> None:
-    """Beyond the limit: 503 and when to come back, in every binding; nothing was sent. A place that is left is free."""
+    """Beyond the limit: 503 and Retry-After in every binding, and nothing is sent. A closed stream frees its place."""
     server = agent(settings=ServerSettings.of({}, streams=1))
     async with talking(server) as client:
         asked = rpc("SendStreamingMessage", sending(f"until {tmp_path}/go"))
         async with client.stream("POST", "/", json=asked) as response:
-            reading = events(response)  # a reader that nobody holds closes its connection
+            reading = events(response)  # an unreferenced reader closes its connection
             _, first = await anext(reading)
             refused = [
                 await client.post("/", json=rpc("SendStreamingMessage", sending("echo", "m2"))),
@@ -185,14 +185,14 @@ async def test_too_many_streams(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "state"), [("ask", "INPUT_REQUIRED"), ("fail so", "FAILED"), ("reject", "REJECTED")])
-async def test_a_stream_ends_where_the_turn_does(text: str, state: str) -> None:
+async def test_a_stream_ends_with_the_turn(text: str, state: str) -> None:
     async with talking(agent()) as client:
         found = await streamed(client, text)
         assert found[-1][1]["statusUpdate"]["status"]["state"] == f"TASK_STATE_{state}"
 
 
 async def test_a_follow_up_streams_its_turn() -> None:
-    """The stream of a message that continues a task begins with the task as it was taken, and shows the new turn."""
+    """The stream of a message that continues a task begins with the task as committed, and shows the new turn."""
     async with talking(agent()) as client:
         asked = (await streamed(client, "ask"))[0][1]["task"]
         params = sending("Ada", "m2", taskId=asked["id"])
@@ -203,7 +203,7 @@ async def test_a_follow_up_streams_its_turn() -> None:
 
 
 async def test_a_stream_that_repeats_a_message(tmp_path: Path) -> None:
-    """The same message streamed twice is one task; the second reader gets it as it is, then the same end."""
+    """The same message streamed twice is one task; the second reader gets the current task, then the same end."""
     async with talking(agent()) as client:
         client.headers["Idempotency-Key"] = "k"
         asked = rpc("SendStreamingMessage", sending(f"until {tmp_path}/go"))
@@ -219,7 +219,7 @@ async def test_a_stream_that_repeats_a_message(tmp_path: Path) -> None:
 
 
 async def test_a_stream_that_repeats_a_message_of_a_task_that_waits() -> None:
-    """It shows the task and ends, as the first one did: nothing comes before the user answers."""
+    """It shows the task and ends, like the first one: nothing comes before the user answers."""
     async with asyncio.timeout(20), talking(agent()) as client:
         first = await streamed(client, "ask", key="k")
         again = await streamed(client, "ask", key="k")
@@ -228,8 +228,8 @@ async def test_a_stream_that_repeats_a_message_of_a_task_that_waits() -> None:
         assert (task["id"], task["status"]["state"]) == (first[0][1]["task"]["id"], "TASK_STATE_INPUT_REQUIRED")
 
 
-async def test_where_leaving_cancels() -> None:
-    """With cancel_on_disconnect, who leaves the stream of its message has canceled it; a mere reader has not."""
+async def test_with_cancel_on_disconnect_leaving_cancels() -> None:
+    """A client that leaves the stream of its own message cancels the task; a mere reader does not."""
     server = agent(settings=ServerSettings.of({}, cancel_on_disconnect=True))
     async with talking(server) as client:
         client.headers["Idempotency-Key"] = "k"
@@ -245,8 +245,8 @@ async def test_where_leaving_cancels() -> None:
         assert (done["id"], done["status"]["state"]) == (task_id, "TASK_STATE_CANCELED")
 
 
-async def test_a_reader_that_stalls_holds_up_nobody() -> None:
-    """The task ends and others read on while one reader takes nothing; when it reads again, it gets every event."""
+async def test_a_reader_that_stalls_delays_no_other() -> None:
+    """The task ends and others continue while one reader stalls; when it reads again, it gets every event."""
     count = 20_000
     server = agent()
     async with served(server) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
@@ -277,7 +277,7 @@ async def test_a_reader_that_stalls_holds_up_nobody() -> None:
 
 @pytest.mark.parametrize("storage", ["memory:", "sqlite:///{}/tasks.db"])
 async def test_a_follow_up_stream_begins_with_the_task_as_committed(storage: str, tmp_path: Path) -> None:
-    """However quickly the turn ends: first the task with the message, submitted, then every update of the turn."""
+    """Even if the turn ends quickly: first the task with the message, submitted, then every update of the turn."""
     async with talking(agent(storage.format(tmp_path))) as client:
         for number in range(30):
             asked = (await client.post("/", json=rpc("SendMessage", sending("ask", f"{number}")))).json()
@@ -296,7 +296,7 @@ async def test_a_follow_up_stream_begins_with_the_task_as_committed(storage: str
 
 
 async def test_a_follow_up_stream_to_a_running_task(tmp_path: Path) -> None:
-    """The task as it is, the rest of its turn, and the turn of the message."""
+    """The current task, the rest of its turn, and the turn of the message."""
     async with talking(agent()) as client:
         first = {**sending(f"until {tmp_path}/go"), "configuration": {"returnImmediately": True}}
         task = (await client.post("/", json=rpc("SendMessage", first))).json()["result"]["task"]

@@ -1,4 +1,4 @@
-"""Tenants: by path and by field, apart from each other."""
+"""Tenants by path and by field are separate from each other."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def send(app: ASGIApp, tenant: str | None) -> str:
     return str(reply.json["result"]["task"]["id"])
 
 
-async def test_each_tenant_has_its_own(app: ASGIApp) -> None:
-    """The same message of three tenants makes three tasks; each sees its own alone, by either way."""
+async def test_each_tenant_has_its_own_tasks(app: ASGIApp) -> None:
+    """The same message of three tenants creates three tasks; each tenant sees only its own, by path and by field."""
     tasks = {tenant: await send(app, tenant) for tenant in ("", "acme", "öl & co")}
     assert len(set(tasks.values())) == 3
     for tenant, mine in tasks.items():
@@ -45,7 +45,7 @@ async def test_each_tenant_has_its_own(app: ASGIApp) -> None:
         assert reply.status == (200 if tenant == "acme" else 404)
 
 
-async def test_the_path_counts_more_than_the_field(app: ASGIApp) -> None:
+async def test_the_path_takes_precedence_over_the_field(app: ASGIApp) -> None:
     mine = await send(app, "acme")
     reply = await ask(app, "GET", f"/acme/tasks/{mine}", query="tenant=other")
     assert reply.status == 200
@@ -60,7 +60,7 @@ async def test_no_tenant(app: ASGIApp, tenant: object) -> None:
 
 
 @pytest.mark.parametrize("tenant", ["tasksquad", "tasks", "extendedAgentCards", "message:x"])
-async def test_a_tenant_may_be_called_like_the_beginning_of_a_path(app: ASGIApp, tenant: str) -> None:
+async def test_a_tenant_may_have_the_name_of_a_path_segment(app: ASGIApp, tenant: str) -> None:
     mine = await send(app, tenant)
     body = b'{"message":{"messageId":"the same everywhere","role":"ROLE_USER","parts":[{"text":"ask"}]}}'
     headers = [*JSON, ("idempotency-key", "the same everywhere")]

@@ -1,4 +1,4 @@
-"""Traces: from the request, through the turn, to its steps, also when another process runs the task."""
+"""Traces: from the request through the turn to its steps, also when another process runs the task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TRACEPARENT = {"traceparent": f"00-{CALLERS_TRACE}-00f067aa0ba902b7-01"}
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    """Everything that ended, of a tracer of this test alone."""
+    """The ended spans of a tracer for this test."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -64,7 +64,7 @@ def message(message_id: str = "1") -> dict[str, Any]:
 
 
 async def ended(spans: InMemorySpanExporter, *names: str) -> dict[str, ReadableSpan]:
-    """The spans by name, once all of these have ended."""
+    """Return the spans by name, once all of these have ended."""
     async with asyncio.timeout(20):
         while True:
             found = {span.name: span for span in spans.get_finished_spans()}
@@ -79,7 +79,7 @@ def parent_id(span: ReadableSpan) -> int:
 
 
 def checked(found: dict[str, ReadableSpan], request: str) -> None:
-    """The request holds the turn, and the turn its step, in the trace of the caller."""
+    """Check that the request contains the turn and the turn its step, in the caller's trace."""
     outer, turn, step = found[request], found["keelbolt.turn"], found["keelbolt.step fetch"]
     assert outer.kind is trace.SpanKind.SERVER
     assert f"{outer.context.trace_id:032x}" == CALLERS_TRACE
@@ -114,8 +114,8 @@ async def test_a_request_without_a_trace_begins_one(spans: InMemorySpanExporter)
     assert roots[0].context.trace_id != roots[1].context.trace_id
 
 
-async def test_another_engine_goes_on_with_the_trace(spans: InMemorySpanExporter, tmp_path: Path) -> None:
-    """The server takes the message and has no worker; the trace is stored with the turn."""
+async def test_another_engine_continues_the_trace(spans: InMemorySpanExporter, tmp_path: Path) -> None:
+    """The server accepts the message and has no worker; the trace is stored with the turn."""
     url = f"sqlite:///{tmp_path}/tasks.db"
     async with served(agent(spans, storage=url, worker=None)) as address:
         async with httpx2.AsyncClient(base_url=address) as client:
@@ -132,7 +132,7 @@ async def test_another_engine_goes_on_with_the_trace(spans: InMemorySpanExporter
 
 
 async def test_a_turn_that_is_run_again_belongs_to_the_same_trace(spans: InMemorySpanExporter) -> None:
-    """Also after a sleep that left the process; the recorded step is not done again."""
+    """Also after a sleep outside of the process; the recorded step is not executed again."""
 
     async def sleeper(ctx: TaskContext) -> None:
         await ctx.step("fetch", pages)
@@ -149,7 +149,7 @@ async def test_a_turn_that_is_run_again_belongs_to_the_same_trace(spans: InMemor
     assert {f"{span.context.trace_id:032x}" for span in finished} == {CALLERS_TRACE}
 
 
-async def test_what_fails_is_marked(spans: InMemorySpanExporter) -> None:
+async def test_failures_are_marked(spans: InMemorySpanExporter) -> None:
     async with talking(agent(spans)) as client:
         assert (await client.get("/tasks/nothing")).status_code == 404
         found = await ended(spans, "a2a.GetTask")
@@ -157,7 +157,7 @@ async def test_what_fails_is_marked(spans: InMemorySpanExporter) -> None:
 
 
 async def test_a_worker_can_trace_within_its_turn(spans: InMemorySpanExporter) -> None:
-    """The span of the turn is the current one; so what a library adds belongs to it."""
+    """The span of the turn is current, so the spans of libraries belong to it."""
     seen: list[bool] = []
 
     async def looks(ctx: TaskContext) -> None:
@@ -169,8 +169,8 @@ async def test_a_worker_can_trace_within_its_turn(spans: InMemorySpanExporter) -
     assert seen == [True]
 
 
-def test_off_nothing_of_it_is_loaded() -> None:
-    """Neither at start nor by a task: not even the API of OpenTelemetry is imported."""
+def test_when_off_nothing_is_imported() -> None:
+    """Neither at start nor by a task: not even the API of OpenTelemetry."""
     program = """
 import asyncio, sys
 from keelbolt import A2AServer, AgentCardConfig, Message, Part, Role, TaskContext
@@ -205,7 +205,7 @@ def test_it_is_switched_on_by_the_environment(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_delivery_to_a_webhook_continues_the_trace(spans: InMemorySpanExporter) -> None:
-    """Each has a span of its own, in the trace of the request, and tells its receiver so."""
+    """Each delivery has its own span in the trace of the request, and sends it to its receiver."""
     can = CapabilitiesConfig(push_notifications=True)
     server = agent(spans, agent_card=CARD.model_copy(update={"capabilities": can}))
     server.settings = ServerSettings.of({}, webhook_loopback=True)

@@ -1,4 +1,4 @@
-"""Operators see what turns keep in the server's storage, whatever names and values it has."""
+"""Operators see stored turns in the server's storage, with any names and values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = pytest.mark.parametrize("name", ["plain", "a%2Fb", "~", ODD], ids=["plai
 
 @asynccontextmanager
 async def looking(tmp_path: Path) -> AsyncIterator[tuple[DurableStorage, httpx2.AsyncClient]]:
-    """Stored turns in one hand, a server's operator in the other, on one file."""
+    """Stored turns and a server with an operator, on one file."""
     url = f"sqlite:///{tmp_path}/both.db"
     settings = ServerSettings.of({}, operators="loopback")
     async with talking(actor.agent(url, settings=settings)) as client, durable_storage(url) as storage:
@@ -47,7 +47,7 @@ def calls_of(storage: DurableStorage, thread: str = "thread-1", **turn: str) -> 
 
 
 @NAMES
-async def test_everything_of_a_thread_is_found_and_shown(tmp_path: Path, name: str) -> None:
+async def test_everything_of_a_thread_is_listed_and_shown(tmp_path: Path, name: str) -> None:
     async with looking(tmp_path) as (storage, client):
         calls = calls_of(storage, name, tenant=name, id=name, agent=name)
         picture = image(InMemoryMediaReader(b"a picture"))
@@ -105,7 +105,7 @@ async def test_a_turn_of_a_task_that_is_over_is_not_shown_as_running(tmp_path: P
             assert shown["state"] == ("running" if words == "wait" else "failed")
 
 
-async def test_what_is_deleted_or_anothers_or_unknown_is_not_there(tmp_path: Path) -> None:
+async def test_deleted_foreign_and_unknown_data_is_not_found(tmp_path: Path) -> None:
     async with looking(tmp_path) as (storage, client):
         calls, other = calls_of(storage), calls_of(storage, "thread-2")
         await calls.store_message(message("gone"))
@@ -135,7 +135,7 @@ async def test_what_is_deleted_or_anothers_or_unknown_is_not_there(tmp_path: Pat
         await get(client, "/threads", 400, tenant="acme", pageToken="nonsense")
 
 
-async def test_what_is_damaged_is_said_beside_what_is_not(tmp_path: Path) -> None:
+async def test_damaged_data_is_reported_beside_the_rest(tmp_path: Path) -> None:
     async with looking(tmp_path) as (storage, client):
         calls = calls_of(storage)
         await calls.store_message(message("whole"))
@@ -152,7 +152,7 @@ async def test_what_is_damaged_is_said_beside_what_is_not(tmp_path: Path) -> Non
             assert (await get(client, "/threads/thread-1/messages/broken", tenant="acme")) == broken
 
 
-async def test_lists_are_gone_through_page_by_page_and_long_texts_are_cut(tmp_path: Path) -> None:
+async def test_lists_are_paged_and_long_texts_are_cut(tmp_path: Path) -> None:
     async with looking(tmp_path) as (storage, client):
         calls = calls_of(storage)
         for number in range(30):

@@ -1,4 +1,4 @@
-"""An issuer of tokens with real keys, and its key set on a real HTTP server of this machine."""
+"""An issuer of tokens with real keys, and its key set on a real local HTTP server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AUDIENCE = "my-agent"
 
 @cache
 def private_key(algorithm: str, number: int = 1) -> Any:
-    """The private key for an algorithm; another number is another key."""
+    """Return the private key for an algorithm; another number is another key."""
     match algorithm[:2]:
         case "RS" | "PS":
             return rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -46,7 +46,7 @@ def private_pem(algorithm: str, number: int = 1) -> str:
 
 
 def jwk(algorithm: str, number: int = 1, **members: Any) -> dict[str, Any]:
-    """The public key as a JWK, named key-<number>."""
+    """Return the public key as a JWK, named key-<number>."""
     kinds: dict[str, Any] = {"RS": RSAAlgorithm, "PS": RSAAlgorithm, "ES": ECAlgorithm, "Ed": OKPAlgorithm}
     public: dict[str, Any] = kinds[algorithm[:2]].to_jwk(private_key(algorithm, number).public_key(), as_dict=True)
     public.pop("key_ops", None)
@@ -54,7 +54,7 @@ def jwk(algorithm: str, number: int = 1, **members: Any) -> dict[str, Any]:
 
 
 def claims(**changed: Any) -> dict[str, Any]:
-    """Claims that are accepted, with some changed; None takes one away."""
+    """Return valid claims with some changed; None removes one."""
     now = int(time.time())
     found = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "exp": now + 600, "iat": now, "nbf": now, **changed}
     return {name: value for name, value in found.items() if value is not None}
@@ -78,7 +78,7 @@ def b64(raw: bytes | str) -> str:
 
 
 def handmade(header: Mapping[str, Any] | str, payload: Mapping[str, Any] | str, *, secret: str | bytes = SECRET) -> str:
-    """A token that no library would make, signed with HS256."""
+    """Return a token that no library would create, signed with HS256."""
     head, body = (part if isinstance(part, str) else json.dumps(part) for part in (header, payload))
     signed = f"{b64(head)}.{b64(body)}"
     raw = secret.encode() if isinstance(secret, str) else secret
@@ -91,7 +91,7 @@ def bearer(text: str) -> dict[str, str]:
 
 
 class KeySetServer:
-    """The key set of an issuer over HTTP. What it answers, and how late, can be changed at any time."""
+    """The key set of an issuer over HTTP. Its response and delay can be changed at any time."""
 
     def __init__(self, *keys: dict[str, Any]) -> None:
         self.body = json.dumps({"keys": keys}).encode()
@@ -143,7 +143,7 @@ class KeySetServer:
 
 
 class Ticks:
-    """A monotonic clock that moves when it is told to."""
+    """A monotonic clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""API keys in a header of their own."""
+"""API keys in their own header."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEY, OTHER = new_secret(), new_secret()
 ALICE = Principal("alice", "acme", frozenset({"operator"}))
 
 
-def test_a_key_means_its_principal() -> None:
+def test_a_key_identifies_its_principal() -> None:
     authenticator = APIKeyAuthenticator({sha256_hex(KEY): ALICE, sha256_hex(OTHER): ALICE})
     assert isinstance(authenticator, Authenticator)
     assert authenticator.authenticate({"x-api-key": KEY}) == ALICE
@@ -40,11 +40,11 @@ def test_the_header_can_be_chosen() -> None:
 
 
 @pytest.mark.parametrize("header", ["", "X Key", "X-Key:", "Authorization", "cookie", "X-Key\r\nX"])
-def test_headers_that_can_not_be_are_refused(header: str) -> None:
+def test_invalid_headers_are_refused(header: str) -> None:
     with pytest.raises(AuthMisconfigured):
         APIKeyAuthenticator.of({KEY: "alice"}, header=header)
 
 
-def test_the_key_itself_is_not_kept() -> None:
+def test_the_key_itself_is_not_stored() -> None:
     authenticator = APIKeyAuthenticator.of({KEY: "alice"})
     assert KEY not in repr(vars(authenticator)) + repr(vars(authenticator._digests))

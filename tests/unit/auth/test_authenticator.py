@@ -1,4 +1,4 @@
-"""The resolver: lets in whom its authenticator recognises, and nobody else."""
+"""The resolver: accepts only callers that its authenticator recognises."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ async def test_identities_of_every_shape_become_principals(
 @pytest.mark.parametrize(
     "answer", [True, 5, object(), {}, {"owner": None}, {"id": 5}, {"id": "a", "roles": "admin"}, [1]]
 )
-async def test_an_answer_that_is_no_identity_lets_nobody_in(answer: Any) -> None:
+async def test_a_result_that_is_not_an_identity_is_refused(answer: Any) -> None:
     with pytest.raises(AuthMisconfigured, match="not an identity"):
         await Resolver(Plain(lambda _: answer), require_auth=False).principal(bearer("x"))
 
 
 @pytest.mark.parametrize("answer", [None, "", ANONYMOUS, Principal(tenant="acme"), {"sub": ""}, Identity("")])
-async def test_nobody_is_not_let_in(answer: Any) -> None:
+async def test_an_anonymous_caller_is_refused(answer: Any) -> None:
     resolver = Resolver(Plain(lambda _: answer))
     with pytest.raises(CredentialsMissing) as missing:
         await resolver.principal({"accept": "*/*"})
@@ -97,7 +97,7 @@ async def test_nobody_is_not_let_in(answer: Any) -> None:
         assert 'error="invalid_token"' in refused.value.challenge
 
 
-async def test_where_nobody_must_say_who_it_is_a_wrong_token_is_still_refused() -> None:
+async def test_where_authentication_is_optional_a_wrong_token_is_still_refused() -> None:
     resolver = Resolver(JWTAuthenticator(SECRET, audience=AUDIENCE, issuer=ISSUER), require_auth=False)
     assert await resolver.principal({}) == ANONYMOUS
     assert await resolver.principal(bearer(token())) == Principal("alice", type="user")
@@ -112,14 +112,14 @@ async def test_where_nobody_must_say_who_it_is_a_wrong_token_is_still_refused() 
             await keys.principal(wrong)
 
 
-async def test_a_foreign_authenticator_that_answers_none_for_a_wrong_token_is_understood() -> None:
+async def test_an_authenticator_that_returns_none_for_a_wrong_token_is_supported() -> None:
     resolver = Resolver(Plain(lambda _: None), require_auth=False)
     assert await resolver.principal({}) == ANONYMOUS
     with pytest.raises(CredentialsRefused):
         await resolver.principal(bearer("wrong"))
 
 
-async def test_names_of_headers_come_in_small_letters() -> None:
+async def test_header_names_are_lower_case() -> None:
     seen: list[dict[str, str]] = []
     resolver = Resolver(Plain(lambda headers: seen.append(headers) or "alice"))  # type: ignore[func-returns-value]
     await resolver.principal({"AUTHORIZATION": "Bearer X"})
@@ -128,8 +128,8 @@ async def test_names_of_headers_come_in_small_letters() -> None:
 
 
 @pytest.mark.parametrize("name", [b"authorization", b"x-key"])
-async def test_credentials_that_are_there_twice_are_refused(name: bytes) -> None:
-    """A proxy may have looked at the one, and we would look at the other."""
+async def test_duplicate_credentials_are_refused(name: bytes) -> None:
+    """A proxy may have checked one of them, and the agent would check the other."""
     pairs = [(name, b"Bearer a"), (name.upper(), b"Bearer b")]
     same = {raw.decode(): "Bearer a" for raw, _ in pairs}
     for headers in (pairs, Headers(raw=[(name, b"Bearer a"), (name, b"Bearer b")]), same):
@@ -138,7 +138,7 @@ async def test_credentials_that_are_there_twice_are_refused(name: bytes) -> None
         assert caught.value.reason == "ambiguous"
 
 
-async def test_a_defect_lets_nobody_in() -> None:
+async def test_a_defect_refuses_every_caller() -> None:
     def defect(_: dict[str, str]) -> Any:
         raise KeyError("oops")
 
@@ -147,12 +147,12 @@ async def test_a_defect_lets_nobody_in() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, object(), "token", lambda _: "alice"])
-def test_what_is_no_authenticator_is_told_at_once(wrong: Any) -> None:
+def test_an_invalid_authenticator_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(TypeError, match="authenticate and security_schemes"):
         Resolver(wrong)
 
 
-async def test_messages_say_nothing_of_the_credentials() -> None:
+async def test_messages_do_not_contain_the_credentials() -> None:
     resolver = Resolver(JWTAuthenticator(SECRET, audience=AUDIENCE, issuer=ISSUER))
     for text in (token(exp=1), token(aud="secret-audience"), token(key="another secret of thirty-two bytes")):
         with pytest.raises(AuthenticationFailed) as caught:
@@ -162,7 +162,7 @@ async def test_messages_say_nothing_of_the_credentials() -> None:
         assert not any(part in shown for part in text.split("."))
 
 
-async def test_the_identity_is_set_while_acting_as_somebody() -> None:
+async def test_the_identity_is_set_while_acting_for_a_caller() -> None:
     assert auth_identity_var.get() is None
     with acting_as(ALICE):
         assert auth_identity_var.get() == ALICE
@@ -177,7 +177,7 @@ async def _current() -> Principal | None:
     return auth_identity_var.get()
 
 
-async def test_closing_closes_what_can_be_closed() -> None:
+async def test_close_closes_the_authenticators() -> None:
     await Resolver(Plain(lambda _: None)).aclose()
     await Resolver(JWTAuthenticator(SECRET)).aclose()
 

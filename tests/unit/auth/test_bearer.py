@@ -1,4 +1,4 @@
-"""Bearer tokens: read from one header, and known in advance."""
+"""Bearer tokens: read from one header, and configured in advance."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ def test_a_token_is_read(header: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "Basic abc", "Bearerabc", "abc"])
-def test_other_headers_hold_none(header: str) -> None:
+def test_other_headers_contain_no_token(header: str) -> None:
     assert bearer_token({"authorization": header}) is None
     assert bearer_token({}) is None
 
 
 @pytest.mark.parametrize("header", ["Bearer", "Bearer ", "Bearer a b", "Bearer a,b", "Bearer é", "Bearer a\r\nb"])
-def test_what_is_no_token_is_refused(header: str) -> None:
+def test_malformed_tokens_are_refused(header: str) -> None:
     with pytest.raises(CredentialsRefused) as caught:
         bearer_token({"authorization": header})
     assert caught.value.reason == "malformed"
 
 
-def test_a_token_has_a_size() -> None:
+def test_the_size_of_a_token_is_limited() -> None:
     assert bearer_token({"authorization": "Bearer " + "a" * 100}, max_bytes=100) == "a" * 100
     with pytest.raises(CredentialsRefused) as caught:
         bearer_token({"authorization": "Bearer " + "a" * 101}, max_bytes=100)
     assert caught.value.reason == "size"
 
 
-def test_known_tokens_mean_their_principals() -> None:
+def test_configured_tokens_identify_their_principals() -> None:
     authenticator = TokenAuthenticator({sha256_hex(TOKEN): Principal("alice", "acme")})
     assert isinstance(authenticator, Authenticator)
     assert authenticator.authenticate({"authorization": f"Bearer {TOKEN}"}) == Principal("alice", "acme")

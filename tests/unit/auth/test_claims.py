@@ -1,4 +1,4 @@
-"""Claims: whether they hold now and here, and whom they mean."""
+"""Claims: their validity, and the principal that they identify."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def reason(rules: ClaimRules, **changed: Any) -> str | None:
         ({"scope": None}, "claims"),
     ],
 )
-def test_claims_must_hold(changed: dict[str, Any], expected: str | None) -> None:
+def test_claims_must_be_valid(changed: dict[str, Any], expected: str | None) -> None:
     assert reason(RULES, **changed) == expected
 
 
@@ -64,7 +64,7 @@ def test_the_audience_is_checked_if_it_is_configured(audience: Any) -> None:
     assert reason(RULES, aud=audience) == (None if audience == "agent" else "audience")
 
 
-def test_a_token_without_an_end_is_taken_if_that_is_allowed() -> None:
+def test_a_token_without_an_expiry_is_accepted_if_configured() -> None:
     assert reason(ClaimRules(), exp=None) == "claims"
     rules = ClaimRules(require_exp=False)
     assert reason(rules, exp=None) is None
@@ -73,22 +73,22 @@ def test_a_token_without_an_end_is_taken_if_that_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(("sub", "owner"), [(5, "5"), (0, "0"), (-1, "-1"), (2**70, str(2**70))])
-def test_a_number_is_a_name_too(sub: int, owner: str) -> None:
+def test_a_number_is_a_valid_subject(sub: int, owner: str) -> None:
     assert ClaimMapping().principal({"sub": sub}).owner == owner
 
 
-def test_a_huge_number_is_no_time() -> None:
+def test_a_huge_number_is_not_a_time() -> None:
     for name in ("exp", "nbf", "iat"):
         assert reason(RULES, **{name: 10**400}) == reason(RULES, **{name: -(10**400)}) == "claims"
 
 
 @pytest.mark.parametrize("leeway", [-1, 601, float("nan")])
-def test_a_leeway_is_for_clocks(leeway: float) -> None:
+def test_the_leeway_is_limited(leeway: float) -> None:
     with pytest.raises(AuthMisconfigured):
         ClaimRules(leeway_seconds=leeway)
 
 
-def test_the_usual_claims_make_the_principal() -> None:
+def test_the_default_claims_form_the_principal() -> None:
     found = ClaimMapping().principal({"sub": "alice", "roles": ["admin"], "email": "a@b"})
     assert found == Principal("alice", roles=frozenset({"admin"}), type="user")
     assert ClaimMapping().principal({"sub": "a", "type": "service"}, tenant="acme") == Principal(
@@ -96,7 +96,7 @@ def test_the_usual_claims_make_the_principal() -> None:
     )
 
 
-def test_other_claims_can_be_named() -> None:
+def test_other_claims_can_be_configured() -> None:
     mapping = ClaimMapping(
         id_claim="oid",
         type_claim="kind",
@@ -127,7 +127,7 @@ def test_a_scope_is_a_list_of_roles() -> None:
         (ClaimMapping(), {"sub": "alice", "roles": ["admin", 5]}),
     ],
 )
-def test_claims_that_mean_nobody_are_refused(mapping: ClaimMapping, claims: dict[str, Any]) -> None:
+def test_claims_without_a_principal_are_refused(mapping: ClaimMapping, claims: dict[str, Any]) -> None:
     with pytest.raises(CredentialsRefused) as caught:
         mapping.principal(claims)
     assert caught.value.reason == "claims"

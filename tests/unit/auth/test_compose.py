@@ -30,7 +30,7 @@ class Unavailable:
         self.closed = True
 
 
-async def test_whoever_recognises_the_caller_lets_it_in() -> None:
+async def test_any_authenticator_can_accept_the_caller() -> None:
     both = AnyOf(KEYS, TOKENS, JWTS)
     assert isinstance(both, Authenticator)
     assert await both.authenticate({"x-api-key": KEY}) == Principal("by-key")
@@ -39,7 +39,7 @@ async def test_whoever_recognises_the_caller_lets_it_in() -> None:
     assert await both.authenticate({}) is None
 
 
-async def test_credentials_that_nobody_accepts_are_refused_with_the_best_reason() -> None:
+async def test_refused_credentials_get_the_most_specific_reason() -> None:
     for order in ((TOKENS, JWTS), (JWTS, TOKENS)):
         with pytest.raises(CredentialsRefused) as caught:
             await AnyOf(*order).authenticate(bearer(token(exp=1)))
@@ -49,7 +49,7 @@ async def test_credentials_that_nobody_accepts_are_refused_with_the_best_reason(
     assert caught.value.reason == "unknown"
 
 
-async def test_two_issuers_keep_their_keys_and_algorithms_apart() -> None:
+async def test_two_issuers_have_separate_keys_and_algorithms() -> None:
     other = "https://other.example"
     both = AnyOf(
         JWTAuthenticator(SECRET, issuer=ISSUER, audience=AUDIENCE, tenant="one"),
@@ -62,7 +62,7 @@ async def test_two_issuers_keep_their_keys_and_algorithms_apart() -> None:
             await both.authenticate(bearer(crossed))
 
 
-async def test_one_that_can_not_be_asked_leaves_it_open() -> None:
+async def test_an_unavailable_authenticator_is_a_temporary_error() -> None:
     away = Unavailable()
     both = AnyOf(away, KEYS, TOKENS)
     assert await both.authenticate({"x-api-key": KEY}) == Principal("by-key")
@@ -85,6 +85,6 @@ async def test_all_schemes_are_declared_once() -> None:
     assert 'name="X-Other"' in caught.value.challenge
 
 
-def test_nothing_to_ask_is_a_mistake() -> None:
+def test_an_empty_list_is_refused() -> None:
     with pytest.raises(AuthMisconfigured):
         AnyOf()

@@ -1,4 +1,4 @@
-"""Secrets that are known in advance are kept as digests."""
+"""Configured secrets are stored as digests."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def test_wrong_tables_are_refused(table: dict[str, Any], words: str) -> None:
         SecretDigests(table)
 
 
-def test_what_can_be_guessed_is_no_secret() -> None:
+def test_short_secrets_are_refused() -> None:
     with pytest.raises(AuthMisconfigured, match="16 characters"):
         SecretDigests.table_of({"dev": "alice"})

@@ -1,4 +1,4 @@
-"""Key sets by URL: rotation, outages, and what an attacker can make them do."""
+"""Key sets by URL: rotation, outages, and attacks."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ async def test_by_url_alone() -> None:
         await authenticator.aclose()
 
 
-async def test_a_new_key_is_found_when_a_token_names_it() -> None:
+async def test_a_new_key_is_loaded_when_a_token_names_it() -> None:
     ticks = Ticks()
     async with KeySetServer(jwk("ES256")) as server, authenticating(server, ticks) as authenticator:
         assert await authenticator.authenticate(signed(1)) == ALICE
         server.publish(jwk("ES256", 2))
         ticks.now += 31
         assert await authenticator.authenticate(signed(2)) == ALICE
-        assert await refused(authenticator, signed(1)) == "key"  # what was withdrawn is no longer accepted
+        assert await refused(authenticator, signed(1)) == "key"  # a withdrawn key is no longer accepted
         assert server.requests == 2
 
 
-async def test_unknown_names_cost_one_request_in_thirty_seconds() -> None:
+async def test_unknown_key_names_cause_one_request_in_thirty_seconds() -> None:
     ticks = Ticks()
     async with KeySetServer(jwk("ES256")) as server, authenticating(server, ticks) as authenticator:
         for second in range(91):
@@ -88,7 +88,7 @@ async def test_unknown_names_cost_one_request_in_thirty_seconds() -> None:
         assert await authenticator.authenticate(signed(1)) == ALICE
 
 
-async def test_old_keys_are_replaced_behind_the_requests() -> None:
+async def test_old_keys_are_refreshed_in_the_background() -> None:
     ticks = Ticks()
     async with KeySetServer(jwk("ES256")) as server, authenticating(server, ticks) as authenticator:
         assert await authenticator.authenticate(signed(1)) == ALICE
@@ -97,13 +97,13 @@ async def test_old_keys_are_replaced_behind_the_requests() -> None:
         ticks.now += 301
         started = time.perf_counter()
         assert await authenticator.authenticate(signed(1)) == ALICE
-        assert time.perf_counter() - started < 0.15  # nobody waited
-        assert await authenticator.authenticate(signed(2)) == ALICE  # waits for the request under way
+        assert time.perf_counter() - started < 0.15  # no caller waited
+        assert await authenticator.authenticate(signed(2)) == ALICE  # waits for the request in progress
         assert server.requests == 2
 
 
 @pytest.mark.parametrize("trouble", ["down", "slow", "drip", "error", "nonsense", "empty", "huge", "secrets", "many"])
-async def test_in_an_outage_the_old_keys_serve(trouble: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_during_an_outage_the_old_keys_are_used(trouble: str, caplog: pytest.LogCaptureFixture) -> None:
     ticks = Ticks()
     async with (
         KeySetServer(jwk("ES256")) as server,
@@ -116,7 +116,7 @@ async def test_in_an_outage_the_old_keys_serve(trouble: str, caplog: pytest.LogC
             case "slow":
                 server.delay_seconds = 60
             case "drip":
-                server.drip_seconds = 0.05  # every byte in time, and the whole never
+                server.drip_seconds = 0.05  # each byte in time, the whole response never
             case "error":
                 server.status = 500
             case "nonsense":
@@ -139,7 +139,7 @@ async def test_in_an_outage_the_old_keys_serve(trouble: str, caplog: pytest.LogC
         assert await authenticator.authenticate(signed(1)) == ALICE
 
         ticks.now += 86_400
-        with pytest.raises(AuthUnavailable):  # an outage does not make keys last for ever
+        with pytest.raises(AuthUnavailable):  # an outage does not extend keys forever
             await authenticator.authenticate(signed(1))
 
 
@@ -152,7 +152,7 @@ async def test_a_redirect_is_not_followed() -> None:
         assert elsewhere.requests == 0
 
 
-async def test_without_any_keys_it_can_not_be_known() -> None:
+async def test_without_any_keys_authentication_is_unavailable() -> None:
     ticks = Ticks()
     async with KeySetServer(jwk("ES256")) as server, authenticating(server, ticks) as authenticator:
         server.status = 503
@@ -166,19 +166,19 @@ async def test_without_any_keys_it_can_not_be_known() -> None:
         assert await authenticator.authenticate(signed(1)) == ALICE
 
 
-async def test_all_wait_for_one_request() -> None:
+async def test_all_callers_wait_for_one_request() -> None:
     async with KeySetServer(jwk("ES256")) as server, authenticating(server, Ticks()) as authenticator:
         server.delay_seconds = 0.1
         waiting = [asyncio.create_task(authenticator.authenticate(signed(1))) for _ in range(50)]
         await asyncio.sleep(0.03)
-        waiting[0].cancel()  # one who goes away does not take the others' request along
+        waiting[0].cancel()  # a caller that leaves does not cancel the shared request
         answers = await asyncio.gather(*waiting, return_exceptions=True)
         assert isinstance(answers[0], asyncio.CancelledError)
         assert answers[1:] == [ALICE] * 49
         assert server.requests == 1
 
 
-async def test_a_slow_endpoint_holds_nobody_longer_than_the_timeout() -> None:
+async def test_a_slow_endpoint_blocks_no_longer_than_the_timeout() -> None:
     async with (
         KeySetServer(jwk("ES256")) as server,
         authenticating(server, Ticks(), timeout_seconds=0.2) as authenticator,
@@ -190,7 +190,7 @@ async def test_a_slow_endpoint_holds_nobody_longer_than_the_timeout() -> None:
         assert time.perf_counter() - started < 2
 
 
-async def test_closing_ends_a_request_under_way() -> None:
+async def test_close_ends_a_request_in_progress() -> None:
     async with KeySetServer(jwk("ES256")) as server, authenticating(server, Ticks()) as authenticator:
         server.delay_seconds = 60
         waiting = asyncio.create_task(authenticator.authenticate(signed(1)))
@@ -221,8 +221,8 @@ def test_one_cache_serves_one_event_loop_after_another() -> None:
     assert len(asyncio.run(cache.find("ES256", "key-1"))) == 1
 
 
-async def test_a_published_secret_signs_nothing() -> None:
-    """A key set that holds a secret (by mistake) lets nobody forge HS256 tokens with it."""
+async def test_a_published_secret_is_not_used() -> None:
+    """A secret that is in a key set by mistake can't be used to forge HS256 tokens."""
     secret = {"kty": "oct", "k": b64(SECRET), "kid": "s"}
     async with KeySetServer(jwk("ES256"), secret) as server, authenticating(server, Ticks()) as authenticator:
         forged = handmade({"alg": "HS256", "kid": "s"}, claims())
@@ -233,7 +233,7 @@ async def test_a_published_secret_signs_nothing() -> None:
 @pytest.mark.parametrize(
     "url", ["https://issuer.example/jwks", "http://127.0.0.1:8/jwks", "http://[::1]/jwks", "http://localhost:1/"]
 )
-def test_tls_or_this_machine(url: str) -> None:
+def test_tls_or_loopback(url: str) -> None:
     check_url(url)
 
 
@@ -253,6 +253,6 @@ def test_tls_or_this_machine(url: str) -> None:
         "https://user:password@issuer.example/",
     ],
 )
-def test_no_other_urls(url: str) -> None:
+def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(AuthMisconfigured):
         check_url(url)

@@ -1,4 +1,4 @@
-"""Keys: every kind is understood, and none is good for another kind's algorithms."""
+"""Keys: every kind is supported, and none verifies another kind's algorithms."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ KINDS = {
 
 
 @pytest.mark.parametrize("algorithm", KINDS)
-def test_a_public_key_knows_its_algorithms(algorithm: str) -> None:
+def test_a_public_key_has_its_algorithms(algorithm: str) -> None:
     for source in (public_pem(algorithm), public_pem(algorithm).encode(), private_pem(algorithm), jwk(algorithm)):
         (key,) = load_keys(source)
         assert key.algorithms == KINDS[algorithm]
-        assert not hasattr(key.material, "sign")  # of a private key only its public half is kept
+        assert not hasattr(key.material, "sign")  # of a private key only the public half is stored
 
 
-def test_a_secret_is_good_for_hashes_up_to_its_length() -> None:
+def test_a_secret_is_usable_for_hashes_up_to_its_length() -> None:
     assert load_keys("x" * 32)[0].algorithms == {"HS256"}
     assert load_keys(b"x" * 48)[0].algorithms == {"HS256", "HS384"}
     assert load_keys("x" * 64)[0].algorithms == {"HS256", "HS384", "HS512"}
@@ -110,12 +110,12 @@ def pem_of(key: Any) -> bytes:
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 30 else type(value).__name__,
 )
-def test_keys_that_can_not_be_trusted_are_refused_with_words(source: Any, words: str) -> None:
+def test_untrustworthy_keys_are_refused_with_a_reason(source: Any, words: str) -> None:
     with pytest.raises(AuthMisconfigured, match=words):
         load_keys(source)
 
 
-def test_of_a_published_set_only_usable_public_keys_are_taken() -> None:
+def test_only_usable_public_keys_of_a_published_set_are_used() -> None:
     secret = {"kty": "oct", "k": b64(SECRET), "kid": "s"}
     strange: list[Any] = [
         5,
@@ -133,5 +133,5 @@ def test_of_a_published_set_only_usable_public_keys_are_taken() -> None:
         assert keys_of_set(nonsense) == ()
 
 
-def test_a_key_is_not_shown() -> None:
+def test_repr_does_not_contain_the_key() -> None:
     assert SECRET not in repr(load_keys(SECRET))

@@ -1,4 +1,4 @@
-"""The principal: an immutable value whose partition is its own."""
+"""The principal: an immutable value with its own partition."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = st.text(max_size=30) | st.text(alphabet="/%~a", max_size=6) | st.text(al
         (Principal("\ud800\0"), "%ED%A0%80%00"),
     ],
 )
-def test_partitions_can_be_read(principal: Principal, partition: str) -> None:
+def test_partitions_are_readable(principal: Principal, partition: str) -> None:
     assert principal.partition == partition
 
 
@@ -48,10 +48,8 @@ def test_a_partition_belongs_to_one_tenant_and_owner(tenant: str, owner: str, te
 
 
 @given(NAMES, NAMES, NAMES, NAMES)
-def test_a_tenant_that_is_only_asked_for_leads_to_nobody_else(
-    tenant: str, owner: str, tenant2: str, owner2: str
-) -> None:
-    """Whoever names a tenant that nobody vouches for gets a place of its own, never one that is vouched for."""
+def test_an_asked_tenant_has_its_own_partition(tenant: str, owner: str, tenant2: str, owner2: str) -> None:
+    """An asked tenant gets a partition of its own, never that of an authenticated tenant."""
     asked, vouched = Principal(owner or "x", asked_tenant=tenant or "t"), Principal(owner2, tenant2)
     check_partition(asked.partition)
     assert asked.partition != vouched.partition
@@ -61,21 +59,23 @@ def test_a_tenant_that_is_only_asked_for_leads_to_nobody_else(
     assert Principal.from_json(asked.to_json()) == asked
 
 
-def test_a_long_name_keeps_its_head_and_is_told_apart_by_its_digest() -> None:
+def test_a_long_name_keeps_its_head_and_gets_a_digest() -> None:
     one, other = Principal("x" * 300 + "1", "acme"), Principal("x" * 300 + "2", "acme")
     assert one.partition.startswith("acme/xxx")
     assert len(one.partition) <= MAX_PARTITION_BYTES
     assert one.partition != other.partition
     digest = one.partition.rpartition("~")[2]
-    assert Principal(one.partition.removeprefix("acme/"), "acme").partition != one.partition  # nobody can take its name
+    assert (
+        Principal(one.partition.removeprefix("acme/"), "acme").partition != one.partition
+    )  # no other name collides with it
     assert Principal("x" * 115 + digest, "acme").partition != one.partition
 
 
-def test_claims_roles_and_type_do_not_move_the_partition() -> None:
+def test_claims_roles_and_type_do_not_change_the_partition() -> None:
     assert Principal("a", "t", frozenset({"admin"}), {"x": 1}, "service").partition == Principal("a", "t").partition
 
 
-def test_it_comes_back_from_storage_as_it_was() -> None:
+def test_it_survives_storage_unchanged() -> None:
     principal = Principal("alice", "acme", frozenset({"b", "a"}), {"email": "a@b", "n": [1]}, "user")
     stored = json.dumps(principal.to_json())
     assert Principal.from_json(json.loads(stored)) == principal
@@ -85,7 +85,7 @@ def test_it_comes_back_from_storage_as_it_was() -> None:
     assert len({principal, replace(principal, claims={})}) == 2
 
 
-def test_it_can_not_be_changed() -> None:
+def test_it_is_immutable() -> None:
     source: dict[str, Any] = {"a": 1}
     principal = Principal("alice", claims=source)
     source["a"] = 2
@@ -96,7 +96,7 @@ def test_it_can_not_be_changed() -> None:
         principal.claims["a"] = 3  # type: ignore[index]
 
 
-def test_claims_are_not_shown() -> None:
+def test_repr_does_not_contain_claims() -> None:
     assert "secret" not in repr(Principal("alice", claims={"k": "secret"}))
 
 

@@ -1,4 +1,4 @@
-"""Security schemes say the same in both versions of the protocol."""
+"""Security schemes in both versions of the protocol."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_schemes_without_a_name_get_one() -> None:
     assert found["apiKey2"] == other_key
 
 
-def test_what_one_version_can_not_say_is_said_in_the_other() -> None:
+def test_fields_of_one_version_are_kept_for_the_other() -> None:
     schemes = named({"login": OAUTH, "device": {"type": "oauth2", "flows": {"deviceCode": DEVICE}}})
     assert to_v03(schemes) == {
         "login": {"type": "oauth2", "flows": {"clientCredentials": FLOW, "authorizationCode": FLOW}}
@@ -93,26 +93,26 @@ def test_wrong_schemes_are_refused(wrong: dict[str, Any]) -> None:
         named([wrong])
 
 
-def test_the_given_schemes_are_not_changed() -> None:
+def test_the_passed_schemes_are_not_modified() -> None:
     schemes: dict[str, dict[str, Any]] = {"login": {**OAUTH}, "key": {**KEY}}
     to_both(named(schemes))
     assert schemes == {"login": OAUTH, "key": KEY}
 
 
-def test_headers_that_hold_credentials() -> None:
+def test_headers_with_credentials() -> None:
     cookie = {"type": "apiKey", "in": "cookie", "name": "session"}
     query = {"type": "apiKey", "in": "query", "name": "key"}
     assert credential_headers(named([BEARER])) == {"authorization"}
     assert credential_headers(named([KEY, cookie, query])) == {"authorization", "x-api-key", "cookie"}
 
 
-def test_a_challenge_names_what_may_be_sent() -> None:
+def test_a_challenge_names_the_accepted_credentials() -> None:
     assert challenge({}) == 'Bearer realm="agent"'
     assert challenge(named([BEARER, KEY, OIDC])) == 'Bearer realm="agent", ApiKey realm="agent", name="X-API-Key"'
     assert challenge(named([{"type": "http", "scheme": "basic"}, MTLS])) == 'Basic realm="agent"'
 
 
-def test_a_challenge_can_not_be_broken_out_of() -> None:
+def test_a_challenge_can_not_be_injected() -> None:
     assert challenge(named([BEARER]), refused='a"b\\c\r\nSet-Cookie: é') == (
         'Bearer realm="agent", error="invalid_token", error_description="a?b?c??Set-Cookie: ?"'
     )

@@ -1,4 +1,4 @@
-"""Tokens are taken apart strictly: one way to write each, and nothing in the header that chooses or changes."""
+"""Strict parsing of tokens: one encoding each, and no header that selects or changes the verification."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_headers_that_bring_a_key_or_change_the_payload_are_refused(name: str) -
 
 
 @pytest.mark.parametrize("kind", ["JWT", "jwt", "at+jwt", "application/at+jwt", None])
-def test_access_tokens_are_taken(kind: str | None) -> None:
+def test_access_tokens_are_accepted(kind: str | None) -> None:
     header = {"alg": "HS256"} if kind is None else {"alg": "HS256", "typ": kind}
     assert take_apart(handmade(header, claims())).algorithm == "HS256"
 
@@ -52,7 +52,7 @@ def test_tokens_of_another_type_are_refused(kind: str) -> None:
     "header",
     ['{"alg":"none","alg":"HS256"}', '{"alg":"HS256","x":{"a":1,"a":2}}'],
 )
-def test_a_header_that_says_something_twice_is_refused(header: str) -> None:
+def test_a_header_with_a_duplicate_name_is_refused(header: str) -> None:
     assert refused(handmade(header, claims())) == "duplicate"
 
 
@@ -67,26 +67,26 @@ def test_a_header_of_wrong_types_is_refused(header: dict[str, Any]) -> None:
     "raw",
     [b"", b"[]", b"null", b'"x"', b"{", b"\xff", b'{"a":NaN}', b'{"a":-Infinity}', b"[" * 15_000, b'{"a":' * 9000],
 )
-def test_what_is_no_json_object_is_refused(raw: bytes) -> None:
+def test_payloads_that_are_not_a_json_object_are_refused(raw: bytes) -> None:
     with pytest.raises(CredentialsRefused) as caught:
         json_object(raw)
     assert caught.value.reason == "malformed"
 
 
-def test_the_same_bytes_can_not_be_written_in_two_ways() -> None:
+def test_a_token_has_only_one_encoding() -> None:
     head, body, signature = token().split(".")
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    other = signature[:-1] + letters[letters.index(signature[-1]) ^ 1]  # differs in bits that mean nothing
+    other = signature[:-1] + letters[letters.index(signature[-1]) ^ 1]  # differs in unused bits
     for changed in (f"{head}.{body}.{other}", f"{head}=.{body}.{signature}", f"{head}.{body}.{signature}\n"):
         assert refused(changed) == "malformed"
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "a.b", "a.b.c.d", "a.b.c.d.e", f"{b64('{}')}..", "é.é.é"])
-def test_what_is_no_token_is_refused(text: str) -> None:
+def test_malformed_tokens_are_refused(text: str) -> None:
     refused(text)
 
 
 @given(st.text(max_size=80) | st.lists(st.binary(max_size=40).map(b64), min_size=3, max_size=3).map(".".join))
-def test_nothing_else_is_ever_raised(text: str) -> None:
+def test_no_other_exception_is_raised(text: str) -> None:
     with suppress(CredentialsRefused):
         take_apart(text)

@@ -1,4 +1,4 @@
-"""Pauses grow, are bounded, differ, and end."""
+"""Delays between attempts grow, are bounded, vary, and end."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ def pauses(chance: float, total: float = 1000.0) -> list[float]:
     return found
 
 
-def test_pauses_double_up_to_a_bound() -> None:
+def test_delays_double_up_to_a_bound() -> None:
     most = pauses(1.0)
     assert most[:4] == [FIRST_SECONDS * factor for factor in (1, 2, 4, 8)]
     assert max(most) == MOST_SECONDS
 
 
-def test_chance_halves_them_at_most() -> None:
+def test_jitter_halves_them_at_most() -> None:
     assert pauses(0.0)[0] == FIRST_SECONDS / 2
     assert all(low < high for low, high in zip(pauses(0.0)[:8], pauses(1.0)[:8], strict=True))
 
 
-def test_the_time_that_is_spent_is_bounded() -> None:
+def test_the_total_time_is_bounded() -> None:
     assert abs(sum(pauses(0.5, total=60.0)) - 60.0) < 1e-6
     assert pauses(0.5, total=0.0) == []
 
 
-def test_progress_begins_anew_and_a_wish_is_heard() -> None:
+def test_progress_resets_the_delay_and_retry_after_is_used() -> None:
     now = 0.0
     backoff = Backoff(10.0, lambda: now, lambda: 1.0)
     assert [backoff.next(), backoff.next()] == [0.1, 0.2]

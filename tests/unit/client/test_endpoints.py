@@ -1,4 +1,4 @@
-"""Which interfaces a card names, in its order."""
+"""The interfaces of a card, in its order."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_address_of_grpc_has_an_origin(url: str, secure: bool, origin: str) -
     assert [each.origin for each in endpoints(card, secure=secure)] == [origin]
 
 
-def test_patch_numbers_do_not_count() -> None:
+def test_patch_numbers_are_ignored() -> None:
     card = {"supportedInterfaces": [{"url": "https://a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0.7"}]}
     assert endpoints(card)[0].version is ProtocolVersion.v1_0
 
@@ -88,5 +88,5 @@ JSON: st.SearchStrategy[Any] = st.recursive(
         JSON,
     )
 )
-def test_any_card_can_be_looked_at(card: dict[str, Any]) -> None:
+def test_any_card_can_be_read(card: dict[str, Any]) -> None:
     endpoints(card)

@@ -1,4 +1,4 @@
-"""The text of an answer, and of an event."""
+"""The text of a response and of an event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def task(state: TaskState, **more: object) -> Task:
     return Task.model_validate({"id": "t", "context_id": "c", "status": status, **more})
 
 
-def test_the_text_of_an_answer_is_the_first_that_there_is() -> None:
+def test_the_text_of_a_response_is_the_first_available_one() -> None:
     """Of the artifacts, of the status, of the agent's last message."""
     history = [said("question", Role.user), said("first"), said("second"), said("thanks", Role.user)]
     made = [Artifact(artifact_id="a", parts=[Part(text="1 "), Part(text="2")])]
@@ -28,8 +28,8 @@ def test_the_text_of_an_answer_is_the_first_that_there_is() -> None:
     assert text_of(said("whole")) == "whole"
 
 
-def test_a_snapshot_of_a_task_at_work_is_what_it_made() -> None:
-    """What it says about its work is no part of the result, which chunks are added to."""
+def test_a_snapshot_of_a_running_task_is_its_artifacts() -> None:
+    """Its status message is not part of the result, to which chunks are added."""
     working = task(TaskState.working, message=said("Thinking"), history=[said("Let me see")])
     assert Event(working, snapshot=True).text == ""
     asking = task(TaskState.input_required, message=said("Which one?"))

@@ -1,4 +1,4 @@
-"""Every error that our server writes comes back as itself, from each of its four bodies."""
+"""Every error of our server is restored by the client, from each of its four forms."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ ONLY_WITH_REASONS = (errors.RateLimitedError, errors.TooManyStreamsError, errors
 
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
-def test_errors_come_back(error: KeelboltError) -> None:
+def test_errors_are_restored(error: KeelboltError) -> None:
     failure = describe(error)
     status = failure.row.http
     back = [
         from_jsonrpc(json.loads(jsonrpc_v1(failure)), status=200, headers={}, task_id="t"),
         from_rest(json.loads(rest_v1(failure)), status=status, headers={"retry-after": "7"}, task_id="t"),
     ]
-    if not isinstance(error, ONLY_WITH_REASONS):  # 0.3 has no word of its own for these
+    if not isinstance(error, ONLY_WITH_REASONS):  # 0.3 has no codes for these
         back += [
             from_jsonrpc(json.loads(jsonrpc_v03(failure)), status=200, headers={}, task_id="t"),
             from_rest(json.loads(rest_v03(failure)), status=status, headers={}, task_id="t"),
@@ -57,7 +57,7 @@ def test_errors_come_back(error: KeelboltError) -> None:
         assert getattr(back[1], "retry_after", None) == 7
 
 
-def test_what_has_no_name_is_a_server_error() -> None:
+def test_unknown_errors_are_server_errors() -> None:
     found = from_jsonrpc({"code": -32603, "message": "boom"}, status=200, headers={})
     assert isinstance(found, errors.A2AServerError)
     assert (found.code, found.status, str(found)) == (-32603, 200, "boom")
@@ -81,8 +81,8 @@ def test_what_has_no_name_is_a_server_error() -> None:
         (500, errors.A2AServerError),
     ],
 )
-def test_the_status_decides_before_the_body(status: int, kind: type[KeelboltError]) -> None:
-    """A gateway in front of an agent answers in its own JSON, or with a code that means little."""
+def test_the_status_takes_precedence_over_the_body(status: int, kind: type[KeelboltError]) -> None:
+    """A gateway in front of an agent returns its own JSON, or a vague code."""
     headers = {"retry-after": "7"}
     bodies = [
         from_rest({"message": "no"}, status=status, headers=headers, url="https://a.example:8/x?y"),
@@ -109,8 +109,8 @@ def test_the_status_decides_before_the_body(status: int, kind: type[KeelboltErro
         ({"detail": [{"loc": ["body", "message"], "msg": "Field required"}]}, 422, errors.InvalidParamsError),
     ],
 )
-def test_what_servers_of_0_3_say_over_rest(body: Any, status: int, kind: type[KeelboltError]) -> None:
-    """The official one says a sentence and a status, FastAPI puts all into `detail`; a missing path is no task."""
+def test_errors_of_0_3_servers_over_rest(body: Any, status: int, kind: type[KeelboltError]) -> None:
+    """The official one returns a sentence and a status, FastAPI uses `detail`; a missing path is not a missing task."""
     found = from_rest(body, status=status, headers={}, task_id="t")
     assert type(found) is kind
     assert getattr(found, "task_id", "t") == "t"
@@ -140,7 +140,7 @@ def test_statuses_of_grpc(code: str, words: str, details: list[Any], kind: type[
     assert str(found)
 
 
-def test_a_connection_that_was_never_made_carried_nothing() -> None:
+def test_a_failed_connection_sent_nothing() -> None:
     made = from_grpc("UNAVAILABLE", "Socket closed", [], headers={})
     never = from_grpc("UNAVAILABLE", "failed to connect to all addresses", [], headers={})
     assert [getattr(each, "sent", None) for each in (made, never)] == [True, False]

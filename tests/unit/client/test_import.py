@@ -1,4 +1,4 @@
-"""What the client loads, and what it must not."""
+"""Modules that the client imports, and modules that it must not import."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def loaded_by(statement: str) -> set[str]:
         ("import keelbolt.client.http, keelbolt.client.jsonrpc, keelbolt.client.rest", set[str]()),
     ],
 )
-def test_nothing_of_the_server_is_loaded(statement: str, also: set[str]) -> None:
+def test_the_server_is_not_imported(statement: str, also: set[str]) -> None:
     loaded = loaded_by(statement)
     ours = {name.split(".")[1] for name in loaded if name.startswith("keelbolt.")}
     assert not ours & SERVER
     assert not loaded & ({"starlette", "uvicorn", "sqlite3", "click", "rich", "jwt", "cryptography"} | also)
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     for name in keelbolt.client.__all__:
         assert getattr(keelbolt.client, name) is not None
     assert dir(keelbolt.client) == sorted(keelbolt.client.__all__)

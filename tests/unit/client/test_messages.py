@@ -1,4 +1,4 @@
-"""What can be said, and what becomes of it."""
+"""Accepted forms of a message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from keelbolt.protocol.types import Message, Part, Role
         {"role": "ROLE_USER", "message_id": "z", "parts": [{"text": "Hi"}]},
     ],
 )
-def test_ways_to_say_hi(said: Any) -> None:
+def test_forms_of_a_message(said: Any) -> None:
     message = message_of(said)
     assert (message.role, message.text) == (Role.user, "Hi")
     assert message.message_id
@@ -31,17 +31,17 @@ def test_ways_to_say_hi(said: Any) -> None:
     assert (given.message_id, given.context_id, given.task_id, given.text) == ("m", "c", "t", "Hi")
 
 
-def test_a_message_that_was_given_stays_as_it_was() -> None:
+def test_a_passed_message_is_not_modified() -> None:
     said = Message(message_id="x", role=Role.user, parts=[Part(text="Hi")])
     message_of(said, task_id="t")
     assert said.task_id is None
 
 
-def test_every_message_has_an_id_of_its_own() -> None:
+def test_every_message_has_its_own_id() -> None:
     assert message_of("Hi").message_id != message_of("Hi").message_id
 
 
 @pytest.mark.parametrize("said", [[], {}, {"parts": "Hi"}, {"parts": [{"nothing": 1}]}, {"parts": [], "role": "king"}])
-def test_what_is_no_message(said: Any) -> None:
+def test_invalid_messages(said: Any) -> None:
     with pytest.raises(InvalidParamsError):
         message_of(said)

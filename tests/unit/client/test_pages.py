@@ -1,4 +1,4 @@
-"""Lists that are longer than one answer."""
+"""Lists with several pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def page(token: str | None) -> TaskPage:
     return TaskPage(TASKS[start:following], str(following) if following < len(TASKS) else "", 3, len(TASKS))
 
 
-async def test_a_list_is_all_pages_and_awaited_it_is_one() -> None:
+async def test_iteration_yields_all_pages_and_await_returns_one() -> None:
     assert [task.id async for task in TaskList(page)] == [task.id for task in TASKS]
     assert [len(each.tasks) async for each in TaskList(page).pages()] == [3, 3, 1]
     first = await TaskList(page)

@@ -20,9 +20,7 @@ DATA = st.binary(max_size=60).map(lambda data: data.replace(b"\n", b"").replace(
 
 
 @given(st.lists(st.tuples(DATA, st.integers(0, 10**9)), max_size=8), st.data())
-def test_what_the_server_writes_comes_back_whatever_the_pieces(
-    events: list[tuple[bytes, int]], data: st.DataObject
-) -> None:
+def test_the_servers_output_is_parsed_for_any_pieces(events: list[tuple[bytes, int]], data: st.DataObject) -> None:
     whole = b"".join(sse.event(body, seq=seq) + sse.HEARTBEAT for body, seq in events)
     pieces, rest = [], whole
     while rest:
@@ -33,7 +31,7 @@ def test_what_the_server_writes_comes_back_whatever_the_pieces(
 
 
 @given(st.binary(max_size=200), st.integers(0, 200))
-def test_any_bytes_are_read_alike_in_one_piece_and_in_two(whole: bytes, cut: int) -> None:
+def test_any_bytes_are_parsed_the_same_in_one_piece_and_in_two(whole: bytes, cut: int) -> None:
     assert parsed(whole + b"\n\n") == parsed(whole[:cut], whole[cut:] + b"\n\n")
 
 
@@ -47,22 +45,22 @@ def test_all_line_ends(end: bytes) -> None:
     assert [event for byte in [text + b"z"] for event in parsed(*(bytes([one]) for one in byte))] == wanted
 
 
-def test_half_an_event_does_not_count() -> None:
+def test_an_incomplete_event_is_ignored() -> None:
     assert parsed(b"id: 1\ndata: whole\n\nid: 2\ndata: half\n") == [ServerEvent(b"whole", "1")]
 
 
-def test_an_id_lasts_and_an_event_without_data_is_none() -> None:
+def test_an_id_persists_and_an_event_without_data_is_ignored() -> None:
     assert [event.id for event in parsed(b"id: 1\n\ndata: a\n\ndata: b\n\nid\ndata: c\n\n")] == ["1", "1", ""]
     assert parsed(b"id: 1\0\ndata: a\n\n") == [ServerEvent(b"a")]
 
 
-def test_the_server_may_ask_for_a_pause() -> None:
+def test_the_server_may_set_the_retry_delay() -> None:
     parser = Parser(100)
     assert list(parser.feed(sse.retry(1500) + b"retry: soon\n\n")) == []
     assert parser.retry_seconds == 1.5
 
 
 @pytest.mark.parametrize("blocks", [[b"data: " + b"x" * 200], [b"data: xxxxxxxxx\n"] * 30, [b"y" * 40] * 4])
-def test_an_event_has_a_limit(blocks: list[bytes]) -> None:
+def test_the_size_of_an_event_is_limited(blocks: list[bytes]) -> None:
     with pytest.raises(A2AResponseError):
         parsed(*blocks, limit=100)

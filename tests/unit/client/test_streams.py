@@ -50,7 +50,7 @@ def chunk(text: str) -> TaskArtifactUpdateEvent:
 
 
 class Agent:
-    """Answers each connection with the next of its scripts: frames, then an exception or a clean end."""
+    """Plays the next script for each connection: frames, then an exception or a clean end."""
 
     def __init__(self, *scripts: list[Any], tasks: list[Task] | None = None) -> None:
         self.scripts = list(scripts)
@@ -117,8 +117,8 @@ def shown(events: list[Event]) -> list[tuple[str, bool]]:
     return [(event.text or str(event.state and event.state.name), event.snapshot) for event in events]
 
 
-async def test_after_a_cut_comes_a_snapshot_that_says_so() -> None:
-    """And the stream ends with another one: what came twice or not at all in between is corrected there."""
+async def test_after_a_break_comes_a_marked_snapshot() -> None:
+    """The stream also ends with a snapshot, which corrects repeated and missing events in between."""
     agent = Agent(
         [task(), chunk("w"), CUT],
         [task(text="wx"), chunk("x"), chunk("z"), status(TaskState.completed)],
@@ -137,19 +137,19 @@ async def test_after_a_cut_comes_a_snapshot_that_says_so() -> None:
     assert agent.sent == 1
 
 
-async def test_a_task_that_lags_behind_its_stream_is_followed_by_the_last_event() -> None:
+async def test_a_task_older_than_its_stream_is_followed_by_the_last_event() -> None:
     ending = [task(text="x"), status(TaskState.completed)]
     agent = Agent([task(), CUT], ending, tasks=[task(text="xy")])
     assert shown(await agent.events()) == [("working", False), ("x", True), ("xy", True), ("completed", False)]
 
 
-async def test_a_task_that_can_t_be_loaded_does_not_spoil_the_end() -> None:
+async def test_a_task_that_can_not_be_loaded_does_not_break_the_end() -> None:
     agent = Agent([task(), CUT], [task(text="x"), status(TaskState.completed)], tasks=[])
     assert shown(await agent.events()) == [("working", False), ("x", True), ("completed", False)]
 
 
 @pytest.mark.parametrize(("first", "comes"), [(chunk("y"), False), (chunk("z"), True)])
-async def test_in_0_3_the_task_is_loaded_and_what_it_shows_does_not_come_again(
+async def test_in_0_3_the_task_is_loaded_and_its_content_is_not_repeated(
     first: TaskArtifactUpdateEvent, comes: bool
 ) -> None:
     tasks = [task(text="xy"), task(TaskState.completed, "xyz")]
@@ -179,20 +179,20 @@ async def test_a_task_that_ended_meanwhile_is_loaded(answer: list[KeelboltError]
     assert len(agent.subscribed) == 1
 
 
-async def test_a_subscription_that_breaks_at_once_may_be_to_a_task_that_is_over() -> None:
-    """The official server of 0.3 begins an answer over REST before it finds that the task is over."""
+async def test_a_subscription_that_breaks_at_once_may_be_to_an_ended_task() -> None:
+    """The official server of 0.3 starts a response over REST before it finds that the task has ended."""
     over = task(TaskState.completed, "xyz")
     agent = Agent([task(), CUT], [CUT], tasks=[over, over])
     assert shown(await agent.events())[-1] == ("xyz", True)
 
 
-async def test_without_subscriptions_a_task_is_loaded_until_it_is_over() -> None:
+async def test_without_subscriptions_a_task_is_polled_until_it_ends() -> None:
     tasks = [task(text="x"), task(text="x"), task(text="xy"), task(TaskState.completed, "xyz")]
     agent = Agent([task(), CUT], [MethodNotFoundError("what?")], tasks=tasks)
     assert shown(await agent.events()) == [("working", False), ("x", True), ("xy", True), ("xyz", True)]
 
 
-async def test_ids_are_sent_to_every_agent_and_the_next_number_is_no_gap() -> None:
+async def test_ids_are_sent_to_every_agent_and_the_next_number_is_not_a_gap() -> None:
     """An agent may continue a stream without declaring it."""
     agent = Agent(
         [StreamFrame(task()), StreamFrame(chunk("x"), "7"), CUT],
@@ -202,7 +202,7 @@ async def test_ids_are_sent_to_every_agent_and_the_next_number_is_no_gap() -> No
     assert agent.subscribed == ["7"]
 
 
-async def test_a_gap_is_corrected_at_the_end_whatever_came_after_it() -> None:
+async def test_a_gap_is_corrected_at_the_end() -> None:
     agent = Agent(
         [StreamFrame(task()), StreamFrame(chunk("x"), "7"), CUT],
         [StreamFrame(task(text="xy")), StreamFrame(chunk("y"), "8"), CUT],
@@ -213,7 +213,7 @@ async def test_a_gap_is_corrected_at_the_end_whatever_came_after_it() -> None:
 
 
 async def test_a_break_after_an_old_question_does_not_end_the_stream() -> None:
-    """The first event of a message to a task that waits may show the task as it was."""
+    """The first event of a message to a waiting task may show the previous state."""
     agent = Agent([task(TaskState.input_required), CUT], [task(), status(TaskState.completed)], tasks=[])
     assert (await agent.events())[-1].state is TaskState.completed
 
@@ -242,7 +242,7 @@ async def test_a_question_ends_a_stream(ending: list[Exception]) -> None:
     assert (found[-1].state, found[-1].last) == (TaskState.input_required, True)
 
 
-async def test_a_task_that_waits_for_a_login_may_go_on_by_itself() -> None:
+async def test_a_task_that_waits_for_a_login_may_continue_by_itself() -> None:
     agent = Agent([task(), status(TaskState.auth_required), status(TaskState.completed)])
     assert (await agent.events())[-1].state is TaskState.completed
     closed = Agent([task(), status(TaskState.auth_required)])
@@ -251,17 +251,17 @@ async def test_a_task_that_waits_for_a_login_may_go_on_by_itself() -> None:
     assert (await cut.events())[-1].state is TaskState.completed
 
 
-async def test_in_0_3_a_question_ends_the_stream_whatever_the_agent_does() -> None:
+async def test_in_0_3_a_question_always_ends_the_stream() -> None:
     agent = Agent([task(), status(TaskState.input_required), chunk("never read")])
     assert (await agent.events(ProtocolVersion.v0_3))[-1].state is TaskState.input_required
 
 
-async def test_a_message_is_a_whole_stream() -> None:
+async def test_a_message_is_a_complete_stream() -> None:
     message = Message(message_id="m", role=Role.agent, parts=[Part(text="Hi")])
     assert shown(await Agent([message, chunk("never read")]).events()) == [("Hi", False)]
 
 
-async def test_what_was_not_sent_is_sent_again_and_is_no_snapshot() -> None:
+async def test_an_unsent_message_is_sent_again_without_a_snapshot() -> None:
     agent = Agent([A2AConnectionError("refused", sent=False)], [task(TaskState.completed)])
     assert shown(await agent.events()) == [("completed", False)]
     lost = Agent([CUT])
@@ -272,7 +272,7 @@ async def test_what_was_not_sent_is_sent_again_and_is_no_snapshot() -> None:
         await silent.events()
 
 
-async def test_with_ids_it_goes_on_after_the_last() -> None:
+async def test_with_ids_the_stream_continues_after_the_last_event() -> None:
     agent = Agent(
         [StreamFrame(task(), "1"), StreamFrame(chunk("x"), "4"), CUT],
         [CUT],
@@ -284,8 +284,8 @@ async def test_with_ids_it_goes_on_after_the_last() -> None:
     assert agent.subscribed == ["4", "4", "5"]
 
 
-async def test_a_storage_that_went_back_is_shown_as_a_snapshot() -> None:
-    """As after a restore from a backup: the agent has less than was seen."""
+async def test_a_restored_storage_is_shown_as_a_snapshot() -> None:
+    """After a restore from a backup, the agent has fewer events than the client saw."""
     agent = Agent(
         [StreamFrame(task(), "1"), StreamFrame(chunk("x"), "9"), CUT],
         [StreamFrame(task(), "5"), StreamFrame(chunk("y"), "6"), StreamFrame(status(TaskState.completed), "7")],

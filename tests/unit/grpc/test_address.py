@@ -1,4 +1,4 @@
-"""Where gRPC listens: alone or with others, never with strangers."""
+"""The gRPC port: exclusive or shared with own processes, never with other programs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_processes_share_a_port() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_stranger_is_not_joined(shared: bool) -> None:
-    """An agent that was not stopped would answer half of the calls."""
+def test_a_port_of_another_program_is_not_shared(shared: bool) -> None:
+    """An agent that was not stopped would get half of the calls."""
     with socket.socket() as stranger:
         stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         stranger.bind(("127.0.0.1", 0))

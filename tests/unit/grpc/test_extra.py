@@ -1,4 +1,4 @@
-"""Without the extra, the first word about it says what to install."""
+"""Without the extra, the error names the package to install."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from keelbolt.protocol.protobuf import extra
 
 
 @pytest.mark.parametrize("module", extra.DISTRIBUTIONS)
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setattr(extra, "find_spec", lambda name: None if name == module else object())
     with pytest.raises(MissingExtra, match=r"pip install 'keelbolt\[grpc\]'"):
         extra.require()
 
 
-def test_loading_it_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_importing_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc_health", None)
     with pytest.raises(MissingExtra, match="grpcio-health-checking"):
         extra.load("grpc_health.v1.missing")

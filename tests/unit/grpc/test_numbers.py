@@ -1,4 +1,4 @@
-"""The number of an event stands behind it, and those who don't look for it don't see it."""
+"""The number of an event is appended to it; clients that don't know it ignore it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNKNOWN: Any = import_module("google.protobuf.unknown_fields")
 
 
 @given(st.text(max_size=300), st.integers(0, 2**62))
-def test_it_comes_back(text: str, seq: int) -> None:
+def test_it_is_read_back(text: str, seq: int) -> None:
     event = PB.StreamResponse(message=PB.Message(message_id=text))
     data = numbered(event.SerializeToString(), seq)
     assert number_of(data) == seq
@@ -26,7 +26,7 @@ def test_it_comes_back(text: str, seq: int) -> None:
     assert (field.field_number, field.data) == (FIELD, seq)
 
 
-def test_an_event_without() -> None:
+def test_an_event_without_a_number() -> None:
     event = PB.StreamResponse(message=PB.Message(message_id="m")).SerializeToString()
     assert numbered(event, None) == event
     assert number_of(event) is None

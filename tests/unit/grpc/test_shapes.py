@@ -1,4 +1,4 @@
-"""Our conversion does what protobuf's own does: on everything that a codec can say, in both directions."""
+"""Our conversion equals protobuf's own for everything that a codec can express, in both directions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def official(method: Method, json_: bytes) -> Any:
 
 
 def same(method: Method, json_: bytes) -> None:
-    """Ours and theirs read the same JSON as the same message."""
+    """Check that both read the same JSON as the same message."""
     assert method.answer.FromString(method.write_answer(json_)) == official(method, json_)
 
 
@@ -68,8 +68,8 @@ def test_push_configs(configs: list[PushConfig]) -> None:
 
 @settings(max_examples=40)
 @given(some.requests)
-def test_requests_come_back(request: Request) -> None:
-    """What a client writes as protobuf, a server reads as protobuf's own JSON has it."""
+def test_requests_are_read_back(request: Request) -> None:
+    """A client's protobuf message is read by the server as protobuf's own JSON."""
     operation = next(
         operation for operation, model in MODELS.items() if type(request) is model and operation.value in METHODS_V1
     )
@@ -84,7 +84,7 @@ def test_requests_come_back(request: Request) -> None:
 
 @settings(max_examples=40)
 @given(some.tasks())
-def test_answers_come_back_to_clients(task: Task) -> None:
+def test_responses_are_read_back(task: Task) -> None:
     method = METHODS_V1["SendMessage"]
     assert method.read_answer(method.write_answer(v1.sent_task(task))) == FORMAT.MessageToDict(
         official(method, v1.sent_task(task))
@@ -128,7 +128,7 @@ def test_cards() -> None:
     ],
 )
 def test_numbers(number: float, back: object) -> None:
-    """Whole numbers within ±2^53 are exact, larger ones the nearest double, what no double can hold a string."""
+    """Integers within ±2^53 are exact, larger ones the nearest double; beyond any double, a string."""
     method = METHODS_V1["GetTask"]
     task = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}, "metadata": {"n": number}}
     found = method.read_answer(method.write_answer(json.dumps(task).encode()))["metadata"]["n"]
@@ -145,7 +145,7 @@ def test_numbers_that_json_does_not_have(number: float) -> None:
         method.read_request(request.SerializeToString())
 
 
-def test_what_is_no_message() -> None:
+def test_invalid_messages() -> None:
     with pytest.raises(ParseError, match=r"no lf\.a2a\.v1\.SendMessageRequest"):
         METHODS_V1["SendMessage"].read_request(b"\xff\xff\xff")
 
@@ -158,7 +158,7 @@ def test_an_enum_of_the_future_is_left_to_validation() -> None:
 
 
 def test_nesting_is_bounded() -> None:
-    """Protobuf itself refuses what nests deeper than it is allowed to by JSON."""
+    """Protobuf itself refuses messages that nest deeper than JSON may."""
     value = STRUCT.Value(string_value="deep")
     for _ in range(60):
         outer = STRUCT.Value()

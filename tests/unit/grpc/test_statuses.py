@@ -1,4 +1,4 @@
-"""Every failure of the table is a status of gRPC with its details."""
+"""Every error of the table is a gRPC status with its details."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Aborted(Exception):
 
 
 class Context:
-    """Remembers how a call was ended."""
+    """Records how a call was ended."""
 
     def __init__(self) -> None:
         self.code: Any = None
@@ -79,18 +79,18 @@ async def test_wrong_fields_are_named() -> None:
     assert [(one.field, one.description) for one in wrong.field_violations] == [("message.parts", "is required")]
 
 
-async def test_details_fit_into_what_clients_take() -> None:
+async def test_details_fit_the_limits_of_clients() -> None:
     error = InvalidParamsError("x" * 5000, violations=[FieldViolation("f" * 900, "is required")] * 20)
     context = await ended(error)
     assert len(context.message) == 1000
     assert len(context.trailing[DETAILS]) < MAX_DETAILS_BYTES + 1500
 
 
-async def test_when_to_come_back() -> None:
+async def test_retry_after() -> None:
     assert (await ended(RateLimitedError(retry_after=7))).trailing["retry-after"] == "7"
 
 
-async def test_what_is_ours_is_not_told() -> None:
+async def test_internal_errors_are_not_shown() -> None:
     context = await ended(RuntimeError("SELECT secret FROM table"))
     assert context.code is grpc.StatusCode.INTERNAL
     assert "secret" not in context.message
@@ -101,7 +101,7 @@ def test_metadata_is_headers() -> None:
     assert scope["headers"] == [(b"authorization", b"Bearer x"), (b"trace-bin", b"\x00\xff")]
 
 
-def test_answers_are_plain() -> None:
+def test_messages_are_plain() -> None:
     assert pairs(((b"www-authenticate", 'Bearer realm="ä\n"'.encode("latin-1")),)) == (
         ("www-authenticate", 'Bearer realm="??"'),
     )

@@ -1,4 +1,4 @@
-"""The official words: the protobuf messages of 1.0 and 0.3, and the models of 0.3, read strictly."""
+"""The official types: the protobuf messages of 1.0 and 0.3, and the models of 0.3, parsed strictly."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _JSON: Any = import_module("google.protobuf.json_format")
 
 
 def parse_v1(name: str, body: bytes) -> Any:
-    """The body as a message of 1.0; a member that it does not have is an error."""
+    """Parse the body as a message of 1.0; an unknown member is an error."""
     return _JSON.ParseDict(json.loads(body), getattr(PB_V1, name)(), ignore_unknown_fields=False)
 
 
 def parse_v03_proto(name: str, body: bytes) -> Any:
-    """The body as a message of 0.3's protobuf."""
+    """Parse the body as a message of 0.3's protobuf."""
     return _JSON.ParseDict(json.loads(body), getattr(PB_V03, name)(), ignore_unknown_fields=False)
 
 
 def parse_v03(name: str, body: bytes) -> Any:
-    """The body as a model of 0.3; the models ignore what they don't know, so nothing may be missing afterwards."""
+    """Parse the body as a model of 0.3; the models ignore unknown members, so nothing may be missing afterwards."""
     value = json.loads(body)
     model = getattr(MODELS_V03, name).model_validate(value)
     assert model.model_dump(mode="json", by_alias=True, exclude_unset=True) == value
@@ -31,10 +31,10 @@ def parse_v03(name: str, body: bytes) -> Any:
 
 
 def to_json(message: Any) -> bytes:
-    """A protobuf message as the official SDK writes it."""
+    """Return a protobuf message as the official SDK writes it."""
     return json.dumps(_JSON.MessageToDict(message)).encode()
 
 
 def to_snake_json(message: Any) -> bytes:
-    """A protobuf message as the official 0.3 REST client writes it."""
+    """Return a protobuf message as the official 0.3 REST client writes it."""
     return json.dumps(_JSON.MessageToDict(message, preserving_proto_field_name=True)).encode()

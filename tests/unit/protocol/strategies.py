@@ -1,4 +1,4 @@
-"""Everything that can be said in A2A, for hypothesis."""
+"""Hypothesis strategies for everything that A2A can express."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ timestamps = st.datetimes().map(lambda moment: f"{moment:%Y-%m-%dT%H:%M:%S}.123Z
 
 
 def _models(model: type[M], needed: dict[str, Strategy], optional: dict[str, Strategy]) -> st.SearchStrategy[M]:
-    """Models of which only some fields were set, as those that were read."""
+    """Models with only some fields set, as if they were parsed."""
     return st.fixed_dictionaries(needed, optional=optional).map(lambda given: model(**given))
 
 

@@ -69,18 +69,18 @@ def test_literals_and_escapes() -> None:
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 2**53 + 1, 10**21, 10**400, b"x", {"a": object()}])
-def test_what_has_no_canonical_form(wrong: Any) -> None:
+def test_values_without_a_canonical_form(wrong: Any) -> None:
     with pytest.raises(ValueError):
         canonical_json(wrong)
 
 
 @given(some.json_values)
-def test_it_means_the_same_and_is_stable(value: Any) -> None:
+def test_it_is_equivalent_and_stable(value: Any) -> None:
     text = canonical_json(value)
     assert json.loads(text, parse_int=float) == json.loads(json.dumps(value), parse_int=float)
     assert canonical_json(json.loads(text)) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_every_float_comes_back(value: float) -> None:
+def test_every_float_is_read_back(value: float) -> None:
     assert float(canonical_json(value)) == value

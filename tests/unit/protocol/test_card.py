@@ -75,7 +75,7 @@ def card() -> dict[str, Any]:
     return found
 
 
-def test_1_0_reads_its_part_strictly(card: dict[str, Any]) -> None:
+def test_1_0_reads_its_members_strictly(card: dict[str, Any]) -> None:
     message = parse_v1("AgentCard", json.dumps(project_v1(card)).encode())
     assert [(one.protocol_binding, one.protocol_version, one.tenant) for one in message.supported_interfaces] == [
         ("JSONRPC", "1.0", ""),
@@ -98,7 +98,7 @@ def test_a_reader_of_1_0_ignores_the_rest(card: dict[str, Any]) -> None:
     assert whole == parse_v1("AgentCard", json.dumps(project_v1(card)).encode())
 
 
-def test_0_3_reads_its_part(card: dict[str, Any]) -> None:
+def test_0_3_reads_its_members(card: dict[str, Any]) -> None:
     model = MODELS_V03.AgentCard.model_validate(card)
     assert (model.url, model.protocol_version) == ("https://example.com/", "0.3.0")
     assert model.preferred_transport == "JSONRPC"
@@ -111,14 +111,14 @@ def test_0_3_reads_its_part(card: dict[str, Any]) -> None:
     assert model.skills[0].security == [{"bearer": ["say"]}]
 
 
-def test_the_official_client_takes_it(card: dict[str, Any]) -> None:
+def test_the_official_client_accepts_it(card: dict[str, Any]) -> None:
     resolver: Any = import_module("a2a.client.card_resolver")
     message = resolver.parse_agent_card(card)
     assert message.name == "Echo"
     assert len(message.supported_interfaces) == 4
 
 
-def test_without_an_interface_of_0_3_its_clients_are_told_nothing() -> None:
+def test_without_an_interface_of_0_3_its_members_are_absent() -> None:
     card = build_card(CONFIG, INTERFACES[:2])
     assert not {"url", "protocolVersion", "preferredTransport", "additionalInterfaces"} & card.keys()
 
@@ -142,12 +142,12 @@ def test_schemes_of_the_config_are_passed_on() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"nam": "x"}, {"name": ""}, {"skills": [{"id": "x"}]}, {"protocol": "soap"}])
-def test_a_misspelt_config_is_refused(wrong: dict[str, Any]) -> None:
+def test_a_misspelled_config_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         AgentCardConfig.model_validate({"name": "a", "description": "b"} | wrong)
 
 
-def test_what_is_signed_is_the_example_of_the_specification() -> None:
+def test_the_signed_text_is_the_example_of_the_specification() -> None:
     fragment = {
         "name": "Example Agent",
         "description": "",
@@ -161,16 +161,16 @@ def test_what_is_signed_is_the_example_of_the_specification() -> None:
     )
 
 
-def test_what_is_signed_survives_protobuf(card: dict[str, Any]) -> None:
+def test_the_signed_text_survives_protobuf(card: dict[str, Any]) -> None:
     """A verifier that parsed the card and wrote it again gets the same bytes."""
     json_format: Any = import_module("google.protobuf.json_format")
     message = json_format.ParseDict(card, PB_V1.AgentCard(), ignore_unknown_fields=True)
     again = json_format.MessageToDict(message)
-    again["skills"][1]["description"] = ""  # required, so it is there even when empty
+    again["skills"][1]["description"] = ""  # required, so it is present even when empty
     assert signing_payload(again) == signing_payload(card)
 
 
-def test_params_of_extensions_are_signed_as_they_are() -> None:
+def test_params_of_extensions_are_signed_unchanged() -> None:
     extensions = [ExtensionConfig(uri="urn:x", description="", params={"empty": [], "no": False})]
     card = build_card(AgentCardConfig(name="a", description="b", extensions=extensions), [])
     assert b'"extensions":[{"params":{"empty":[],"no":false},"uri":"urn:x"}]' in signing_payload(card)

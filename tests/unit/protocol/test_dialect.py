@@ -1,4 +1,4 @@
-"""0.3 with an accent: what clients of apcore agents send."""
+"""The dialect of 0.3 that clients of apcore agents send."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_message() -> None:
     ]
 
 
-def test_what_is_in_the_message_counts_more() -> None:
+def test_members_of_the_message_take_precedence() -> None:
     message = {
         "messageId": "m",
         "role": "user",
@@ -73,13 +73,13 @@ def test_what_is_in_the_message_counts_more() -> None:
     assert request.message.message_id == "m"
 
 
-def test_without_a_maker_a_message_needs_its_id() -> None:
+def test_without_an_id_generator_a_message_needs_its_id() -> None:
     with pytest.raises(InvalidParamsError):
         dialect.decode(Operation.send_message, {"message": {"role": "user", "parts": [{"type": "text", "text": ""}]}})
 
 
-def test_who_says_kind_must_give_an_id() -> None:
-    """A message that says `kind` is meant as 0.3 has it, where messageId is required."""
+def test_a_message_with_kind_needs_an_id() -> None:
+    """A message with `kind` is a message of 0.3, where messageId is required."""
     message = {"kind": "message", "role": "user", "parts": [{"kind": "text", "text": ""}]}
     with pytest.raises(InvalidParamsError):
         dialect.decode(Operation.send_message, {"message": message}, new_id=lambda: "made")
@@ -140,7 +140,7 @@ NESTED = st.recursive(
 
 
 @given(st.sampled_from(Operation), st.dictionaries(NAMES, NESTED))
-def test_whatever_is_sent_only_our_errors_come(operation: Operation, params: dict[str, Any]) -> None:
+def test_any_input_raises_only_our_errors(operation: Operation, params: dict[str, Any]) -> None:
     try:
         dialect.decode(operation, params, new_id=lambda: "made")
     except KeelboltError as error:

@@ -1,4 +1,4 @@
-"""How failures are answered: the table of the specification, and that nothing leaks."""
+"""Error responses: the table of the specification, and no leaks."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ PROTOCOL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if i
 
 @pytest.mark.parametrize("kind", PROTOCOL)
 def test_every_error_of_the_protocol_is_in_the_table(kind: type[KeelboltError]) -> None:
-    """Those that only group others are not raised, and a card that can't be trusted is a client's affair."""
+    """Base classes are never raised, and an untrusted card is an error of the client only."""
     assert kind in TABLE or kind.__subclasses__() or kind is errors.CardSignatureError
 
 
@@ -99,7 +99,7 @@ def test_nothing_leaks(error: BaseException, http: int) -> None:
         assert b"passwd" not in body(failure)
 
 
-def test_the_nearest_of_the_family_counts() -> None:
+def test_the_nearest_base_class_counts() -> None:
     assert describe(errors.IllegalTransition("a", "b")).row.reason == "UNSUPPORTED_OPERATION"
     assert describe(errors.TaskTerminalStateError("t")).row.reason == "UNSUPPORTED_OPERATION"
     assert describe(errors.TaskNotAcceptingMessagesError("t")).row.reason == "UNSUPPORTED_OPERATION"
@@ -112,8 +112,8 @@ def test_the_nearest_of_the_family_counts() -> None:
 
 
 @pytest.mark.parametrize("data", ["words", {"secret": 1}, {"type": 1}, [1], None])
-def test_data_of_an_error_that_is_not_ours_is_not_told(data: object) -> None:
-    """An agent's own refusals may be kinds of ours, and hold what they like."""
+def test_data_of_foreign_errors_is_not_returned(data: object) -> None:
+    """An agent's own errors may derive from ours and contain any data."""
     error = InvalidParamsError("no")
     error.data = data  # type: ignore[attr-defined]
     failure = describe(error)

@@ -18,11 +18,11 @@ def test_lists_are_read() -> None:
     assert parse(A, None, f"{B}, {A}") == (A, B)
 
 
-def test_what_could_not_be_echoed_is_left_out() -> None:
+def test_values_that_could_not_be_returned_are_ignored() -> None:
     assert parse(f"a b,{A},x\r\ny,\x00,é") == (A,)
 
 
-def test_there_is_an_end() -> None:
+def test_the_number_is_limited() -> None:
     assert len(parse(",".join(f"urn:{number}" for number in range(1000)))) == MAX_EXTENSIONS
 
 
@@ -33,14 +33,14 @@ def test_declared_ones_are_activated() -> None:
     assert parse(echo((A, B))) == (A, B)
 
 
-def test_a_required_one_must_be_asked_for() -> None:
+def test_a_required_one_must_be_requested() -> None:
     assert activate([A], [DeclaredExtension(A, required=True)]) == (A,)
     with pytest.raises(ExtensionSupportRequiredError, match=f"requires {A}"):
         activate([B], [DeclaredExtension(A, required=True), DeclaredExtension(B)])
 
 
 @given(st.lists(st.text(), max_size=3))
-def test_an_echo_is_a_header(values: list[str]) -> None:
+def test_the_response_header(values: list[str]) -> None:
     line = echo(parse(*values))
     assert line.isascii()
     assert line.isprintable()

@@ -1,4 +1,4 @@
-"""JSON-RPC: the id comes back exactly, and nothing but typed errors comes out of any bytes."""
+"""JSON-RPC: the id is returned exactly, and any bytes raise only typed errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_id_is_kept(given_id: str, answered: bytes) -> None:
     assert jsonrpc.result(call.id, b"{}") == b'{"jsonrpc":"2.0","id":' + answered + b',"result":{}}'
 
 
-def test_no_id_is_answered_with_null() -> None:
+def test_a_missing_id_is_null_in_the_response() -> None:
     call = parse(b'{"jsonrpc":"2.0","method":"GetTask"}')
     assert call.id == b"null"
 
@@ -75,7 +75,7 @@ def test_a_wrong_id(wrong: Any) -> None:
         ({"params": False}, InvalidParamsError),
     ],
 )
-def test_a_wrong_request_is_answered_with_its_id(members: dict[str, Any], error: type[ProtocolError]) -> None:
+def test_the_error_of_a_wrong_request_has_its_id(members: dict[str, Any], error: type[ProtocolError]) -> None:
     with pytest.raises(error) as caught:
         parse(body(id="mine", **members))
     assert caught.value.request_id == b'"mine"'
@@ -105,7 +105,7 @@ def test_unknown_methods(method: str) -> None:
 
 
 @given(st.binary(max_size=60) | some.json_values.map(lambda value: json.dumps(value).encode()))
-def test_whatever_the_bytes_are(text: bytes) -> None:
+def test_any_bytes(text: bytes) -> None:
     try:
         parse(text)
     except ProtocolError as error:
@@ -117,7 +117,7 @@ def test_whatever_the_bytes_are(text: bytes) -> None:
 @given(
     st.dictionaries(st.sampled_from(["jsonrpc", "id", "method", "params"]), some.json_values | st.just("2.0")),
 )
-def test_whatever_the_members_are(members: dict[str, Any]) -> None:
+def test_any_members(members: dict[str, Any]) -> None:
     try:
         call = parse(json.dumps(members).encode())
     except ProtocolError as error:
@@ -152,6 +152,6 @@ def test_frames_around_stored_bytes() -> None:
     assert sse.HEARTBEAT.startswith(b":")
 
 
-def test_what_a_client_sends_is_a_call() -> None:
+def test_a_clients_request_is_parsed() -> None:
     call = parse(jsonrpc.request(b'"x"', "GetTask", b'{"id":"t"}'))
     assert (call.id, call.method, call.params) == (b'"x"', "GetTask", {"id": "t"})

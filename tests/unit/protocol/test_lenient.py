@@ -1,4 +1,4 @@
-"""What agents leave out, and what of it a client reads all the same."""
+"""Members that agents omit, and how a client reads such responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_chunk_without_parts_closes_its_artifact() -> None:
         assert (event.artifact.parts, event.last_chunk) == ([], True)
 
 
-def test_a_task_of_empty_things() -> None:
+def test_a_task_with_empty_members() -> None:
     given = {
         "id": "t",
         "status": {"message": {}},
@@ -43,7 +43,7 @@ def test_a_task_of_empty_things() -> None:
     assert v1.decode_push_config_list({}).configs == []
 
 
-def test_an_answer_of_0_3_without_its_kind() -> None:
+def test_a_response_of_0_3_without_its_kind() -> None:
     status = {"state": "unknown"}
     assert isinstance(v03.decode_event({"id": "t", "contextId": "c", "status": status}), Task)
     update = v03.decode_event({"taskId": "t", "contextId": "c", "status": status, "final": False})
@@ -62,7 +62,7 @@ def test_an_answer_of_0_3_without_its_kind() -> None:
         {"id": "t", "status": {"state": "TASK_STATE_WORKING"}, "history": [{"parts": [{"text": 1}]}]},
     ],
 )
-def test_what_is_wrong_stays_wrong(given: Any) -> None:
+def test_invalid_values_stay_errors(given: Any) -> None:
     with pytest.raises(InvalidParamsError):
         v1.decode_task(given)
 
@@ -70,14 +70,14 @@ def test_what_is_wrong_stays_wrong(given: Any) -> None:
 @pytest.mark.parametrize(
     "message", [{"messageId": "m", "role": "ROLE_USER"}, {"messageId": "m", "parts": [{"text": ""}]}]
 )
-def test_a_server_is_as_strict_as_before(message: dict[str, Any]) -> None:
+def test_a_server_stays_strict(message: dict[str, Any]) -> None:
     with pytest.raises(InvalidParamsError):
         v1.decode(Operation.send_message, {"message": message})
 
 
 @pytest.mark.parametrize("content", [b"\x00\xff", b"plain text", b"test", b"AAE=", b""])
 def test_a_file_in_the_protobuf_of_0_3_is_base64_within_bytes(content: bytes) -> None:
-    """As the official SDK has it; a file that was put there as bytes is read too."""
+    """As the official SDK does; a file that was sent as bytes is read too."""
     message = Message.model_validate(
         {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"raw": content, "filename": "f"}]}
     )

@@ -1,4 +1,4 @@
-"""Which media types a mode includes."""
+"""Media types that a mode includes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from keelbolt.protocol.modes import accepts
         (["*/*"], "image/png", True),
         (["*"], "image/png", True),
         (["text"], "text/plain", False),
-        (["t*t/p*"], "text/plain", False),  # a media range is no glob
+        (["t*t/p*"], "text/plain", False),  # a media range is not a glob
         ([], "text/plain", False),
     ],
 )

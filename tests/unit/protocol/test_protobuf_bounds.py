@@ -50,7 +50,7 @@ def test_keys_of_metadata_are_limited_and_keys_of_data_are_not() -> None:
         check(request, items=2)
 
 
-def test_fields_are_counted_in_all() -> None:
+def test_all_fields_are_counted() -> None:
     request = sent(data([1] * 100))
     check(request, values=300)
     with pytest.raises(RequestTooLargeError, match=r"^the request has more than 100 fields$"):
@@ -68,12 +68,12 @@ def test_fields_are_counted_in_all() -> None:
         b"\x0f",  # no wire type
     ],
 )
-def test_bytes_that_are_no_message(content: bytes) -> None:
+def test_bytes_that_are_not_a_message(content: bytes) -> None:
     with pytest.raises(ParseError, match=r"the request is not a valid lf.a2a.v1.SendMessageRequest"):
         check_fields(content, REQUEST, Limits())
 
 
-def test_messages_within_each_other() -> None:
+def test_nested_messages() -> None:
     value, values = b"", b""
     for _ in range(120):  # a list of one list of one list …
         values = b"\x0a" + write_varint(len(value)) + value

@@ -1,4 +1,4 @@
-"""The reference page shows the table of errors, and the names of operations, as they are."""
+"""The reference page has the current table of errors and names of operations."""
 
 from __future__ import annotations
 

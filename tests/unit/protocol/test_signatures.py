@@ -1,4 +1,4 @@
-"""Signatures of agent cards: what was signed is verified, and nothing else is."""
+"""Signatures of agent cards: only the signed content is verified."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_signed_card_is_verified_by_the_public_half(algorithm: Algorithm) -> N
     signed = card()
     signed["signatures"] = [key.sign(signed)]
     assert verify_card(json.loads(json.dumps(signed)), key.jwks()) == "k"
-    assert "d" not in key.jwks()["keys"][0]  # nothing of the private half is shown
+    assert "d" not in key.jwks()["keys"][0]  # nothing of the private half is included
 
 
 @pytest.mark.parametrize("member", ["name", "description", "skills", "supportedInterfaces", "version"])
@@ -61,7 +61,7 @@ def test_a_key_is_never_used_with_another_algorithm() -> None:
         verify_card(signed, key.jwks())
 
 
-def test_a_strangers_signature_does_not_vouch() -> None:
+def test_a_signature_of_another_key_is_refused() -> None:
     key, stranger = CardKey.generate("k"), CardKey.generate("k")
     signed = card()
     signed["signatures"] = [stranger.sign(signed)]
@@ -81,7 +81,7 @@ def test_a_card_without_signatures_is_refused() -> None:
         verify_card(card(), CardKey.generate("k").jwks())
 
 
-def test_a_wrong_key_says_so() -> None:
+def test_an_invalid_key_is_reported() -> None:
     with pytest.raises(CardSignatureError, match="PEM"):
         CardKey.from_pem("nonsense", "k")
     with pytest.raises(CardSignatureError, match="RS256"):

@@ -1,4 +1,4 @@
-"""JSON from outside: what two readers could understand differently is refused."""
+"""JSON from clients: ambiguous input is refused."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_refused(body: bytes) -> None:
     assert len(str(caught.value)) < 200
 
 
-def test_what_is_exact_stays_exact() -> None:
+def test_exact_values_stay_exact() -> None:
     assert read(b"[9007199254740993, 1.5, -0.0, 1e22]") == [9007199254740993, 1.5, 0.0, 1e22]
     assert read(rb'"\ud83d\ude00"') == "\N{GRINNING FACE}"
     assert read(b'["\\\\ud800"]') == ["\\ud800"]
@@ -80,12 +80,12 @@ def test_very_deep(body: bytes) -> None:
         read(body)
 
 
-def test_brackets_in_strings_are_no_levels() -> None:
+def test_brackets_in_strings_are_not_levels() -> None:
     text = "[{" * 1000
     assert read(json.dumps({"a": text}).encode()) == {"a": text}
 
 
-def test_many_brackets_side_by_side_are_no_levels() -> None:
+def test_many_adjacent_brackets_are_not_levels() -> None:
     value: list[Any] = [[{}] for _ in range(1000)]
     assert read(json.dumps(value).encode(), limits=Limits(depth=3)) == value
 
@@ -114,14 +114,14 @@ def test_too_many_values_are_refused_before_they_are_parsed(body: bytes) -> None
 @pytest.mark.parametrize(
     "text", [",[{,[{,[{", '\\",[{,[{"', "\\\\", "\n,,,,,,,,"], ids=["plain", "quotes", "backslashes", "lines"]
 )
-def test_brackets_and_commas_in_strings_are_no_values(text: str) -> None:
+def test_brackets_and_commas_in_strings_are_not_values(text: str) -> None:
     body = json.dumps([text, {text: text}]).encode()
     assert read(body, limits=Limits(values=5)) == [text, {text: text}]
 
 
 @given(some.json_values)
 def test_no_small_value_is_refused_for_its_number_of_values(value: Any) -> None:
-    """Containers count twice: once for themselves and once for what they open."""
+    """Containers count twice: once for themselves and once for their contents."""
     body = json.dumps(value).encode()
     assert read(body, limits=Limits(values=2 * _count(value) + 1)) == value
 
@@ -132,7 +132,7 @@ def _count(value: Any) -> int:
 
 
 @given(st.binary(max_size=40) | st.text(alphabet='[]{}",:\\ud8019aeE+-.', max_size=40).map(str.encode))
-def test_whatever_the_bytes_are(body: bytes) -> None:
+def test_any_bytes(body: bytes) -> None:
     """Either a value that can be written again, or our own error."""
     try:
         value = read(body)

@@ -72,7 +72,7 @@ def test_nothing_is_lost_and_the_official_models_agree(event: StreamEvent) -> No
 
 
 @given(some.requests)
-def test_requests_come_back(request: Request) -> None:
+def test_requests_are_read_back(request: Request) -> None:
     body = v03.encode_request(request)
     operation = OPERATIONS[type(request)]
     assert v03.decode(operation, json.loads(body)) == request
@@ -89,14 +89,14 @@ def test_stored_events(event: TaskStatusUpdateEvent | TaskArtifactUpdateEvent) -
 
 @pytest.mark.parametrize("state", TaskState)
 def test_states_and_final(state: TaskState) -> None:
-    """`final` at the end and wherever the task waits for its user."""
+    """`final` at the end and whenever the task waits for its user."""
     event = TaskStatusUpdateEvent(task_id="t", context_id="c", status=TaskStatus(state=state))
     value = json.loads(v03.event(event))
     assert value["status"]["state"] == state.name.replace("_", "-")
     assert value["final"] is (state.terminal or state.paused)
 
 
-def test_what_only_1_0_can_say() -> None:
+def test_fields_that_only_1_0_has() -> None:
     parts = [
         Part(data=[1, 2], metadata={"a": 1}),
         Part(text="x", filename="x.txt", media_type="text/markdown"),
@@ -118,8 +118,8 @@ def test_what_only_1_0_can_say() -> None:
 
 
 @given(some.events())
-def test_the_official_sdk_understands_what_we_carry(event: StreamEvent) -> None:
-    """Its own way from 0.3 to 1.0 ends where we began; but for names and types of parts that are no files."""
+def test_the_official_sdk_reads_our_extra_fields(event: StreamEvent) -> None:
+    """Its own conversion from 0.3 to 1.0 returns our input, except names and types of parts that are not files."""
     conversions: Any = import_module("a2a.compat.v0_3.conversions")
     body = v03.event(_without_extras(event))
     model = MODELS_V03.SendStreamingMessageSuccessResponse.model_validate({"id": 1, "result": json.loads(body)})
@@ -197,7 +197,7 @@ def test_requests_by_resource_name() -> None:
         assert v03.decode(Operation.create_push_config, params) == expected
 
 
-def test_tasks_list_has_the_words_of_1_0() -> None:
+def test_tasks_list_has_the_members_of_1_0() -> None:
     params = {"contextId": "c", "status": "input-required"}
     assert v03.decode(Operation.list_tasks, params) == ListTasksRequest(context_id="c", status=TaskState.input_required)
 
@@ -254,7 +254,7 @@ NESTED = st.recursive(
 
 
 @given(st.sampled_from(Operation), st.dictionaries(MEMBERS, NESTED))
-def test_whatever_is_sent_only_our_errors_come(operation: Operation, params: dict[str, Any]) -> None:
+def test_any_request_raises_only_our_errors(operation: Operation, params: dict[str, Any]) -> None:
     try:
         v03.decode(operation, params)
     except KeelboltError as error:
@@ -262,7 +262,7 @@ def test_whatever_is_sent_only_our_errors_come(operation: Operation, params: dic
 
 
 @given(NESTED)
-def test_whatever_is_answered_only_our_errors_come(value: Any) -> None:
+def test_any_response_raises_only_our_errors(value: Any) -> None:
     for read in (v03.decode_event, v03.decode_task, v03.decode_push_config, v03.decode_push_config_list):
         with suppress(InvalidParamsError):
             read(value)

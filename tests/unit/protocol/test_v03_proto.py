@@ -1,4 +1,4 @@
-"""The JSON of 0.3's protobuf: the official messages read it strictly, and what official clients send is understood."""
+"""The JSON of 0.3's protobuf: the official messages read it strictly, and requests of official clients are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_nothing_is_lost_and_protobuf_reads_it_strictly(event: StreamEvent) -> N
 
 
 @given(some.messages())
-def test_references_have_no_place(message: Message) -> None:
+def test_references_are_not_supported(message: Message) -> None:
     parse_v03_proto("SendMessageResponse", v03_proto.sent_message(message))
 
 
@@ -44,7 +44,7 @@ def test_push_configs(configs: list[PushConfig]) -> None:
         parse_v03_proto("TaskPushNotificationConfig", v03_proto.push_config(config))
 
 
-def test_push_configs_come_back() -> None:
+def test_push_configs_are_read_back() -> None:
     page = PushConfigPage([PushConfig(id="c", task_id="t", url="https://x", token="a")], "next")
     assert v03_proto.decode_push_config_list(json.loads(v03_proto.push_config_list(page))) == page
 
@@ -59,8 +59,8 @@ def test_tasks(task: Task) -> None:
 
 
 @given(some.messages(references=False, role=Role.user), st.booleans())
-def test_what_official_rest_clients_send_is_read(message: Message, snake: bool) -> None:
-    """In camelCase or snake_case. Protobuf drops empty strings and makes floats of numbers; the rest is the same."""
+def test_requests_of_official_rest_clients_are_read(message: Message, snake: bool) -> None:
+    """In camelCase or snake_case. Protobuf drops empty strings and converts numbers to floats."""
     body = json.loads(v03_proto.sent_message(message))
     official = parse_v03_proto("SendMessageRequest", json.dumps(body).encode())
     official.configuration.blocking = True
@@ -83,6 +83,6 @@ def test_blocking_is_false_when_protobuf_does_not_send_it(
     assert (request.configuration and request.configuration.return_immediately) is immediately
 
 
-def test_every_codec_offers_the_same() -> None:
+def test_every_codec_has_the_same_methods() -> None:
     codecs: list[WireCodec] = [v03_proto, *CODECS.values()]
     assert all(codec.EventEncoder("t", "c") for codec in codecs)

@@ -1,4 +1,4 @@
-"""What our client sends over 0.3's REST: the official protobuf reads it strictly, and our server reads it back."""
+"""Requests of our client over 0.3's REST: the official protobuf reads them strictly, and our server reads them back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""1.0 JSON: what is read, what is written, and that the official protobuf messages agree."""
+"""1.0 JSON: reading, writing, and agreement with the official protobuf messages."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ OPERATIONS[SubscribeToTaskRequest] = Operation.subscribe_to_task
 
 
 @given(some.events())
-def test_events_come_back_and_protobuf_reads_them_strictly(event: StreamEvent) -> None:
+def test_events_are_read_back_and_protobuf_reads_them_strictly(event: StreamEvent) -> None:
     body = v1.event(event)
     assert v1.decode_event(json.loads(body)) == event
     parse_v1("StreamResponse", body)
 
 
 @given(some.requests)
-def test_requests_come_back_and_protobuf_reads_them_strictly(request: Request) -> None:
+def test_requests_are_read_back_and_protobuf_reads_them_strictly(request: Request) -> None:
     body = v1.encode_request(request)
     operation = OPERATIONS[type(request)]
     assert v1.decode(operation, json.loads(body)) == request
@@ -52,8 +52,8 @@ def test_requests_come_back_and_protobuf_reads_them_strictly(request: Request) -
 
 
 @given(some.events())
-def test_what_the_official_sdk_writes_is_read(event: StreamEvent) -> None:
-    """Numbers excepted, which protobuf makes floats of, and what it does not tell from absent."""
+def test_json_of_the_official_sdk_is_read(event: StreamEvent) -> None:
+    """Except numbers, which protobuf converts to floats, and values that it can't distinguish from absent."""
     official = parse_v1("StreamResponse", v1.event(event))
     read = v1.decode_event(json.loads(to_json(official)))
     assert parse_v1("StreamResponse", v1.event(read)) == official
@@ -92,7 +92,7 @@ def test_push_configs(configs: list[PushConfig], token: str) -> None:
 
 
 @given(some.tasks(), some.messages())
-def test_answers_of_send(task: Task, message: Any) -> None:
+def test_responses_of_send(task: Task, message: Any) -> None:
     assert v1.sent_task(task) == v1.sent_task(encode(task)) == b'{"task":%b}' % v1.task(task)
     assert v1.sent_message(message) == v1.sent_message(encode(message))
     parse_v1("SendMessageResponse", v1.sent_task(task))
@@ -218,22 +218,22 @@ def test_a_violation_never_repeats_the_value() -> None:
     assert "secret" not in f"{caught.value} {caught.value.violations}"
 
 
-def test_there_are_not_too_many_violations() -> None:
+def test_the_number_of_violations_is_limited() -> None:
     with pytest.raises(InvalidParamsError) as caught:
         v1.decode(Operation.send_message, {"message": MESSAGE | {"parts": [{}] * 1000}})
     assert len(caught.value.violations) == 20
 
 
 @given(st.sampled_from(Operation), st.dictionaries(st.text(max_size=10), some.json_values))
-def test_whatever_is_sent_only_our_errors_come(operation: Operation, params: dict[str, Any]) -> None:
+def test_any_request_raises_only_our_errors(operation: Operation, params: dict[str, Any]) -> None:
     try:
         v1.decode(operation, params)
     except KeelboltError as error:
         assert isinstance(error, InvalidParamsError | RequestTooLargeError)  # noqa: PT017
 
 
-def test_big_integers_are_kept() -> None:
-    """A protobuf Struct would make a float of it."""
+def test_big_integers_stay_exact() -> None:
+    """A protobuf Struct would convert them to floats."""
     number = 9007199254740993
     request = v1.decode(Operation.send_message, {"message": MESSAGE | {"parts": [{"data": {"n": number}}]}})
     assert isinstance(request, SendMessageRequest)

@@ -1,4 +1,4 @@
-"""Which version is spoken."""
+"""Negotiation of the protocol version."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ OLD, NEW = ProtocolVersion.v0_3, ProtocolVersion.v1_0
         ("x, 1.0", None, (NEW,)),
     ],
 )
-def test_asked(header: str | None, query: str | None, found: tuple[ProtocolVersion, ...]) -> None:
+def test_requested_versions(header: str | None, query: str | None, found: tuple[ProtocolVersion, ...]) -> None:
     assert asked(header, query) == found
 
 
 @pytest.mark.parametrize(
     "header", ["1", "2.0", "0.2", "0.30", "1.1", "10.0", "99.0", "1.0.0.0", "v1.0", "1.0-rc", "1,0", "١.٠", "x", ","]
 )
-def test_not_spoken(header: str) -> None:
+def test_unsupported_versions(header: str) -> None:
     with pytest.raises(VersionNotSupportedError, match=r"this agent supports 0\.3 and 1\.0"):
         asked(header)
     with pytest.raises(VersionNotSupportedError):
         asked(None, header)
 
 
-def test_the_message_repeats_only_numbers() -> None:
+def test_the_message_contains_only_numbers() -> None:
     with pytest.raises(VersionNotSupportedError) as caught:
         asked("<script>")
     assert "script" not in str(caught.value)
@@ -52,8 +52,8 @@ def test_the_message_repeats_only_numbers() -> None:
         asked("2.0")
 
 
-def test_chosen() -> None:
-    """A method or path of one version decides; where both have it, what is asked for does."""
+def test_the_selected_version() -> None:
+    """A method or path of one version decides; if both have it, the requested version does."""
     assert chosen((NEW,), (OLD,)) is NEW
     assert chosen((OLD,), (NEW,)) is OLD
     assert chosen((NEW, OLD)) is NEW

@@ -1,4 +1,4 @@
-"""Streams: what is ready is written together, nothing is held back, and a client that does not read delays no other."""
+"""Streams: available events are written together and at once, and a client that does not read delays no other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUIET_SECONDS = 60.0
 
 
 class Client:
-    """Gets the chunks of a body. ``reading`` is cleared: it reads no more, and sending waits."""
+    """Receives the chunks of a body. While ``reading`` is cleared it does not read, and sending waits."""
 
     def __init__(self) -> None:
         self.chunks: list[bytes] = []
@@ -53,14 +53,14 @@ async def numbered(count: int, size: int = 10) -> AsyncGenerator[Event, None]:
         yield b"%0*d" % (size, number), number
 
 
-async def test_events_that_are_ready_are_written_together() -> None:
+async def test_available_events_are_written_together() -> None:
     client = Client()
     await serve(client, numbered(100))
     assert client.chunks == [b"".join([event(b"%010d" % number, seq=number) for number in range(100)]), b""]
 
 
-async def test_what_is_written_together_is_bounded() -> None:
-    """A chunk ends with the event that passes the limit: a client that does not read costs no more than that."""
+async def test_the_size_of_a_write_is_bounded() -> None:
+    """A chunk ends with the event that exceeds the limit, which bounds the cost of a client that does not read."""
     client = Client()
     await serve(client, numbered(200, 3000))
     *chunks, _ = client.chunks
@@ -120,10 +120,10 @@ def cancel(_client: Client, task: asyncio.Task[None]) -> None:
 
 @pytest.mark.parametrize("reads", [True, False], ids=["it waits", "it sends"])
 @pytest.mark.parametrize("end", [leave, cancel])
-async def test_a_stream_that_is_left_is_cleaned_up(
+async def test_an_abandoned_stream_is_cleaned_up(
     end: Callable[[Client, asyncio.Task[None]], None], *, reads: bool
 ) -> None:
-    """Its generator is closed where it waits, whether the client read everything or not, and may wait meanwhile."""
+    """Its generator is closed where it waits, whether the client read everything or not."""
     client, waits, cleaned = Client(), asyncio.Event(), False
 
     async def events() -> AsyncGenerator[Event, None]:
@@ -154,7 +154,7 @@ async def quiet() -> AsyncGenerator[Event, None]:
     await asyncio.sleep(60)
 
 
-async def test_heartbeats_while_nothing_happens() -> None:
+async def test_heartbeats_while_idle() -> None:
     client = Client()
     task = serving(client, quiet(), Streams(100, heartbeat_seconds=0.05))
     await client.got(HEARTBEAT * 3)

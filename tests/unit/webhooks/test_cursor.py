@@ -1,4 +1,4 @@
-"""How long a receiver that fails is waited for."""
+"""Delays for a receiver that fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from keelbolt.kernel import Record
 from keelbolt.webhooks.cursor import FIRST_SECONDS, LONGEST_SECONDS, DeliveryCursor
 
 
-def test_the_wait_doubles_from_a_second_to_a_quarter_of_an_hour() -> None:
+def test_the_delay_doubles_from_a_second_to_a_quarter_of_an_hour() -> None:
     dice = random.Random(1)
     cursor, now, waits = DeliveryCursor(7), 1000.0, []
     for _ in range(40):
@@ -23,7 +23,7 @@ def test_the_wait_doubles_from_a_second_to_a_quarter_of_an_hour() -> None:
     assert cursor.seq == 7
 
 
-def test_an_arrival_ends_the_row_of_failures() -> None:
+def test_a_delivery_resets_the_failures() -> None:
     cursor = DeliveryCursor().failed("HTTP 500", 1000.0, random.Random(1)).arrived(3)
     assert cursor == DeliveryCursor(3, delivered=1)
 
@@ -36,13 +36,13 @@ def test_a_replay_is_active_again() -> None:
     assert failed.again(2) == DeliveryCursor(2, delivered=4)
 
 
-def test_what_is_written_is_read() -> None:
+def test_a_written_cursor_is_read_back() -> None:
     cursor = DeliveryCursor(5, delivered=4, late=True).failed("HTTP 500", 1000.5, random.Random(1))
     assert DeliveryCursor.of(Record("cursors", "1", 1, cursor.json())) == cursor
 
 
 def test_a_clock_that_is_set_back_delays_no_attempt() -> None:
-    """Otherwise the receiver would wait for as long as the clock was wrong."""
+    """Otherwise the delivery would wait for as long as the clock was wrong."""
     cursor = DeliveryCursor().failed("HTTP 500", 10_000.0, random.Random(1))
     assert 0 < cursor.due_in(10_000.0) <= FIRST_SECONDS
     assert cursor.due_in(10_000.0 + FIRST_SECONDS) <= 0

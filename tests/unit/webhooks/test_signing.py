@@ -1,4 +1,4 @@
-"""What a receiver can check."""
+"""Verification of deliveries by a receiver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_signature_is_that_of_standard_webhooks() -> None:
     assert standard_headers([secret_of(SECRET)], ID, MOMENT, BODY) == headers()
 
 
-def test_what_is_whole_and_fresh_is_verified() -> None:
+def test_an_unmodified_fresh_delivery_is_verified() -> None:
     assert verify(SECRET, headers(), BODY, now=MOMENT)
     assert verify(secret_of(SECRET), headers(), BODY, now=MOMENT + TOLERANCE_SECONDS)
     assert verify(SECRET, {name.title(): value for name, value in headers().items()}, BODY, now=MOMENT)
@@ -48,7 +48,7 @@ def test_what_is_whole_and_fresh_is_verified() -> None:
         (SECRET, headers(webhook_signature=SIGNATURE.removeprefix("v1,")), BODY, MOMENT),
         (SECRET, headers(webhook_signature="v1,ü"), BODY, MOMENT),
         (SECRET + "x", headers(), BODY, MOMENT),
-        ("", headers(webhook_signature=sign(b"", ID, MOMENT, BODY)), BODY, MOMENT),  # nobody's secret
+        ("", headers(webhook_signature=sign(b"", ID, MOMENT, BODY)), BODY, MOMENT),  # another secret
         (SECRET, {}, BODY, MOMENT),
     ],
 )
@@ -57,14 +57,14 @@ def test_anything_else_is_refused(secret: str, given: dict[str, str], body: byte
 
 
 def test_every_secret_signs() -> None:
-    """The receiver's token and the server's secret: whichever the receiver knows."""
+    """The config's and the server's secret: the receiver needs only one."""
     signed = standard_headers([b"token", b"", b"secret"], ID, MOMENT, BODY)
     assert len(signed["webhook-signature"].split()) == 2
     assert verify("token", signed, BODY, now=MOMENT)
     assert verify("secret", signed, BODY, now=MOMENT)
 
 
-def test_without_a_secret_nothing_pretends_to_be_signed() -> None:
+def test_without_a_secret_there_is_no_signature() -> None:
     assert "webhook-signature" not in standard_headers([b"", b""], ID, MOMENT, BODY)
 
 
@@ -75,7 +75,7 @@ def test_a_secret_is_base64_only_with_its_prefix() -> None:
 
 
 def test_the_jwt_is_verified_by_the_key_set_of_the_agent() -> None:
-    """With the key set that the agent publishes: for this receiver, this body, once, not for long."""
+    """With the key set that the agent publishes: for this receiver, this body, once, and for a short time."""
     key = CardKey.generate("key-1")
     now = int(time.time())
     given = token(key, "https://hook.example/", ID, now, BODY)

@@ -22,7 +22,7 @@ class Out(BaseModel):
 
 
 class Echo:
-    """Says it again."""
+    """Repeats its input."""
 
     description = "Says it again"
     input_schema = In

@@ -1,4 +1,4 @@
-"""Agent of fasta2a 2.1.1: JSON-RPC of 1.0. Every send is answered with `submitted`. Arguments: public URL, port."""
+"""Agent of fasta2a 2.1.1: JSON-RPC of 1.0. Every send returns `submitted`. Arguments: public URL, port."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ def artifact(*parts):
 
 class Echo(Worker):
     async def _loop(self):
-        # Its own loop runs one task at a time: a task that waits could never be cancelled.
+        # Its own loop runs one task at a time, so a waiting task could never be cancelled.
         async with asyncio.TaskGroup() as tasks:
             async for operation in self.broker.receive_task_operations():
                 tasks.create_task(self._handle_task_operation(operation))
