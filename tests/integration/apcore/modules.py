@@ -117,7 +117,7 @@ class Sleeper:
 
 
 class Deploy:
-    """Deploys, once somebody approved it."""
+    """Deploys after an approval."""
 
     input_schema = Text
     output_schema = Anything

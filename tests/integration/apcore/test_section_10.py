@@ -203,7 +203,7 @@ async def test_section_10_4_the_card_has_the_security_schemes(auth: Any, scheme:
         assert "securitySchemes" not in (await ask(app, "GET", "/.well-known/agent.json")).json
 
 
-# --------------------------------------------------------------------------------------------- 10.5 what is not told
+# ------------------------------------------------------------------------------------------ 10.5 hidden information
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ async def test_check_45_instructions_are_identified_by_key_or_text(calls: Calls)
     await calls.mutate_standing_instruction("c")
     assert await calls.ids("standing_instruction") == ["c", "D", "e", "f"], "without a key: as if stored"
     await calls.delete_standing_instruction("d")
-    assert await calls.ids("standing_instruction") == ["c", "D", "e", "f"], "nobody says that any more"
+    assert await calls.ids("standing_instruction") == ["c", "D", "e", "f"], "no instruction has this text any more"
     await calls.delete_standing_instruction("D")
     assert await calls.ids("standing_instruction") == ["c", "e", "f"], "by text, though it has a key"
     await calls.store_standing_instruction("a")
