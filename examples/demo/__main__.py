@@ -16,7 +16,7 @@ from keelbolt.observability.logs import LEVELS, log_to_stderr
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks.settings import TaskSettings
 
-LEASE_SECONDS = 3.0  # shorter than the default of 15, so that a takeover is seen soon
+LEASE_SECONDS = 3.0  # shorter than the default of 15, so that a takeover is soon visible on every engine
 
 
 def server(storage: str) -> A2AServer:

@@ -43,8 +43,8 @@ BUTTONS = ExtensionConfig(
             },
             {
                 "label": "Kill its process",
-                "text": "The process that runs this task is killed (kill -9). When its lease expires, in a few "
-                "seconds, another process takes over.",
+                "text": "The process that runs this task dies at once (kill -9). Another one takes over: on SQLite "
+                "within a second, on other engines when the lease of the process has run out.",
                 "kind": "inject",
                 "payload": {"kill": True},
                 "danger": True,

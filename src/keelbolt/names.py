@@ -1,8 +1,10 @@
-"""Turns any text into a part of a name: readable if it is plain, and unique per text. Pure."""
+"""Names: any text as a part of a name (readable if it is plain, unique per text), and suggestions for unknown names."""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+from collections.abc import Iterable
 from urllib.parse import quote
 
 
@@ -16,3 +18,10 @@ def shortened(name: str, limit: int, *, head: int) -> str:
     if len(name) <= limit:
         return name
     return f"{name[:head]}~{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def suggestion(name: object, known: Iterable[str]) -> str:
+    """Return ``; did you mean …?``, or the known names if none is similar."""
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(names) or 'none'}"

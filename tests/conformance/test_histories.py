@@ -1,17 +1,18 @@
-"""Random histories, compared with an independent model, on every engine; and that they find what is broken."""
+"""Random histories, compared with an independent model, pass on sound engines and find seeded faults."""
 
 from __future__ import annotations
 
 import pytest
 
 from keelbolt.conformance.expect import LawBroken
-from keelbolt.conformance.machine import check_histories
-from keelbolt.conformance.storage import ByUrl, KernelSubject
-from tests.conformance.broken import FAULTS, Fault
+from keelbolt.conformance.kernel import ByUrl, KernelSubject
+from keelbolt.conformance.kernel.histories import check_histories
+from tests.conformance.broken.fault import Fault
+from tests.conformance.broken.kernel import FAULTS
 
 URL = "sqlite:///{directory}/histories.db"
 
-# Faults that a random history of these operations must stumble upon.
+# Faults that random histories must find.
 FOUND = (
     "ForgetsVersions",
     "ForgetsFieldIn",
@@ -59,7 +60,7 @@ def test_sqlite_relaxed() -> None:
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS if fault.name in FOUND])
 def test_fault_is_found(fault: Fault) -> None:
-    """Without looking for it, by chance alone; what depends on time may need a second chance."""
+    """A fault that depends on timing may need a second run."""
     error = None
     for repeatable in (True, False, False):
         try:
@@ -70,5 +71,5 @@ def test_fault_is_found(fault: Fault) -> None:
     assert isinstance(error, LawBroken) or (isinstance(error, ExceptionGroup) and error.subgroup(LawBroken)), error
 
 
-def test_the_list_is_of_faults() -> None:
+def test_found_lists_known_faults() -> None:
     assert set(FOUND) <= {fault.name for fault in FAULTS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keelbolt.conformance.pytest import storage_laws
-from keelbolt.conformance.storage import ByUrl, KernelSubject
+from keelbolt.conformance.kernel import ByUrl, KernelSubject
+from keelbolt.conformance.pytest import kernel_laws
 
-test_law = storage_laws(KernelSubject("memory", ByUrl("memory:")))
+test_law = kernel_laws(KernelSubject("memory", ByUrl("memory:")))

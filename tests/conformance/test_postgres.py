@@ -1,4 +1,4 @@
-"""The PostgreSQL engine obeys every law: a schema of its own for each, in one real server."""
+"""The PostgreSQL engine obeys every law. Each law has its own schema in one real server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import asyncpg
 import pytest
 
-from keelbolt.conformance.machine import check_histories
-from keelbolt.conformance.pytest import storage_laws
-from keelbolt.conformance.storage import DataPlace, KernelSubject
+from keelbolt.conformance.kernel import KernelPlace, KernelSubject
+from keelbolt.conformance.kernel.histories import check_histories
+from keelbolt.conformance.pytest import kernel_laws
 from keelbolt.kernel import Collection, Kernel, open_storage
 from keelbolt.kernel.postgres import PostgresKernel
 from keelbolt.testing.postgres import URL_VARIABLE, PostgresServer
@@ -26,11 +26,11 @@ def server(keelbolt_postgres: PostgresServer) -> Iterator[None]:
         yield
 
 
-def make(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
+def make(place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?schema={place.name}", declare=declare)
 
 
-# The server refuses whatever would make a table larger than this, as it does on a full disk.
+# The server refuses rows that would make a table larger than this, as on a full disk.
 LIMIT = """
 CREATE OR REPLACE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -55,11 +55,11 @@ class SmallKernel(PostgresKernel):
         await connection.close()
 
 
-def make_small(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
+def make_small(place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
     return SmallKernel(os.environ[URL_VARIABLE], schema=place.name, declare=declare)
 
 
-async def discard(place: DataPlace) -> None:
+async def discard(place: KernelPlace) -> None:
     connection = await asyncpg.connect(os.environ[URL_VARIABLE])
     await connection.execute("SET client_min_messages = error")
     await connection.execute(f"DROP SCHEMA IF EXISTS {place.name} CASCADE")
@@ -68,7 +68,7 @@ async def discard(place: DataPlace) -> None:
 
 SUBJECT = KernelSubject("PostgreSQL", make, persistent=True, shared=True, discard=discard, small=make_small)
 
-test_law = storage_laws(SUBJECT)
+test_law = kernel_laws(SUBJECT)
 
 
 @pytest.mark.timeout(600)

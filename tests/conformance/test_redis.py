@@ -1,4 +1,4 @@
-"""The Redis and Valkey engine obeys every law: a namespace of its own for each, on one real server."""
+"""The Redis and Valkey engine obeys every law. Each law has its own namespace on one real server."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from functools import cache
 import pytest
 import redis
 
-from keelbolt.conformance.machine import check_histories
-from keelbolt.conformance.pytest import storage_laws
-from keelbolt.conformance.storage import DataPlace, KernelSubject
+from keelbolt.conformance.kernel import KernelPlace, KernelSubject
+from keelbolt.conformance.kernel.histories import check_histories
+from keelbolt.conformance.pytest import kernel_laws
 from keelbolt.kernel import Collection, Kernel, open_storage
 from keelbolt.testing.valkey import URL_VARIABLE, ValkeyServer, own_valkey
 
@@ -27,29 +27,29 @@ def server(keelbolt_valkey: ValkeyServer) -> Iterator[None]:
         yield
 
 
-def make(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
+def make(place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?namespace={place.name}", declare=declare)
 
 
 @cache
 def small_server() -> str:
-    """The URL of a server with little memory; it is ended with this process."""
+    """The URL of a server with little memory; it stops with this process."""
     server = own_valkey(settings={"maxmemory": "24mb", "maxmemory-policy": "noeviction"})
     atexit.register(server.__exit__, None, None, None)
     return server.__enter__().url
 
 
-def make_small(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
+def make_small(place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
     with redis.Redis.from_url(small_server()) as client:
         client.flushall()
     return open_storage(f"{small_server()}?namespace={place.name}", declare=declare)
 
 
-def make_relaxed(place: DataPlace, declare: Sequence[Collection], /) -> Kernel:
+def make_relaxed(place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?namespace={place.name}", durability="relaxed", declare=declare)
 
 
-async def discard(place: DataPlace) -> None:
+async def discard(place: KernelPlace) -> None:
     with redis.Redis.from_url(os.environ[URL_VARIABLE]) as client:
         for key in client.scan_iter(f"{place.name}:*", count=1000):
             client.unlink(key)
@@ -58,10 +58,10 @@ async def discard(place: DataPlace) -> None:
 DURABLE = KernelSubject("Redis, durable", make, persistent=True, shared=True, discard=discard, small=make_small)
 RELAXED = KernelSubject("Redis, relaxed", make_relaxed, persistent=True, shared=True, discard=discard)
 
-test_durable = storage_laws(DURABLE)
-test_relaxed = storage_laws(RELAXED)
+test_durable = kernel_laws(DURABLE)
+test_relaxed = kernel_laws(RELAXED)
 
 
 def test_random_histories(full: bool) -> None:
-    """Whatever is done to it in whatever order, the engine answers what the model answers."""
+    """Random histories, compared with an independent model."""
     check_histories(DURABLE, steps=20_000 if full else 2000)

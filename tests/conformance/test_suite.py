@@ -9,27 +9,26 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from keelbolt.conformance.laws import commit
-from keelbolt.conformance.storage import (
+from keelbolt.conformance import kernel, state_store, task_storage, turn_callbacks
+from keelbolt.conformance.kernel import (
     ByUrl,
-    DataPlace,
     Finding,
+    KernelPlace,
     KernelSubject,
     LawBroken,
-    all_laws,
-    laws_as_markdown,
     load,
-    subject_of,
     validate,
 )
+from keelbolt.conformance.kernel.laws import commit
 from keelbolt.errors import InvalidValue
 from keelbolt.kernel.contract import Kernel
 from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.kernel.records import Collection
-from tests.conformance.broken.records import TakeLeavesTheRecord
+from tests.conformance.broken.kernel.records import TakeLeavesTheRecord
 
 ROOT = Path(__file__).parents[2]
 MEMORY = KernelSubject("memory", ByUrl("memory:"))
@@ -43,28 +42,44 @@ def declaring(*, declare: Sequence[Collection] = ()) -> Kernel:
     return MemoryKernel(declare=declare)
 
 
-def answers_a_subject() -> KernelSubject:
+def returns_a_subject() -> KernelSubject:
     return MEMORY
 
 
-def answers_nonsense() -> object:
+def returns_nonsense() -> object:
     return "a kernel"
 
 
 # ------------------------------------------------------------------------------------------------------------- laws
 
 
-def test_every_law_says_one_sentence() -> None:
-    for law in all_laws():
+PAGES = {
+    kernel: "conformance.md",
+    task_storage: "task-storage.md",
+    state_store: "state-store-laws.md",
+    turn_callbacks: "turn-callbacks-laws.md",
+}
+
+
+@pytest.mark.parametrize("package", PAGES)
+def test_every_law_is_one_sentence(package: ModuleType) -> None:
+    for law in package.all_laws():
         assert law.says.endswith("."), law.name
-        assert len(law.says) <= 120, law.name
-    assert len({law.name for law in all_laws()}) == len(all_laws()) >= 200
+        assert len(law.says) <= 120, (law.name, len(law.says))
 
 
-def test_the_documentation_lists_the_laws() -> None:
-    """When this fails: `python -m keelbolt.conformance.storage` prints the list as it should be."""
-    documented = (ROOT / "docs/reference/conformance.md").read_text().split("<!-- laws -->\n")[1]
-    assert documented.split("\n") == [*laws_as_markdown().rstrip().split("\n"), ""]
+@pytest.mark.parametrize(("package", "page"), PAGES.items())
+def test_the_documentation_lists_the_laws(package: ModuleType, page: str) -> None:
+    """If this fails: `python -m keelbolt.conformance PACKAGE` prints the right list."""
+    documented = (ROOT / "docs/reference" / page).read_text().split("<!-- laws -->\n")[1]
+    assert documented.split("\n") == [*package.laws_as_markdown().rstrip().split("\n"), ""]
+
+
+def test_the_module_prints_the_laws() -> None:
+    command = [sys.executable, "-m", "keelbolt.conformance", "turn_callbacks"]
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout == turn_callbacks.laws_as_markdown()
+    )
 
 
 def test_no_file_of_laws_is_long() -> None:
@@ -74,7 +89,7 @@ def test_no_file_of_laws_is_long() -> None:
 
 def test_the_suite_needs_neither_pytest_nor_hypothesis() -> None:
     program = (
-        "import sys, keelbolt.conformance.storage\n"
+        "import sys, keelbolt.conformance.kernel\n"
         "print([name for name in ('pytest', 'hypothesis') if name in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -82,7 +97,7 @@ def test_the_suite_needs_neither_pytest_nor_hypothesis() -> None:
 
 
 def test_without_hypothesis_histories_say_what_to_install() -> None:
-    program = "import sys; sys.modules['hypothesis'] = None\nimport keelbolt.conformance.machine"
+    program = "import sys; sys.modules['hypothesis'] = None\nimport keelbolt.conformance.kernel.histories"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "hypothesis is not installed. Install it with: pip install 'keelbolt[dev]'" in answer.stderr
 
@@ -90,29 +105,29 @@ def test_without_hypothesis_histories_say_what_to_install() -> None:
 # ----------------------------------------------------------------------------------------------------------- report
 
 
-async def test_a_report_of_a_whole_engine() -> None:
+async def test_a_report_of_a_conforming_engine() -> None:
     seen: list[Finding] = []
     report = await validate(MEMORY, only=["records", "persistence"], progress=seen.append)
     assert report.ok
     assert report.findings == tuple(seen)
     assert {finding.law.group for finding in report.passed} == {"records"}
-    assert {finding.message for finding in report.skipped} == {"memory is not declared persistent"}
+    assert {finding.message for finding in report.skipped} == {"memory does not declare persistent"}
     assert "persistent" in str(report)
 
 
 async def test_a_report_of_a_broken_engine() -> None:
     report = await validate(TakeLeavesTheRecord, only=["records"])
     assert not report.ok
-    assert "take_answers_the_record_and_removes_it" in {finding.law.name for finding in report.failed}
+    assert "take_returns_the_record_and_removes_it" in {finding.law.name for finding in report.failed}
     text = str(report)
-    assert "FAILED  take_answers_the_record_and_removes_it" in text
-    assert "but: the taken record is still there" in text
+    assert "FAILED  take_returns_the_record_and_removes_it" in text
+    assert "but: the taken record still exists" in text
     told = json.loads(json.dumps(report.to_dict()))
     assert (told["ok"], told["failed"]) == (False, len(report.failed))
     assert {law["verdict"] for law in told["laws"]} == {"passed", "failed"}
 
 
-async def test_an_engine_that_fails_in_its_own_way_is_a_finding() -> None:
+async def test_an_unexpected_error_is_a_finding() -> None:
     class Crashing(MemoryKernel):
         async def open(self) -> None:
             raise ZeroDivisionError("out of order")
@@ -127,7 +142,7 @@ async def test_a_law_that_does_not_end_is_broken(monkeypatch: pytest.MonkeyPatch
             await asyncio.sleep(3600)
 
     monkeypatch.setattr("keelbolt.conformance.suite.LAW_SECONDS", 0.1)
-    report = await validate(Hanging, only=["a_caller_who_never_awaits_loses_nothing"])
+    report = await validate(Hanging, only=["a_commit_that_is_not_awaited_is_committed"])
     assert [finding.message for finding in report.failed] == ["no end within 0.1 s"]
 
 
@@ -139,13 +154,13 @@ async def test_an_unknown_law_is_refused() -> None:
 # ---------------------------------------------------------------------------------------------------------- subjects
 
 
-@pytest.mark.parametrize("given", [plain, declaring, answers_a_subject, MEMORY, MemoryKernel])
-async def test_every_way_to_name_an_engine(given: KernelSubject) -> None:
-    report = await validate(given, only=["one_commit_writes_every_noun"])
+@pytest.mark.parametrize("given", [plain, declaring, returns_a_subject, MEMORY, MemoryKernel])
+async def test_every_kind_of_subject_argument(given: KernelSubject) -> None:
+    report = await validate(given, only=["one_commit_writes_records_logs_work_and_blobs"])
     assert report.ok, str(report)
 
 
-def test_load_finds_what_is_named() -> None:
+def test_load_returns_the_named_subject() -> None:
     assert load("tests.conformance.test_suite:MEMORY").name == "memory"
     assert load("keelbolt.kernel.memory:MemoryKernel").name == "keelbolt.kernel.memory:MemoryKernel"
 
@@ -157,24 +172,24 @@ def test_load_finds_what_is_named() -> None:
         (":plain", "write it as module:attribute"),
         ("no_such_module:factory", "can't be loaded"),
         ("tests.conformance.test_suite:missing", "can't be loaded"),
-        ("tests.conformance.test_suite:ROOT", "must be a Subject or a factory"),
-        ("tests.conformance.test_suite:answers_nonsense", "must return a Subject or an unopened Kernel"),
+        ("tests.conformance.test_suite:ROOT", "must be a KernelSubject or a factory"),
+        ("tests.conformance.test_suite:returns_nonsense", "must return a KernelSubject or an unopened Kernel"),
     ],
 )
-def test_load_says_what_is_wrong(reference: str, message: str) -> None:
+def test_load_errors_name_the_cause(reference: str, message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
         load(reference)
 
 
-def test_what_is_no_subject_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="neither a Subject nor a factory"):
-        subject_of("memory:")  # type: ignore[arg-type]
+def test_an_invalid_subject_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="neither a KernelSubject nor a factory"):
+        KernelSubject.of("memory:")
 
 
 async def test_places_are_new_and_are_removed() -> None:
-    discarded: list[DataPlace] = []
+    discarded: list[KernelPlace] = []
 
-    async def discard(place: DataPlace) -> None:
+    async def discard(place: KernelPlace) -> None:
         assert place.directory.exists()
         discarded.append(place)
 
@@ -189,10 +204,10 @@ async def test_places_are_new_and_are_removed() -> None:
 async def test_laws_leave_no_threads_behind() -> None:
     before = threading.active_count()
     await validate(MEMORY, only=["commit"])
-    assert threading.active_count() <= before + 1  # the loop's own pool may have begun
+    assert threading.active_count() <= before + 1  # the loop's own pool may have started a thread
 
 
 def test_laws_are_plain_functions() -> None:
-    """A law can be called with a kernel, by whoever writes an engine and looks for what is wrong."""
+    """The author of an engine can call a law with a kernel."""
     assert commit.call_order_is_commit_order.__doc__
     assert issubclass(LawBroken, AssertionError)

@@ -13,7 +13,7 @@ import redis
 
 from keelbolt.apcore import InMemoryTaskStore, TaskStoreStorage
 from keelbolt.conformance.pytest import task_storage_laws
-from keelbolt.conformance.task_storage import StoragePlace, TaskStorageSubject
+from keelbolt.conformance.task_storage import TaskStoragePlace, TaskStorageSubject
 from keelbolt.tasks.storage import InMemoryStorage, PostgreSQLStorage, RedisStorage, SQLiteStorage
 from keelbolt.testing import postgres, valkey
 from tests.conformance.three_methods import ThreeMethods
@@ -29,27 +29,27 @@ def servers(keelbolt_postgres: postgres.PostgresServer, keelbolt_valkey: valkey.
         yield
 
 
-def sqlite(place: StoragePlace) -> SQLiteStorage:
+def sqlite(place: TaskStoragePlace) -> SQLiteStorage:
     return SQLiteStorage(f"sqlite+aiosqlite:///{place.directory}/tasks.db")
 
 
-def postgresql(place: StoragePlace) -> PostgreSQLStorage:
+def postgresql(place: TaskStoragePlace) -> PostgreSQLStorage:
     url = os.environ[postgres.URL_VARIABLE].replace("postgresql://", "postgresql+asyncpg://")
     return PostgreSQLStorage(f"{url}?schema={place.name}")
 
 
-async def drop_schema(place: StoragePlace) -> None:
+async def drop_schema(place: TaskStoragePlace) -> None:
     connection = await asyncpg.connect(os.environ[postgres.URL_VARIABLE])
     await connection.execute("SET client_min_messages = error")
     await connection.execute(f"DROP SCHEMA IF EXISTS {place.name} CASCADE")
     await connection.close()
 
 
-def on_redis(place: StoragePlace) -> RedisStorage:
+def on_redis(place: TaskStoragePlace) -> RedisStorage:
     return RedisStorage(f"{os.environ[valkey.URL_VARIABLE]}?namespace={place.name}")
 
 
-async def drop_keys(place: StoragePlace) -> None:
+async def drop_keys(place: TaskStoragePlace) -> None:
     with redis.Redis.from_url(os.environ[valkey.URL_VARIABLE]) as client:
         for key in client.scan_iter(f"{place.name}:*", count=1000):
             client.unlink(key)

@@ -1,4 +1,4 @@
-"""A storage of tasks as a user might write it: three methods over dictionaries, and nothing else."""
+"""A storage of tasks as a user might write it: the three required methods over dictionaries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keelbolt.tasks.storage import ArtifactWrite, Storage
 
 
 class ThreeMethods(Storage[Any]):
-    """Keeps tasks in this process."""
+    """Stores tasks in this process."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}

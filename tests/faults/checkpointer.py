@@ -1,4 +1,4 @@
-"""A process that commits as fast as it can, and runs a checkpoint after every commit, so often or until it is killed.
+"""A process that commits as fast as it can, with a checkpoint after every commit, COMMITS times or until it is killed.
 
 python -m tests.faults.checkpointer PATH NAME [COMMITS]
 """

@@ -1,4 +1,4 @@
-"""Figures: each fault says what it did and what came of it, in one table at the end."""
+"""Figures: each fault test reports its numbers in one table at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _lines = pytest.StashKey[list[tuple[str, str]]]()
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> Figures:
-    """Call it with numbers by name: they are printed when the session ends."""
+    """Return a function that records numbers by name; they are printed when the session ends."""
     lines = request.config.stash.setdefault(_lines, [])
 
     def note(fault: str, **numbers: object) -> None:
@@ -39,14 +39,14 @@ def _number(value: object) -> str:
 
 @pytest.fixture
 def children() -> Iterator[Children]:
-    """Starts processes, and leaves none behind."""
+    """Start processes, and kill them at the end of the test."""
     with Children() as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def strace() -> None:
-    """Skips the test where system calls can't be traced."""
+    """Skip the test if system calls can't be traced."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
     trial = subprocess.run(["strace", "-qq", "-o", "/dev/null", "true"], capture_output=True, text=True, check=False)
@@ -60,7 +60,7 @@ ENGINES = ("sqlite", "postgresql", "redis")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """``task_url`` is on every engine; ``some_task_url`` too with --full, otherwise on SQLite alone."""
+    """``task_url`` is on every engine; so is ``some_task_url`` with --full, otherwise only on SQLite."""
     full = metafunc.config.getoption("--full")
     for name, engines in (("task_url", ENGINES), ("some_task_url", ENGINES if full else ENGINES[:1])):
         if name in metafunc.fixturenames:

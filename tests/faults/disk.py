@@ -1,7 +1,7 @@
 """A disk in memory on which SQLite runs, and which fails on command: power cuts, and errors of fsync.
 
-What is written is held back until it is synced. A `Cut` is what a machine would find after a power loss at that moment:
-all that was synced, and of the rest what the test chooses: nothing, or any of the writes, some of them torn.
+Writes are held back until they are synced. A `Cut` is the disk after a power loss at that moment: all synced writes,
+and of the others those that the test chooses: none, or any of them, some torn.
 Locks between processes do not exist here, hence the engine's ``shared=False``.
 """
 
@@ -27,7 +27,7 @@ _names = itertools.count(1)
 @dataclass
 class Write:
     offset: int
-    data: bytes | None  # None: the file was cut to ``offset``
+    data: bytes | None  # None: the file was truncated to ``offset``
 
     def apply(self, content: bytearray) -> None:
         if self.data is None:
@@ -63,7 +63,7 @@ class Cut:
     unsynced: int  # writes that are held back
 
     def after(self, keep: Callable[[Write], Write | None]) -> Disk:
-        """The disk that the next boot finds, when of the unsynced writes only these were kept."""
+        """Return the disk that the next boot finds if only these unsynced writes survive."""
         disk = Disk()
         for name, file in self.files.items():
             content = bytearray(file.synced)
@@ -76,11 +76,11 @@ class Cut:
 
 
 def nothing(_write: Write) -> None:
-    """Nothing that was not synced survives."""
+    """Choose no unsynced write."""
 
 
 def anything(dice: random.Random) -> Callable[[Write], Write | None]:
-    """Any subset survives: disks reorder, and tear a write between two sectors."""
+    """Choose any subset: disks reorder writes, and tear a write between two sectors."""
     share = dice.random()
 
     def keep(write: Write) -> Write | None:
@@ -94,7 +94,7 @@ def anything(dice: random.Random) -> Callable[[Write], Write | None]:
 
 
 class Disk:
-    """Some files, and what happens to them: ``before`` is called before every write, sync and cut of a file."""
+    """Files in memory; ``before`` is called before every write, sync and truncation of a file."""
 
     def __init__(self) -> None:
         self.files: dict[str, File] = {}
@@ -104,12 +104,12 @@ class Disk:
         self._vfs = _VFS(self)
 
     def cut(self, moment: str) -> Cut:
-        """What a power loss at this moment would leave. May be called from ``before``."""
+        """Return the disk after a power loss at this moment. May be called from ``before``."""
         files = deepcopy(self.files)
         return Cut(files, moment, sum(len(file.unsynced) for file in files.values()))
 
     def connect(self, path: str) -> SqliteConnection:
-        """To be given to the engine."""
+        """Connect to a file of this disk; passed to the engine."""
         connection = apsw.Connection(path, vfs=self.name)
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         return _Connection(connection)
@@ -136,7 +136,7 @@ class _VFS(apsw.VFS):
 
 
 class _File:
-    """No base class: then SQLite is offered no shared memory, and asks for none."""
+    """Has no base class, so that SQLite finds no shared memory and requires none."""
 
     def __init__(self, disk: Disk, name: str) -> None:
         self._disk = disk
@@ -199,7 +199,7 @@ class _Rows:
 
 
 class _Connection:
-    """An apsw connection as the engine sees one of `sqlite3`."""
+    """An apsw connection with the interface of `sqlite3`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -230,7 +230,7 @@ def _as_sqlite3(error: apsw.Error) -> sqlite3.Error:
 
 
 def failing(at: int) -> Callable[[str], SqliteConnection]:
-    """Connections to real files of which the n-th fsync fails, once, whichever connection it is on."""
+    """Return a function that connects to real files; the n-th fsync over all connections fails, once."""
     vfs = _FailingVFS(at)
 
     def connect(path: str) -> SqliteConnection:
@@ -265,6 +265,6 @@ class _FailingFile(apsw.VFSFile):
 
 
 def fsync_error() -> Exception:
-    """What a file system raises when the disk fails."""
+    """Return the error that a file system raises when the disk fails."""
     error: Exception = apsw.exception_for(apsw.SQLITE_IOERR_FSYNC)
     return error

@@ -15,7 +15,7 @@ from keelbolt.kernel.sqlite.engine import SQLiteKernel
 from keelbolt.tasks import RetentionPolicy
 from keelbolt.testing.crash import CrashPoint
 
-erasing.BATCH = importing.BATCH = 5  # many commits, and as many places to die
+erasing.BATCH = importing.BATCH = 5  # many commits, so that there are many points at which to kill
 
 
 async def main(verb: str, path: str, crash: str) -> None:

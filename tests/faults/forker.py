@@ -2,8 +2,8 @@
 
     python -m tests.faults.forker PATH [CRASH]
 
-The child tries to use it, and to open the same file anew; the parent goes on writing meanwhile. With a crash point, the
-child only lives on, and the parent dies there.
+The child tries to use it and to open the same file again, while the parent continues to write. With a crash point, the
+parent dies there, and the child only stays alive.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENTRY: Operation = Append("log", "s", (Draft("a", b""),))
 
 
 async def uses(kernel: SQLiteKernel, path: str) -> dict[str, str]:
-    """What becomes of each use in the child."""
+    """Return the result of each use in the child."""
     outcomes: dict[str, str] = {}
     for name in ("commit", "get", "claim", "flush", "close", "open anew"):
         try:
@@ -61,7 +61,7 @@ async def die(path: str, crash: str) -> None:
 
 
 async def main(path: str, crash: str = "") -> None:
-    warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: that is the point
+    warnings.simplefilter("ignore", DeprecationWarning)  # the test is about fork() with threads
     if crash:
         await die(path, crash)
     async with SQLiteKernel(path, declare=FAMILIES) as kernel:
@@ -71,7 +71,7 @@ async def main(path: str, crash: str = "") -> None:
         if child == 0:
             asyncio.events._set_running_loop(None)
             print(json.dumps(asyncio.run(uses(kernel, path))), flush=True)
-            atexit._run_exitfuncs()  # as a careless child does
+            atexit._run_exitfuncs()  # as a child without precautions does
             os._exit(0)
         for _ in range(100):
             await kernel.commit(PARTITION, ENTRY)

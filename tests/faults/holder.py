@@ -1,8 +1,8 @@
-"""A process that holds work and comes back too late.
+"""A process that holds work and resumes after its lease has ended.
 
     python -m tests.faults.holder PATH NAME LIMIT LEASE
 
-It claims, says what it got, waits for a line, then tries every write that a holder can make, and says what came of it.
+It claims, prints the claims, waits for a line, then tries every write that a holder can make, and prints the results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FAMILIES = (Collection("doc"),)
 
 
 def writes(claim: Claim) -> dict[str, tuple[Operation, ...]]:
-    """Everything that can be written in the name of a claim."""
+    """Return every write that a holder can make under its claim."""
     entry = Append("events", claim.key, (Draft("stale", str(claim.fence).encode()),))
     return {
         "append": (claim.fenced(), entry),
@@ -51,7 +51,7 @@ async def main(path: str, name: str, limit: str, lease: str) -> None:
         await kernel.flush()
         print(json.dumps({claim.key: claim.fence for claim in claims}), flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        await kernel.heartbeat(name, lease_seconds=float(lease))  # coming back to life gives nothing back
+        await kernel.heartbeat(name, lease_seconds=float(lease))  # resuming does not restore the claims
         for claim in claims:
             print(json.dumps(await attempt(kernel, claim)), flush=True)
 

@@ -3,11 +3,11 @@
     python -m tests.faults.killed_worker URL FOLDER
 
 ``FOLDER/plans.json`` has a plan for each task: ``before:3`` kills before the third commit about the task, ``during:3``
-while it is under way, ``after:3`` when it is committed and the caller does not know it yet. ``effect:1`` and
+while it runs, ``after:3`` when it is committed and before the caller gets the result. ``effect:1`` and
 ``effect:2`` kill before and after the effect of the payment. The commits of a task are counted over all processes, so
 each plan kills once.
 
-The first word of a task's text is what it does:
+The first word of a task's text is its kind:
 
 - *pay* asks for an approval, and pays in a step after it. ``FOLDER/ledger`` has a line for each payment.
 - *book* writes a file, books in a step, and waits. Canceled, it removes the file and undoes the booking.
@@ -81,7 +81,7 @@ class KillingKernel(KernelLink):
 
 
 class Worker:
-    """Pays, and books."""
+    """Runs the tasks of both kinds."""
 
     def __init__(self, kernel: KillingKernel, folder: Path) -> None:
         self._kernel = kernel
@@ -143,7 +143,7 @@ class Worker:
 async def main(url: str, folder: str) -> None:
     logging.disable(logging.ERROR)
     settings = TaskSettings(
-        concurrency=1,  # a kill takes no other task along
+        concurrency=1,  # a kill affects no other task
         lease_seconds=LEASE_SECONDS,
         heartbeat_seconds=SETTINGS.heartbeat_seconds,
         cancel_seconds=30.0,
@@ -153,7 +153,7 @@ async def main(url: str, folder: str) -> None:
         worker = Worker(kernel, Path(folder))
         async with TaskEngine(cast("Kernel", kernel), worker.handle, settings=settings):
             print("ready", flush=True)
-            await asyncio.to_thread(sys.stdin.read)  # until the test is gone
+            await asyncio.to_thread(sys.stdin.read)  # until the test process ends
     os._exit(0)
 
 

@@ -1,8 +1,8 @@
-"""A process that ends with its commits still on their way.
+"""A process that ends with pending commits.
 
     python -m tests.faults.leaver PATH HOW COMMITS
 
-It opens a storage and never closes it, calls commits and awaits none, and then leaves: by ``return``, ``exit``,
+It opens a storage and never closes it, calls commits and awaits none, and then ends: by ``return``, ``exit``,
 ``raise`` or ``interrupt``.
 """
 
@@ -21,7 +21,7 @@ FAMILIES = (Collection("doc"),)
 
 
 class Left(Exception):
-    """The program has a bug."""
+    """The error by which the program ends."""
 
 
 async def main(path: str, how: str, commits: str) -> None:

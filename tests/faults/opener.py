@@ -1,4 +1,4 @@
-"""A process that opens a storage the moment it is told to, and writes.
+"""A process that opens a storage when it reads a line, and writes.
 
 python -m tests.faults.opener PATH NAME COMMITS
 """

@@ -1,4 +1,4 @@
-"""A process that writes the same keys as another one, in its own order, and takes work from it.
+"""A process that writes the same keys as another one in its own order, and claims the other's work.
 
 python -m tests.faults.postgres_crossing URL NAME BATCHES forward|backward
 """
@@ -17,7 +17,7 @@ CALLERS = 4
 
 
 async def cross(kernel: Kernel, name: str, batches: int, keys: list[str]) -> int:
-    """Commits of many keys at once; every other time with work that others claim at the same time."""
+    """Commit many keys at once; every second commit includes work that others claim at the same time."""
     for number in range(batches):
         puts = [Put("doc", key, name.encode()) for key in keys]
         appends = [Append("events", key, (Draft("cross", name.encode()),)) for key in keys]

@@ -1,4 +1,4 @@
-"""As `holder`, on a PostgreSQL.
+"""Like `holder`, on PostgreSQL.
 
 python -m tests.faults.postgres_holder URL NAME LIMIT LEASE
 """
@@ -18,7 +18,7 @@ async def main(url: str, name: str, limit: str, lease: str) -> None:
         claims = await kernel.claim(QUEUE, name, limit=int(limit), lease_seconds=float(lease))
         print(json.dumps({claim.key: claim.fence for claim in claims}), flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        await kernel.heartbeat(name, lease_seconds=float(lease))  # coming back to life gives nothing back
+        await kernel.heartbeat(name, lease_seconds=float(lease))  # resuming does not restore the claims
         for claim in claims:
             print(json.dumps(await attempt(kernel, claim)), flush=True)
 

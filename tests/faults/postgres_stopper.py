@@ -1,4 +1,4 @@
-"""A process that stops itself in the middle of a batch, with all its locks in hand.
+"""A process that stops itself in the middle of a batch, while it holds all locks of the batch.
 
 python -m tests.faults.postgres_stopper URL
 """

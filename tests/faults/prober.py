@@ -1,8 +1,8 @@
-"""A process with a wall clock of its own that tries to get hold of what is not yet its.
+"""A process with its own wall clock that tries to claim work before it is free.
 
     python -m tests.faults.prober PATH NAME
 
-It says its wall clock, then, for every line it is sent, what it could claim and whether it sees the record.
+It prints its wall clock, then, for each line of input, what it could claim and whether it sees the record.
 """
 
 from __future__ import annotations

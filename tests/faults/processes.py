@@ -1,4 +1,4 @@
-"""Processes that tests start, talk to by lines, stop and kill."""
+"""Processes that tests start, exchange lines with, stop and kill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Ended(AssertionError):
-    """The process has nothing more to say."""
+    """The process closed its output."""
 
     def __init__(self, returncode: int) -> None:
         super().__init__(f"the child process ended with {returncode}")
@@ -26,7 +26,7 @@ class Ended(AssertionError):
 
 
 class Child:
-    """A Python program of this folder, in a process of its own."""
+    """A Python program of this folder, in its own process."""
 
     def __init__(self, process: subprocess.Popen[bytes], *, own_group: bool) -> None:
         self._process = process
@@ -47,7 +47,7 @@ class Child:
         return self._process.poll()
 
     def line(self, seconds: float = 60.0) -> str:
-        """The next line it prints; fails when it ends or is silent."""
+        """Return the next line that it prints. Fail if it ends or prints nothing in time."""
         assert self._process.stdout is not None
         until = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
@@ -76,12 +76,12 @@ class Child:
         return self._process.wait(seconds)
 
     def kill(self) -> None:
-        """End it with SIGKILL, wherever it is."""
+        """End it with SIGKILL."""
         self.send(signal.SIGKILL)
         self.wait()
 
     def stopped(self, seconds: float = 30.0) -> None:
-        """Wait until it was stopped by SIGSTOP."""
+        """Wait until it is stopped by SIGSTOP."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -104,7 +104,7 @@ class Child:
 
 
 class Children:
-    """All the processes of one test; whatever still runs at its end is killed."""
+    """All processes of one test; those still running at its end are killed."""
 
     def __init__(self) -> None:
         self._children: list[Child] = []
@@ -120,7 +120,7 @@ class Children:
     ) -> Child:
         """Run ``tests/faults/<program>.py``, perhaps ``under`` another command.
 
-        ``quiet`` hides its traceback; a process in its ``own_group`` is ended with all that it has started.
+        ``quiet`` hides its traceback. A process in its ``own_group`` is killed together with its children.
         """
         command = [*under, sys.executable, "-m", f"tests.faults.{program}", *map(str, arguments)]
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A process that makes one commit after the other, each a record and an entry, and says how far it came.
+"""A process that makes one commit after the other, each a record and an entry, and prints the number of the last.
 
 python -m tests.faults.sequence PATH COMMITS
 """
@@ -18,7 +18,7 @@ FAMILIES = (Collection("doc"),)
 
 
 async def write_one(kernel: Kernel, number: int) -> None:
-    """Version and seq are both this number."""
+    """Commit a record and an entry whose version and seq are both this number."""
     body = str(number).encode() * 50
     receipt = await kernel.commit(PARTITION, Append("log", "s", (Draft("a", body),)), Put("doc", "s", body))
     assert receipt.seqs("log", "s") == (receipt.version("doc", "s"),)

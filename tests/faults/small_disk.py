@@ -1,4 +1,4 @@
-"""A file system in memory with a size of its own, which a test fills."""
+"""A file system in memory of a given size, which a test fills."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SmallDisk:
         self._filler = place / "filler"
 
     def fill(self, leave: int = 0) -> None:
-        """Take all the space there is, except so many bytes."""
+        """Use all free space except this many bytes."""
         with self._filler.open("ab", buffering=0) as file:
             for size in (MEGABYTE, 4096, 1):
                 try:
@@ -34,12 +34,12 @@ class SmallDisk:
                     continue
 
     def empty(self) -> None:
-        """Give the space back."""
+        """Free the space."""
         self._filler.unlink()
 
     @contextmanager
     def full(self) -> Iterator[None]:
-        """No space is left within this block, however large the disk is."""
+        """Keep the disk full within this block."""
         state = os.statvfs(self.place)
         size = state.f_blocks * state.f_frsize
         self._shrink()
@@ -49,27 +49,27 @@ class SmallDisk:
             _mount("-o", f"remount,size={size}", str(self.place))
 
     def _shrink(self) -> None:
-        """Make the disk as small as what lies on it, while programs write to it."""
+        """Shrink the disk to the size of its files, while programs write to it."""
         for left in range(TRIES, -1, -1):
             state = os.statvfs(self.place)
             used = (state.f_blocks - state.f_bfree) * state.f_frsize
             try:
                 _mount("-o", f"remount,size={used + (TRIES - left) * state.f_frsize}", str(self.place))
-            except CannotMount:  # it has grown meanwhile
+            except CannotMount:  # the files have grown
                 if not left:
                     raise
             else:
                 return
 
     def free(self) -> int:
-        """How many bytes are left."""
+        """Return the number of free bytes."""
         state = os.statvfs(self.place)
         return state.f_bavail * state.f_frsize
 
 
 @contextmanager
 def mounted(place: Path, megabytes: int) -> Iterator[SmallDisk]:
-    """Mount a disk of this size at ``place``. Raises CannotMount where that is not allowed."""
+    """Mount a disk of this size at ``place``. Raise CannotMount if that is not allowed."""
     if os.geteuid() != 0:
         raise CannotMount("only root may mount the small disk that is filled")
     place.mkdir(parents=True)

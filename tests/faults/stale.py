@@ -1,4 +1,4 @@
-"""Every write that a holder of a task can make, tried by one who may hold it no more."""
+"""Every write that a holder of a task can make, tried by a process that may have lost it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ STALE = "stale"
 
 
 async def stale_writes(ctx: TaskContext) -> dict[str, str]:
-    """What came of each: the name of the error, or ``written``. First as workers write, then past all good manners:
-    a journal for each write that knows of no refusal, and the store itself.
+    """Return the result of each: the name of the error, or ``written``. First through the worker's API, then below it:
+    with a new journal for each write, which has seen no refusal, and directly on the store.
     """
     run = ctx._run
     claim = run.journal.claim

@@ -2,7 +2,7 @@
 
     python -m tests.faults.stopper PATH POINT
 
-It says "ready", then commits, and says "committed" when it was continued.
+It prints "ready", then commits, and prints "committed" after it was continued.
 """
 
 from __future__ import annotations

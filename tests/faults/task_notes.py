@@ -1,4 +1,4 @@
-"""What processes of a pool note about the tasks they run: a line each, handed to the system at once."""
+"""Notes of the processes of a pool about the tasks they run: one line each, written to the system at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class TaskNotes:
-    """A file of notes. A killed process keeps what it has written; ``at`` is the same clock in all processes."""
+    """A file of notes, which survives kill -9. ``at`` is the same clock in all processes."""
 
     def __init__(self, path: str | Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -22,6 +22,6 @@ class TaskNotes:
 
 
 def read_notes(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """All notes of all processes, by time."""
+    """Return all notes of all processes, ordered by time."""
     lines = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     return sorted(lines, key=lambda line: line["at"])

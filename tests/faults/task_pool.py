@@ -1,4 +1,4 @@
-"""A pool of processes that run tasks, and a supervisor that replaces whoever dies."""
+"""A pool of processes that run tasks, and a supervisor that replaces dead ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Pool:
         codes: tuple[int, ...] = (-signal.SIGKILL,),
     ) -> None:
         self.url = url
-        self.codes = codes  # by which members may end
+        self.codes = codes  # expected exit codes of members
         self.kills = 0
         self.members: list[Child] = []
         self.dice = random.Random(seed)
@@ -40,7 +40,7 @@ class Pool:
         self._number = 0
 
     async def start(self, *, sends: int = 0, crash: str = "") -> Child:
-        """A new member; it is ready, unless it crashed before."""
+        """Start a member, and wait until it is ready or has crashed."""
         self._number += 1
         notes = self._folder / f"worker-{self._number}.notes"
         child = self._children.start("task_worker", self.url, notes, self._concurrency, sends, self._lease, crash)
@@ -50,19 +50,19 @@ class Pool:
         return child
 
     async def fill(self, size: int, *, sends: int = 0, crashes: list[str] | None = None) -> None:
-        """Replace the dead; a new member takes a crash along, if one is left."""
-        self.bury()
+        """Replace dead members; a new one gets the next crash point, if any is left."""
+        self.remove_dead()
         missing = range(size - len(self.members))
         await asyncio.gather(*(self.start(sends=sends, crash=crashes.pop() if crashes else "") for _ in missing))
 
     def kill_one(self) -> None:
-        self.bury()
+        self.remove_dead()
         if self.members:
             self.dice.choice(self.members).kill()
-            self.bury()
+            self.remove_dead()
 
-    def bury(self) -> None:
-        """Take the dead away. Whoever died of something else than what is expected fails the test."""
+    def remove_dead(self) -> None:
+        """Remove dead members. Fail the test if one ended with an unexpected exit code."""
         for child in tuple(self.members):
             if not child.alive:
                 code = child.wait()
@@ -72,12 +72,12 @@ class Pool:
                 self.kills += 1
 
     def notes(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """What all members noted so far, the dead ones too."""
+        """Return the notes of all members so far, dead ones included."""
         notes = read_notes(sorted(self._folder.glob("worker-*.notes")))
         return [note for note in notes if kind in (None, note["kind"])]
 
     async def noted(self, kind: str, count: int, seconds: float = 60.0) -> list[dict[str, Any]]:
-        """Wait until there are so many notes of this kind."""
+        """Wait until there are this many notes of this kind."""
         async with asyncio.timeout(seconds):
             while len(found := self.notes(kind)) < count:  # noqa: ASYNC110 - other processes write them
                 await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What must hold of every task, whoever died while it ran, checked on its log and on what the workers noted."""
+"""Checks that must hold for every task, whichever processes died, on its log and on the workers' notes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_ATTEMPTS = 5
 
 @dataclass(slots=True)
 class TaskVerdict:
-    """How many of what was looked at, and what was wrong."""
+    """The numbers of checked items, and the problems found."""
 
     tasks: int = 0
     entries: int = 0
@@ -49,7 +49,7 @@ Notes = Sequence[dict[str, Any]]
 
 
 async def verify_tasks(kernel: Kernel, tasks: Iterable[str], notes: Notes) -> TaskVerdict:
-    """Look at these tasks, which must all be over, and at the whole store."""
+    """Check these tasks, which must all be over, and the whole store."""
     verdict = TaskVerdict()
     by_task: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for note in notes:
@@ -109,7 +109,7 @@ def _look_at_end(entries: list[Entry], wrong: Any) -> None:
 
 
 def _look_at_runs(entries: list[Entry], notes: Notes, verdict: TaskVerdict, wrong: Any) -> None:
-    """Attempts are counted up to five in each turn, fences grow, and each run writes only until the next one begins."""
+    """Check that a turn has at most five attempts, fences grow, and a run writes only until the next one begins."""
     fences = {(note["worker"], note["attempt"]): note["fence"] for note in notes if note["kind"] == "run"}
     attempts: dict[int, list[int]] = defaultdict(list)  # by turn
     fence: int | None = None
@@ -118,7 +118,7 @@ def _look_at_runs(entries: list[Entry], notes: Notes, verdict: TaskVerdict, wron
         body = from_json(entry.data)
         if entry.kind == "attempt":
             attempts[body["turn"]].append(body["attempt"])
-            fence = fences.get((body["worker"], body["attempt"]))  # none: killed before it could note it
+            fence = fences.get((body["worker"], body["attempt"]))  # none: killed before it wrote the note
             if fence is not None:
                 if fence <= last:
                     wrong(f"fence {fence} came after {last}")
@@ -135,7 +135,7 @@ def _look_at_runs(entries: list[Entry], notes: Notes, verdict: TaskVerdict, wron
 
 
 def _writers(body: dict[str, Any]) -> list[int]:
-    """The fences that a worker wrote into the texts of this entry."""
+    """Return the fences that a worker wrote into the texts of this entry."""
     message = (body.get("status") or {}).get("message") or {}
     parts = [*message.get("parts", ()), *(body.get("artifact") or {}).get("parts", ())]
     words = [part["text"].split() for part in parts if "text" in part]
@@ -143,7 +143,7 @@ def _writers(body: dict[str, Any]) -> list[int]:
 
 
 def _look_at_steps(entries: list[Entry], notes: Notes, verdict: TaskVerdict, wrong: Any) -> None:
-    """What was recorded is not done again: not by the log, and not by the effects."""
+    """Check, by the log and by the effects, that a recorded step does not run again."""
     done: dict[str, int] = {}
     for entry in entries:
         if entry.kind == "step":
@@ -152,7 +152,7 @@ def _look_at_steps(entries: list[Entry], notes: Notes, verdict: TaskVerdict, wro
                 wrong(f"step {body['step']!r} was {body['state']} again at {entry.seq}, done at {done[body['step']]}")
             if body["state"] == "done":
                 done[body["step"]] = entry.seq
-    first: dict[int, int] = {}  # step → the fence under which it was recorded first
+    first: dict[int, int] = {}  # step → the fence under which it was first recorded
     for note in notes:
         if note["kind"] == "recorded":
             first[note["step"]] = min(first.get(note["step"], note["fence"]), note["fence"])

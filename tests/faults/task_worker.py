@@ -1,16 +1,16 @@
-"""A process of a pool that runs tasks, until it is killed or told to end by SIGTERM.
+"""A process of a pool that runs tasks until it is killed or gets SIGTERM.
 
     python -m tests.faults.task_worker URL NOTES CONCURRENCY SENDS LEASE [CRASH]
 
-What it does with a task is the first word of its text:
+The first word of a task's text is its kind:
 
 - *work*: a stream of chunks, each of them with the fence of its run, between durable steps with an effect;
-- *wait*: keeps it until the process is told to end; whoever takes it over completes it;
-- *hold*: the same, but heeds nothing. A line on stdin, ``go on``, makes the first holder try every write there is, and
-  say what came of it;
-- *busy* FILE: the first holder does not yield until there is such a file, then tries to complete it;
+- *wait*: holds the task until the process gets SIGTERM; the process that takes it over completes it;
+- *hold*: the same, but ignores cancellation. A line ``go on`` on stdin makes the first holder try every possible write
+  and print the results;
+- *busy* FILE: the first holder blocks the event loop until the file exists, then tries to complete the task;
 - *poison*: ends the process;
-- *echo*: completes it.
+- *echo*: completes the task.
 
 It sends SENDS tasks of its own, which it creates, claims and starts in one commit each.
 """
@@ -45,7 +45,7 @@ def message(message_id: str, text: str) -> Message:
     return Message(message_id=message_id, role=Role.user, parts=[Part(text=text)])
 
 
-class Hands:
+class PoolWorker:
     """The worker."""
 
     def __init__(self, notes: TaskNotes) -> None:
@@ -76,7 +76,7 @@ class Hands:
             done = await ctx.step(f"step {number}", self._effect, ctx.task_id, number, fence, in_doubt="retry")
             self._notes.write("recorded", task=ctx.task_id, step=number, fence=fence, by=done)
             text = f"{fence} said {number}"
-            repeated = ctx.replaying  # an earlier run said so, and it stands
+            repeated = ctx.replaying  # recorded by an earlier run
             await ctx.send_status(text)
             if not repeated:
                 self._notes.write("acknowledged", task=ctx.task_id, text=text)
@@ -99,7 +99,7 @@ class Hands:
         except asyncio.CancelledError:
             if not stubborn:
                 raise
-            await self.go_on.wait()  # it does not heed that its lease is lost
+            await self.go_on.wait()  # it ignores the loss of its lease
         print(json.dumps(await stale_writes(ctx)), flush=True)
 
     async def _busy(self, ctx: TaskContext) -> None:
@@ -126,13 +126,13 @@ async def send_own(engine: TaskEngine, notes: TaskNotes, count: int) -> None:
         await asyncio.sleep(random.uniform(0.05, 0.2))
 
 
-async def listen(hands: Hands) -> NoReturn:
+async def listen(worker: PoolWorker) -> NoReturn:
     while True:
         line = await asyncio.to_thread(sys.stdin.readline)
         if not line:
-            os._exit(3)  # the test is gone
+            os._exit(3)  # the test process has ended
         if line.strip() == "go on":
-            hands.go_on.set()
+            worker.go_on.set()
 
 
 def kernel_of(url: str, crash: str) -> Kernel:
@@ -142,9 +142,9 @@ def kernel_of(url: str, crash: str) -> Kernel:
 
 
 async def main(url: str, notes_path: str, concurrency: str, sends: str, lease: str, crash: str = "") -> None:
-    logging.disable(logging.ERROR)  # it is meant to go wrong
+    logging.disable(logging.ERROR)  # errors are expected
     notes = TaskNotes(notes_path)
-    hands = Hands(notes)
+    worker = PoolWorker(notes)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     settings = TaskSettings(
@@ -154,9 +154,9 @@ async def main(url: str, notes_path: str, concurrency: str, sends: str, lease: s
         drain_seconds=SETTINGS.drain_seconds,
         cancel_seconds=SETTINGS.cancel_seconds,
     )
-    async with kernel_of(url, crash) as kernel, TaskEngine(kernel, hands.handle, settings=settings) as engine:
+    async with kernel_of(url, crash) as kernel, TaskEngine(kernel, worker.handle, settings=settings) as engine:
         print("ready", flush=True)
-        listening = asyncio.create_task(listen(hands))
+        listening = asyncio.create_task(listen(worker))
         sending = asyncio.create_task(send_own(engine, notes, int(sends)))
         await stop.wait()
         sending.cancel()

@@ -1,4 +1,4 @@
-"""Checkpoints of several processes: SQLite before 3.51.3 can damage the file when one runs beside a commit."""
+"""Checkpoints of several processes: SQLite before 3.51.3 can damage the file if one runs during a commit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RESUMED = re.compile(r"<\.\.\. \w+ resumed>(.*)")
 
 
 def calls(trace: Path) -> Iterator[str]:
-    """The system calls of a process in the order of their ends."""
+    """Return the system calls of a process, ordered by their end."""
     begun: dict[str, str] = {}
     for line in trace.read_text().splitlines():
         thread, _, call = line.partition(" ")
@@ -39,7 +39,7 @@ def calls(trace: Path) -> Iterator[str]:
 
 
 def checkpoints(trace: Path) -> list[bool]:
-    """For each checkpoint of a process, whether the process held the write lock of the file."""
+    """Return, for each checkpoint of a process, whether the process held the write lock of the file."""
     held = False
     found: list[bool] = []
     for text in calls(trace):

@@ -1,4 +1,4 @@
-"""The wall clock is set wrong, forward and back: no lease, expiry or ready time follows it. A new boot ends leases."""
+"""The wall clock jumps forward and back: no lease, expiry or ready time follows it. A reboot ends leases."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def claimed(kernel: Kernel, worker: str, lease_seconds: float = 15.0) -> l
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
 async def test_a_jump_of_the_wall_clock_moves_nothing(tmp_path: Path, jump: float) -> None:
-    """Only time that goes by ends a lease, expires a record or makes work ready."""
+    """Only elapsed time ends a lease, expires a record or makes work ready."""
     clock = FakeClock()
     path = str(tmp_path / "kernel.db")
     async with SQLiteKernel(path, declare=FAMILIES, clock=clock) as kernel:
@@ -59,7 +59,7 @@ async def test_a_jump_of_the_wall_clock_moves_nothing(tmp_path: Path, jump: floa
 
 
 async def test_a_new_boot_ends_all_leases(tmp_path: Path) -> None:
-    """After a reboot nobody holds anything any more, old fences are refused, and expiry goes on by the wall clock."""
+    """After a reboot no work is held, old fences are refused, and expiry continues by the wall clock."""
     clock = FakeClock()
     path = str(tmp_path / "kernel.db")
     async with SQLiteKernel(path, declare=FAMILIES, clock=clock) as kernel:

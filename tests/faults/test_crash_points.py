@@ -1,4 +1,4 @@
-"""The crash points, at which the chaos machine lets processes die."""
+"""The crash points, at which the chaos machine kills processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flipped bytes and cut files: what is read is what was written, or the damage is told."""
+"""Flipped bytes and truncated files: reads return the written data, or the damage is reported."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def seed(kernel: Kernel) -> None:
 
 
 async def look(kernel: Kernel) -> Seen:
-    """Everything that can be read, through every way of reading it."""
+    """Return all data, through every kind of read."""
     seen: Seen = {}
     for collection in ("doc", "short"):
         keys = [f"{collection}-{number}" for number in range(DOCS + 1)]
@@ -118,7 +118,7 @@ def _timeless(item: Any) -> Any:
 
 @dataclass
 class Specimen:
-    """The files of a storage, and what was in it."""
+    """The files of a storage, and its data."""
 
     path: Path
     seen: Seen
@@ -137,7 +137,7 @@ async def opened(path: Path) -> AsyncIterator[Kernel]:
 
 
 async def specimen(folder: Path, *, closed: bool) -> Specimen:
-    """With the storage closed all is in the database file; copied while it is open, all is in the write-ahead log."""
+    """Copy the files of a closed storage (all data in the database file) or an open one (all in the WAL)."""
     folder.mkdir()
     path = folder / "kernel.db"
     async with opened(path) as kernel:
@@ -153,7 +153,7 @@ async def specimen(folder: Path, *, closed: bool) -> Specimen:
 
 
 async def judge(path: Path, seen: Seen) -> str:
-    """What became of the damage: told when opened, when read, by check(), or harmless; or else it is *silent*."""
+    """Return how the damage shows: reported at opening, by a read or by check(), or harmless; otherwise *silent*."""
     try:
         async with opened(path) as kernel:
             try:
@@ -181,7 +181,7 @@ def _told(where: str, error: StorageError) -> str:
 
 
 def is_earlier(now: Seen, seen: Seen) -> bool:
-    """Whether this is what was there before the last commits: of every stream the beginning, of the rest the same."""
+    """Return whether this is the state before the last commits: a prefix of every stream, and the rest unchanged."""
     for stream in ("s0", "s1", "s2"):
         entries = {entry.seq: entry for entry in seen[stream].entries}
         if any(entries.get(entry.seq, entry) != entry for entry in now[stream].entries):
@@ -197,7 +197,7 @@ def _difference(seen: Seen, now: Seen) -> str:
 
 
 async def try_all(specimen: Specimen, folder: Path, damages: Sequence[tuple[str, int, int]]) -> dict[str, str]:
-    """Each damage is (file's ending, offset, xor mask), or with mask -1 a cut at the offset; one at a time."""
+    """Each damage is (file's ending, offset, xor mask), or with mask -1 a truncation at the offset; one at a time."""
     outcomes = {}
     for number, (ending, offset, mask) in enumerate(damages):
         place = folder / f"{number}"
@@ -223,10 +223,10 @@ def summary(outcomes: dict[str, str]) -> dict[str, int]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("ending", ["", "-wal"])
-async def test_a_flipped_byte_is_told_or_harmless(
+async def test_a_flipped_byte_is_reported_or_harmless(
     tmp_path: Path, figures: Figures, full: bool, ending: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whichever byte of the files is flipped: nothing wrong is ever read without a word."""
+    """Whichever byte of the files is flipped, no read silently returns wrong data."""
     caplog.set_level(logging.CRITICAL)
     whole = await specimen(tmp_path / "whole", closed=ending == "")
     size = (whole.path.parent / f"{whole.path.name}{ending}").stat().st_size
@@ -241,10 +241,10 @@ async def test_a_flipped_byte_is_told_or_harmless(
 
 
 @pytest.mark.timeout(900)
-async def test_a_flipped_byte_in_any_table_is_told_or_harmless(
+async def test_a_flipped_byte_in_any_table_is_reported_or_harmless(
     tmp_path: Path, figures: Figures, full: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The same, table by table and index by index: in the large ones the small ones would hardly be hit."""
+    """The same for each table and index; random offsets would rarely hit the small ones."""
     caplog.set_level(logging.CRITICAL)
     whole = await specimen(tmp_path / "whole", closed=True)
     dice = random.Random(11)
@@ -269,7 +269,7 @@ async def test_a_flipped_byte_in_any_table_is_told_or_harmless(
 
 
 def trees(path: Path) -> dict[str, list[int]]:
-    """The pages of every table and index."""
+    """Return the pages of every table and index."""
     connection = apsw.Connection(str(path))
     pages: dict[str, list[int]] = {}
     for name, page in connection.execute("SELECT name, pageno FROM dbstat"):
@@ -279,7 +279,7 @@ def trees(path: Path) -> dict[str, list[int]]:
 
 
 def place_in(content: bytes, page: int, dice: random.Random) -> int:
-    """A byte of the page that is used, most often one of a row."""
+    """Return the offset of a used byte of the page, most often one of a row."""
     start = (page - 1) * 4096
     header = start + (100 if page == 1 else 0)
     rows = int.from_bytes(content[header + 5 : header + 7], "big") or 65536
@@ -290,10 +290,10 @@ def place_in(content: bytes, page: int, dice: random.Random) -> int:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("ending", ["", "-wal"])
-async def test_a_cut_file_is_told_or_harmless(
+async def test_a_truncated_file_is_reported_or_harmless(
     tmp_path: Path, figures: Figures, full: bool, ending: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file that was cut short is told; of the write-ahead log, whole commits at its end may be missing, no more."""
+    """A truncated database file is reported; a truncated write-ahead log loses at most whole commits at its end."""
     caplog.set_level(logging.CRITICAL)
     whole = await specimen(tmp_path / "whole", closed=ending == "")
     size = (whole.path.parent / f"{whole.path.name}{ending}").stat().st_size

@@ -1,4 +1,4 @@
-"""kill -9 while a tenant is erased, a policy is kept or an export is imported: readers find nothing in part."""
+"""kill -9 while a tenant is erased, a policy is applied or an export is imported: readers find no partial data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GONE, STAYS = "canary-gone", "canary-stays"
 
 
 async def _fill(url: str, partition: str, canary: str) -> dict[str, int]:
-    """Returns how many rows each task has."""
+    """Return the number of rows of each task."""
     async with open_storage(url) as kernel:
         await fill_state(kernel, partition, f"session-{canary}", canary=canary)
         await fill_turns(kernel, f"{partition}/ada", "talk", canary=canary)
@@ -39,7 +39,7 @@ async def _fill(url: str, partition: str, canary: str) -> dict[str, int]:
 
 
 async def _half_erased(kernel: Kernel, partition: str, tasks: dict[str, int]) -> list[str]:
-    """Tasks that a reader still finds although something of them is gone."""
+    """Return the tasks that a reader still finds although some of their data is erased."""
     found = []
     for task, rows in tasks.items():
         if await kernel.get(partition, TASKS, task) is not None and len(await rows_with(kernel, task)) < rows:
@@ -72,7 +72,7 @@ async def test_kill_at_every_named_point(
             await declare(kernel)
             assert await _half_erased(kernel, "gone/ada", gone) == []
             if verb == "erase":
-                # Other processes continue it a minute later; a person who repeats the command does not wait for them.
+                # Other processes continue it a minute later; repeating the command does not wait for them.
                 with contextlib.suppress(SubjectNotFound):
                     await erase(kernel, Subject(kind="tenant", id="gone"))
                 assert await rows_with(kernel, GONE, *gone) == [], (point, hit)
@@ -89,7 +89,7 @@ async def test_kill_at_every_named_point(
 @pytest.mark.timeout(3000)
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 async def test_kill_during_an_import(tmp_path: Path, figures: Figures, request: pytest.FixtureRequest) -> None:
-    """Given again, the import ends as one that was not interrupted: the same rows, none twice, no mark of an import."""
+    """Repeated, the import ends like an uninterrupted one: the same rows, none twice, no leftover import mark."""
     tasks = await _fill(f"sqlite:///{tmp_path}/filled.db", "acme", STAYS)
     exported = io.BytesIO()
     async with open_storage(f"sqlite:///{tmp_path}/filled.db") as kernel:

@@ -1,4 +1,4 @@
-"""How a process may leave, and how it may not go on: with commits on their way, and after fork()."""
+"""Process exit with pending commits, and use after fork()."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.faults.processes import Children
 
 
 @pytest.mark.parametrize("how", ["return", "exit", "raise", "interrupt"])
-async def test_what_was_called_is_written_when_the_interpreter_ends(
+async def test_pending_commits_are_written_when_the_interpreter_exits(
     tmp_path: Path, children: Children, figures: Figures, full: bool, how: str
 ) -> None:
-    """Commits that were not awaited are there, however the program ends."""
+    """Commits that were not awaited are stored, however the program ends."""
     commits = 20_000 if full else 2000
     path = str(tmp_path / "kernel.db")
     child = children.start("leaver", path, how, commits, quiet=True)
@@ -34,7 +34,7 @@ async def test_what_was_called_is_written_when_the_interpreter_ends(
 
 
 async def test_use_after_fork_is_refused(tmp_path: Path, children: Children, figures: Figures) -> None:
-    """A forked child can't use the storage of its parent nor its file, and does it no harm."""
+    """A forked child can't use its parent's storage or file, and does not damage them."""
     path = str(tmp_path / "kernel.db")
     child = children.start("forker", path)
     outcomes = json.loads(child.line())
@@ -48,7 +48,7 @@ async def test_use_after_fork_is_refused(tmp_path: Path, children: Children, fig
 
 
 async def test_a_forked_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path, children: Children) -> None:
-    """A parent that dies in the middle of a commit blocks nobody, though its child lives on."""
+    """A parent that dies during a commit blocks no other process, although its child is still alive."""
     path = str(tmp_path / "kernel.db")
     async with SQLiteKernel(path, declare=forker.FAMILIES) as kernel:
         parent = children.start("forker", path, "saved:5", own_group=True)

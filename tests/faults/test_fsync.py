@@ -1,4 +1,4 @@
-"""The disk reports an error at fsync: what was being written is in doubt, everything before it is safe."""
+"""The disk reports an error at fsync: the current commit is in doubt, all earlier ones are safe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMITS = 120
 
 
 async def found(kernel: Kernel) -> int:
-    """How many commits of the sequence are there; fails when one is there by halves."""
+    """Return how many commits of the sequence are stored. Fail if one is stored partially."""
     page = await kernel.read_log(PARTITION, "log", "s", limit=10_000)
     record = await kernel.get(PARTITION, "doc", "s")
     assert [entry.seq for entry in page.entries] == list(range(1, page.head + 1)), "a hole in the log"
@@ -30,10 +30,10 @@ async def found(kernel: Kernel) -> int:
     return page.head
 
 
-async def test_an_error_of_fsync_is_told_and_nothing_acknowledged_is_lost(
+async def test_an_fsync_error_is_raised_and_no_acknowledged_commit_is_lost(
     figures: Figures, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever fsync fails: CommitInDoubt, then StorageBroken until it is opened anew, and then all is there."""
+    """Whichever fsync fails: CommitInDoubt, then StorageBroken until it is opened again, and no data is missing."""
     monkeypatch.setattr(connection, "WAL_PAGES", 20)
     monkeypatch.setattr(writer, "WAL_PAGES", 20, raising=False)
     dice = random.Random(5)
@@ -64,9 +64,7 @@ async def test_an_error_of_fsync_is_told_and_nothing_acknowledged_is_lost(
                     break
                 acknowledged = number
             assert error is not None
-            in_doubt = isinstance(
-                error, CommitInDoubt
-            )  # if not, it was a checkpoint that failed, and the next was told
+            in_doubt = isinstance(error, CommitInDoubt)  # if not, a checkpoint failed, and the next commit reported it
             doubts += in_doubt
             for _ in range(3):
                 with pytest.raises(StorageBroken):
@@ -96,9 +94,7 @@ async def test_an_error_of_fsync_is_told_and_nothing_acknowledged_is_lost(
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("strace")
-async def test_an_error_of_fsync_from_the_system(
-    tmp_path: Path, children: Children, figures: Figures, full: bool
-) -> None:
+async def test_an_fsync_error_of_the_system(tmp_path: Path, children: Children, figures: Figures, full: bool) -> None:
     """The same with the system's own fsync, failing in a real process on a real file."""
     figure = {"failures": 0, "told": 0, "unnoticed": 0}
     for failing in range(3, 3 + (24 if full else 3)):

@@ -1,4 +1,4 @@
-"""A full disk or server: reading, deleting and releasing go on, writing is refused until there is space again."""
+"""A full disk or server: reads, deletes and releases work; writes are refused until there is space again."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def seed(kernel: Kernel) -> None:
 
 
 async def write_until_full(kernel: Kernel) -> int:
-    """Answers how many entries were acknowledged before the disk was full."""
+    """Return how many entries were acknowledged before the disk was full."""
     for number in range(2000):
         try:
             await kernel.commit(PARTITION, Append("more", "s", (Draft("a", BODY * 8),)), Put("doc", "more", BODY))
@@ -79,7 +79,7 @@ async def write_until_full(kernel: Kernel) -> int:
 
 
 async def writes_again(kernel: Kernel, within: float) -> float:
-    """After how many seconds writing works again."""
+    """Return the seconds until writes work again."""
     began = time.monotonic()
     while True:
         try:
@@ -102,15 +102,15 @@ async def assert_reads(kernel: Kernel, docs: int) -> None:
 
 
 async def assert_whole(kernel: Kernel, acknowledged: int) -> None:
-    """What was acknowledged is there, and nothing by halves."""
+    """Check that all acknowledged commits are stored, and none partially."""
     record = await kernel.get(PARTITION, "doc", "more")
     head = (await kernel.log_state(PARTITION, "more", "s")).head
     assert head == (record.version if record else 0) == acknowledged
     assert [problem async for problem in kernel.check()] == []
 
 
-async def test_a_full_disk_refuses_writing_and_nothing_else(tmp_path: Path, figures: Figures) -> None:
-    """StorageFull for writes; reads, deletes, trims, releases and heartbeats go on; it heals by itself."""
+async def test_a_full_disk_refuses_only_writes(tmp_path: Path, figures: Figures) -> None:
+    """Writes raise StorageFull; reads, deletes, trims, releases and heartbeats work; recovery is automatic."""
     with small_disk(tmp_path / "disk", 64) as disk:
         async with SQLiteKernel(str(disk.place / "kernel.db"), declare=FAMILIES) as kernel:
             await seed(kernel)
@@ -142,8 +142,8 @@ async def test_a_full_disk_refuses_writing_and_nothing_else(tmp_path: Path, figu
     figures("full disk", acknowledged_before=acknowledged, deletes_and_releases=113, s_until_writing_again=resumed)
 
 
-async def test_deleting_makes_room_on_a_full_disk(tmp_path: Path, figures: Figures) -> None:
-    """When the database itself fills the disk, deleting from it is enough: its file shrinks, and writing goes on."""
+async def test_deletes_free_space_on_a_full_disk(tmp_path: Path, figures: Figures) -> None:
+    """If the database itself fills the disk, deletes are enough: its file shrinks, and writes resume."""
     with small_disk(tmp_path / "disk", 96) as disk:
         path = disk.place / "kernel.db"
         async with SQLiteKernel(str(path), declare=FAMILIES) as kernel:
@@ -162,7 +162,7 @@ async def test_deleting_makes_room_on_a_full_disk(tmp_path: Path, figures: Figur
 
 
 async def test_a_full_disk_without_a_reserve(tmp_path: Path, figures: Figures) -> None:
-    """On a disk too small for a reserve: StorageFull, reads go on, and writing does when there is space."""
+    """On a disk too small for a reserve: StorageFull, reads work, and writes resume when there is space."""
     with small_disk(tmp_path / "disk", 24) as disk:
         async with SQLiteKernel(str(disk.place / "kernel.db"), declare=FAMILIES) as kernel:
             await seed(kernel)
@@ -177,14 +177,14 @@ async def test_a_full_disk_without_a_reserve(tmp_path: Path, figures: Figures) -
 
 
 async def test_several_storages_on_a_full_disk(tmp_path: Path, figures: Figures) -> None:
-    """Every storage on the file finds out, and every one goes on when there is space."""
+    """Every storage on the file detects the full disk, and resumes when there is space."""
     with small_disk(tmp_path / "disk", 64) as disk:
         path = str(disk.place / "kernel.db")
         async with SQLiteKernel(path, declare=FAMILIES) as one, SQLiteKernel(path, declare=FAMILIES) as other:
             await seed(one)
             disk.fill()
             acknowledged = await write_until_full(one)
-            acknowledged += await write_until_full(other)  # and leaves the space of the reserve alone
+            acknowledged += await write_until_full(other)  # and does not use the reserve
             assert disk.free() > 8 * MEGABYTE
             await asyncio.gather(
                 *(one.commit(PARTITION, Delete("doc", f"{number}")) for number in range(50)),
@@ -219,7 +219,7 @@ async def test_a_full_disk_can_be_opened_to_make_space(tmp_path: Path, figures: 
 
 
 async def test_the_disk_fills_while_a_blob_is_staged(tmp_path: Path, figures: Figures) -> None:
-    """Half a blob is no blob: StorageFull, nothing of it is found, and its space comes back."""
+    """A partial blob raises StorageFull, is not visible, and its space is freed."""
     size = 30 * MEGABYTE
 
     async def stream() -> AsyncIterator[bytes]:
@@ -249,7 +249,7 @@ async def test_the_disk_fills_while_a_blob_is_staged(tmp_path: Path, figures: Fi
 
 
 async def test_a_full_valkey_lets_the_same_commits_pass(figures: Figures) -> None:
-    """Writes are refused; deletes, and the end of a piece of work with its record and entry, go on."""
+    """Writes are refused; deletes, and completing work with its record and entry, are accepted."""
     with own_valkey(settings={"maxmemory": "24mb", "maxmemory-policy": "noeviction"}) as server:
         async with open_storage(server.url, declare=[Collection("doc")]) as kernel:
             await kernel.commit("p", Enqueue("jobs", "a"), Insert("doc", "state", b"running"))

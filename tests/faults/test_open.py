@@ -23,8 +23,8 @@ OPENINGS = 200
 
 
 @pytest.mark.timeout(600)
-async def test_a_race_to_make_the_schema(tmp_path: Path, children: Children, figures: Figures, full: bool) -> None:
-    """Eight processes open a file that does not exist: one of them makes the schema, and all of them work."""
+async def test_a_race_to_create_the_schema(tmp_path: Path, children: Children, figures: Figures, full: bool) -> None:
+    """Eight processes open a file that does not exist: one of them creates the schema, and all of them work."""
     rounds = 12 if full else 1
     dice = random.Random(9)
     slowest = 0.0
@@ -56,7 +56,7 @@ async def test_a_race_to_make_the_schema(tmp_path: Path, children: Children, fig
 async def test_opening_beside_writers_and_checkpoints(
     tmp_path: Path, children: Children, figures: Figures, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Opening while other processes write and checkpoint never takes the log for damaged: 200 times."""
+    """Opening while other processes write and checkpoint never reports a damaged log, in 200 openings."""
     path = str(tmp_path / "busy.db")
     async with SQLiteKernel(path):
         pass

@@ -42,8 +42,8 @@ def url(server: OwnPostgres) -> Iterator[str]:
         yield made
 
 
-class Crowd:
-    """Some writers on one server, of which none may end by itself."""
+class WriterPool:
+    """Writers on one server, none of which may end by itself."""
 
     def __init__(self, children: Children, folder: Path, url: str, dice: random.Random) -> None:
         self.kills = 0
@@ -81,7 +81,7 @@ class Crowd:
             assert child.alive, f"a writer ended by itself with {child.returncode}"
 
     async def goes_on(self) -> float:
-        """Wait until every writer has noted something new; answers how long that took."""
+        """Wait until every writer has a new acknowledged commit. Return how long that took."""
         began = time.monotonic()
         before = {notes: _size(notes) for notes in self._writers}
         while not all(_size(notes) > size for notes, size in before.items()):
@@ -100,7 +100,7 @@ def _size(path: Path) -> int:
 
 
 class Follower:
-    """Tails that run through all of it, each with what it has seen."""
+    """Tails that run during the whole test, each with the entries that it has seen."""
 
     def __init__(self, kernel: Kernel, streams: tuple[str, ...]) -> None:
         self._kernel = kernel
@@ -112,7 +112,7 @@ class Follower:
             self.seqs[stream].append(entry.seq)
 
     async def finish(self) -> int:
-        """Every entry, in order, without a gap; answers how many that were."""
+        """Check that every entry came in order and without a gap. Return their number."""
         for stream, seqs in self.seqs.items():
             head = (await self._kernel.log_state(PARTITION, "events", stream)).head
             for _ in range(1000):
@@ -151,7 +151,7 @@ def kill_postmaster(server: OwnPostgres, _url: str) -> None:
 
 
 def kill_backend(server: OwnPostgres, url: str) -> None:
-    """The postmaster takes it for a crash, ends all others and recovers."""
+    """Kill a backend: the postmaster treats this as a crash, ends all others and recovers."""
     os.kill(random.choice(backends(server, url)), signal.SIGKILL)
 
 
@@ -174,23 +174,23 @@ FAULTS: dict[str, tuple[Callable[[OwnPostgres, str], None], int, int]] = {
 async def test_callers_wait_for_a_server_that_comes_back(
     tmp_path: Path, children: Children, figures: Figures, full: bool, server: OwnPostgres, url: str, fault: str
 ) -> None:
-    """No caller fails, nothing acknowledged is lost, and tails see every entry once, however the server goes down."""
+    """No caller fails, no acknowledged commit is lost, and tails see every entry once, however the server goes down."""
     strike, few, many = FAULTS[fault]
     rounds = many if full else few
     dice = random.Random(fault)
-    crowd = Crowd(children, tmp_path, url, dice)
-    crowd.fill()
+    writers = WriterPool(children, tmp_path, url, dice)
+    writers.fill()
     slowest = 0.0
     async with open_storage(url, declare=FAMILIES) as kernel:
         follower = Follower(kernel, ("s0", "s1"))
         for _ in range(rounds):
             await asyncio.sleep(dice.uniform(0.05, 0.3))
             await asyncio.to_thread(strike, server, url)
-            slowest = max(slowest, await crowd.goes_on())
-        crowd.kill_all()
+            slowest = max(slowest, await writers.goes_on())
+        writers.kill_all()
         followed = await follower.finish()
         assert (await kernel.health()).writes
-    verdict = await crowd.verdict()
+    verdict = await writers.verdict()
     figures(
         f"PostgreSQL: {fault}",
         rounds=rounds,
@@ -203,10 +203,10 @@ async def test_callers_wait_for_a_server_that_comes_back(
     assert verdict.acknowledged > rounds
 
 
-async def test_a_server_that_stays_away_is_told(
+async def test_a_server_that_stays_away_raises_an_error(
     figures: Figures, server: OwnPostgres, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a while callers are told; nobody who queued behind them waits as long again; later everything works."""
+    """Callers get an error after a while; calls queued behind them do not wait as long again; later all works."""
     monkeypatch.setattr("keelbolt.kernel.postgres.committer.OUTAGE_SECONDS", 1.0)
     monkeypatch.setattr("keelbolt.kernel.postgres.readers.OUTAGE_SECONDS", 1.0)
     append = Append("events", "s", (Draft("a", b""),))
@@ -236,7 +236,7 @@ async def test_a_server_that_stays_away_is_told(
 async def test_a_stopped_holder_is_replaced_and_its_fence_refused(
     children: Children, figures: Figures, full: bool, url: str
 ) -> None:
-    """After SIGSTOP past the lease another one takes over; what the first one writes when it comes back is refused."""
+    """After SIGSTOP past the lease another process takes over; writes of the first one after SIGCONT are refused."""
     rounds, holders = (5, 4) if full else (1, 2)
     refused = written = 0
     async with open_storage(url, declare=HOLDER_FAMILIES) as kernel:
@@ -276,7 +276,7 @@ async def test_a_stopped_holder_is_replaced_and_its_fence_refused(
 async def test_a_process_stopped_with_its_locks_does_not_stop_others(
     children: Children, figures: Figures, url: str
 ) -> None:
-    """The server takes the locks from a process that stops in mid-batch; when it goes on, its batch is written once."""
+    """The server releases the locks of a process stopped in mid-batch; when it continues, its batch is written once."""
     append = Append("events", "shared", (Draft("other", b"other"),))
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit(PARTITION, append)
@@ -303,7 +303,7 @@ async def test_a_process_stopped_with_its_locks_does_not_stop_others(
 async def test_opposite_orders_do_not_deadlock(
     children: Children, figures: Figures, full: bool, server: OwnPostgres, url: str
 ) -> None:
-    """Processes that write the same keys in opposite orders, and claim what they enqueue, never deadlock."""
+    """Processes that write the same keys in opposite orders, and claim the work that they enqueue, never deadlock."""
     batches = 400 if full else 40
     async with open_storage(url, declare=FAMILIES) as kernel:
         crossing = [

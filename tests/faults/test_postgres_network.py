@@ -1,4 +1,4 @@
-"""PostgreSQL behind a network that fails: cut at every byte of a commit, slow, silent, and gone with an answer."""
+"""PostgreSQL behind a network that fails: cut at every byte of a commit, slow, silent, and lost responses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOG, STREAM = "events", "s"
 
 
 class ByProxy(PostgresKernel):
-    """Its committer goes by way of a proxy, the rest straight to the server: so every byte of a commit is counted."""
+    """Only its committer connects through the proxy, so that every byte of a commit is counted."""
 
     def __init__(self, url: str, proxy: Proxy) -> None:
         super().__init__(url, declare=FAMILIES)
@@ -68,7 +68,7 @@ async def kernel(url: str, proxy: Proxy) -> AsyncIterator[ByProxy]:
 
 
 async def append(kernel: PostgresKernel, tag: str) -> int:
-    """A commit without any key against repetition: written twice, it would be there twice."""
+    """Make a commit without a dedupe key: written twice, it would be stored twice."""
     receipt = await kernel.commit(
         PARTITION, Append(LOG, STREAM, (Draft("a", tag.encode()),)), Put("doc", "d", tag.encode())
     )
@@ -96,7 +96,7 @@ async def bytes_of_a_commit(kernel: ByProxy, proxy: Proxy) -> dict[Direction, in
 async def test_a_commit_cut_at_any_byte_happens_once(
     kernel: ByProxy, proxy: Proxy, figures: Figures, full: bool, direction: Direction
 ) -> None:
-    """Before BEGIN, with its locks, loaded, written, after COMMIT was sent: wherever it breaks, it is there once."""
+    """Before BEGIN, with its locks, loaded, written, after COMMIT was sent: wherever it breaks, it is stored once."""
     length = (await bytes_of_a_commit(kernel, proxy))[direction]
     cuts = range(0, length + 1, 4 if full else max(length // 24, 1))
     acknowledged: dict[str, int] = {}
@@ -122,7 +122,7 @@ async def test_a_commit_cut_at_any_byte_happens_once(
     assert kernel.connects - connects >= len(acknowledged) - 2
 
 
-async def test_answers_that_come_late_are_waited_for(kernel: ByProxy, proxy: Proxy, figures: Figures) -> None:
+async def test_late_responses_are_awaited(kernel: ByProxy, proxy: Proxy, figures: Figures) -> None:
     """A slow network makes commits slow, and nothing else."""
     proxy.delay(0.15)
     began = time.monotonic()
@@ -135,10 +135,10 @@ async def test_answers_that_come_late_are_waited_for(kernel: ByProxy, proxy: Pro
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
-async def test_a_half_open_connection_is_given_up(
+async def test_a_half_open_connection_is_dropped(
     kernel: ByProxy, proxy: Proxy, figures: Figures, monkeypatch: pytest.MonkeyPatch, direction: Direction
 ) -> None:
-    """A connection that is open and silent is left after the statement's time; the commit goes by another one, once."""
+    """An open but silent connection is dropped after the statement timeout; another one makes the commit, once."""
     monkeypatch.setattr("keelbolt.kernel.postgres.committer.STATEMENT_SECONDS", 1.0)
     monkeypatch.setattr("keelbolt.kernel.postgres.committer.LOCK_SECONDS", 0.5)
     proxy.swallow(direction)
@@ -157,15 +157,15 @@ async def test_a_half_open_connection_is_given_up(
 
 
 async def cut_before_the_answer(kernel: ByProxy, proxy: Proxy) -> None:
-    """The next commit is written, and its last answer is lost, with the network."""
+    """The next commit is written, and the response to its COMMIT is lost."""
     length = (await bytes_of_a_commit(kernel, proxy))["down"]
     proxy.cut_after(length - 1, "down")
 
 
-async def test_a_commit_whose_answer_never_comes_is_in_doubt(
+async def test_a_commit_without_a_response_is_in_doubt(
     kernel: ByProxy, proxy: Proxy, figures: Figures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the server stays away after COMMIT was sent, the caller is told the truth: it may be there, at most once."""
+    """If the server stays away after COMMIT was sent, the caller gets CommitInDoubt; it is stored at most once."""
     monkeypatch.setattr("keelbolt.kernel.postgres.committer.OUTAGE_SECONDS", 0.5)
     await cut_before_the_answer(kernel, proxy)
     call = asyncio.ensure_future(append(kernel, "in doubt"))
@@ -187,7 +187,7 @@ async def test_a_commit_whose_answer_never_comes_is_in_doubt(
 async def test_a_commit_that_was_never_sent_is_not_in_doubt(
     kernel: ByProxy, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the server is away before COMMIT is sent, the caller is told that nothing was written, and nothing was."""
+    """If the server is away before COMMIT is sent, the error says that nothing was written, and that is true."""
     monkeypatch.setattr("keelbolt.kernel.postgres.committer.OUTAGE_SECONDS", 0.5)
     proxy.refuse()
     with pytest.raises(StorageUnreachable) as caught:
@@ -199,10 +199,10 @@ async def test_a_commit_that_was_never_sent_is_not_in_doubt(
 
 
 @pytest.mark.parametrize("freed", [True, False])
-async def test_doubts_are_not_answered_with_busy(
+async def test_a_commit_in_doubt_is_not_reported_as_busy(
     kernel: ByProxy, proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch, freed: bool
 ) -> None:
-    """A retry that meets a held lock does not say "nothing was written": it waits, or tells its doubts."""
+    """A retry that finds a held lock does not report "nothing was written": it waits, or raises CommitInDoubt."""
     monkeypatch.setattr("keelbolt.kernel.postgres.connection.LOCK_SECONDS", 0.2)
     monkeypatch.setattr("keelbolt.kernel.postgres.committer.OUTAGE_SECONDS", 30.0 if freed else 1.0)
     await cut_before_the_answer(kernel, proxy)
@@ -212,7 +212,7 @@ async def test_doubts_are_not_answered_with_busy(
         locked = asyncio.Event()
 
         async def lock() -> None:
-            """Between the two attempts somebody else takes the lock."""
+            """Another session takes the lock between the two attempts."""
             if not locked.is_set():
                 await other.execute("SELECT pg_advisory_lock($1)", number)
                 locked.set()
@@ -238,7 +238,7 @@ async def test_doubts_are_not_answered_with_busy(
 
 @pytest.mark.timeout(600)
 async def test_a_claim_cut_at_any_byte_loses_no_work(url: str, proxy: Proxy, figures: Figures, full: bool) -> None:
-    """An item whose claim was committed without an answer is not lost with its worker: the worker gets it."""
+    """An item whose claim was committed without a response is not lost: the worker gets it."""
     step = 4 if full else 32
     claimed: Counter[str] = Counter()
     cuts = 0

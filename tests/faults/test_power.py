@@ -1,4 +1,4 @@
-"""Power loss: what was not synced is gone, in any order."""
+"""Power loss: unsynced writes are lost, in any order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOMENTS = {"write wal": 60, "sync wal": 8, "write database": 40, "sync database"
 
 @dataclass
 class Run:
-    """What was acknowledged, in order, and the cuts made meanwhile with the number acknowledged by then."""
+    """The acknowledged commits in order, and the cuts, each with the number of commits acknowledged before."""
 
     acknowledged: list[tuple[int, int]] = field(default_factory=list)  # stream, seq
     cuts: list[tuple[Cut, int]] = field(default_factory=list)
@@ -39,7 +39,7 @@ async def opened(disk: Disk, durability: Durability) -> AsyncIterator[Kernel]:
 
 
 async def run(durability: Durability, cuts: int, dice: random.Random, *, obeys_sync: bool = True) -> Run:
-    """Write until so many cuts were made, each before a random write or sync."""
+    """Write until this many cuts were made, each before a random write or sync."""
     disk = Disk()
     result = Run()
     async with opened(disk, durability) as kernel:
@@ -80,7 +80,7 @@ async def run(durability: Durability, cuts: int, dice: random.Random, *, obeys_s
 
 
 async def lost_after(cut: Cut, acknowledged: list[tuple[int, int]], keep: Callable[[Write], Write | None]) -> int:
-    """Start again after the power loss; answers how many acknowledged commits are gone. Fails on anything else."""
+    """Open after the power loss. Return how many acknowledged commits are lost. Fail on any other damage."""
     async with opened(cut.after(keep), "durable") as kernel:
         heads = []
         for stream in range(STREAMS):
@@ -102,7 +102,7 @@ async def lost_after(cut: Cut, acknowledged: list[tuple[int, int]], keep: Callab
 
 @pytest.fixture(autouse=True)
 def _small_wal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints come often, so that cuts fall into them too."""
+    """Make checkpoints frequent, so that some cuts happen during them."""
     monkeypatch.setattr(connection, "WAL_PAGES", 60)
     monkeypatch.setattr(writer, "WAL_PAGES", 60, raising=False)
 
@@ -110,7 +110,7 @@ def _small_wal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("durability", ["durable", "relaxed"])
 async def test_power_loss(durability: Durability, figures: Figures, full: bool) -> None:
-    """`durable` loses nothing acknowledged; `relaxed` loses at most the last moments. Never a hole, never damage."""
+    """`durable` loses nothing acknowledged; `relaxed` loses at most the last moments. Neither has gaps or damage."""
     dice = random.Random(durability)
     cuts = 300 if full else 50
     result = await run(durability, cuts, dice)
@@ -141,7 +141,7 @@ async def test_power_loss(durability: Durability, figures: Figures, full: bool) 
 
 
 async def test_a_disk_that_never_syncs_loses_what_was_acknowledged(figures: Figures) -> None:
-    """The test of power loss can fail: with syncing ignored it finds lost commits."""
+    """Checks the test itself: if syncs are ignored, it finds lost commits."""
     dice = random.Random(4)
     result = await run("durable", 10, dice, obeys_sync=False)
     losses = [await lost_after(cut, result.acknowledged[:acknowledged], nothing) for cut, acknowledged in result.cuts]

@@ -16,7 +16,7 @@ from keelbolt.kernel.redis.engine import RedisKernel
 from keelbolt.testing.valkey import OwnValkey, own_valkey
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children
-from tests.faults.test_postgres import Crowd, Follower
+from tests.faults.test_postgres import Follower, WriterPool
 from tests.faults.writer import FAMILIES, STREAMS
 
 
@@ -52,28 +52,28 @@ FAULTS: dict[str, tuple[Callable[[OwnValkey], None], int, int]] = {
 async def test_callers_wait_for_a_server_that_comes_back(
     tmp_path: Path, children: Children, figures: Figures, full: bool, server: OwnValkey, fault: str
 ) -> None:
-    """No caller fails, nothing acknowledged is lost, and tails see every entry once, however the server goes down."""
+    """No caller fails, no acknowledged commit is lost, and tails see every entry once, however the server goes down."""
     strike, few, many = FAULTS[fault]
     dice = random.Random(fault)
-    crowd = Crowd(children, tmp_path, server.url, dice)
-    crowd.fill()
+    writers = WriterPool(children, tmp_path, server.url, dice)
+    writers.fill()
     slowest = 0.0
     async with open_storage(server.url, declare=FAMILIES) as kernel:
         follower = Follower(kernel, tuple(f"s{number}" for number in range(STREAMS)))
         for _ in range(many if full else few):
             time.sleep(dice.uniform(0.0, 0.3))
             strike(server)
-            slowest = max(slowest, await crowd.goes_on())
-        crowd.kill_all()
+            slowest = max(slowest, await writers.goes_on())
+        writers.kill_all()
         seen = await follower.finish()
-    verdict = await crowd.verdict()
+    verdict = await writers.verdict()
     figures(f"Redis: {fault}", times=many if full else few, seen=seen, s_slowest=slowest, **verdict.numbers())
     verdict.assert_clean()
     assert verdict.acknowledged > 0
 
 
-async def test_a_list_of_keys_is_whole_though_the_server_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cursor of SCAN means nothing to the next server. A new index that missed records would hide them."""
+async def test_a_list_of_keys_is_complete_although_the_server_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SCAN cursor is not valid on a restarted server; a new index that misses records would hide them."""
     monkeypatch.setattr(redis_store, "SCAN_COUNT", b"50")
     wanted = {f"key {number}" for number in range(2000)}
     with own_valkey() as server:

@@ -18,7 +18,7 @@ MOMENTS = (("copy", "record"), ("copy", "entry"), ("verify", "record"))
 
 
 async def write(kernel: Kernel, name: int, acknowledged: dict[str, bytes]) -> int:
-    """Goes on until the storage has moved; what is in doubt is written again, under the same dedupe key."""
+    """Write until the storage has moved; commits in doubt are repeated with the same dedupe key."""
     number = 0
     while True:
         key, body = f"{name}-{number % 20}", str(number).encode()

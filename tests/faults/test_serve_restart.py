@@ -23,7 +23,7 @@ from tests.integration.server.reading import events, rpc, sending
 
 CLIENTS = 8
 CHUNKS = 20
-DRAIN_SECONDS = 0.3  # less than a task takes: most are handed over
+DRAIN_SECONDS = 0.3  # less than the duration of a task: most are released
 WORDS = "".join(f"{number} " for number in range(CHUNKS))
 
 
@@ -77,7 +77,7 @@ async def read(client: httpx2.AsyncClient, body: dict[str, Any], followed: Follo
 
 
 async def load(client: httpx2.AsyncClient, name: str, seen: list[Followed], stop: asyncio.Event) -> None:
-    """Send a message, follow its task to the end over all restarts, and begin anew."""
+    """Send a message, follow its task to the end over all restarts, and start again."""
     number = 0
     while not stop.is_set():
         number += 1
@@ -98,8 +98,8 @@ async def load(client: httpx2.AsyncClient, name: str, seen: list[Followed], stop
 
 @pytest.mark.parametrize("processes", [1, 2])
 async def test_restarts_under_load(tmp_path: Path, figures: Figures, full: bool, processes: int) -> None:
-    """Every stream breaks off with a number to go on from, every acknowledged task is completed, with all its chunks
-    once and in order; the old server ends by itself, with 0, soon after its drain time.
+    """Every stream ends with a number to resume from; every acknowledged task completes, with all chunks once and in
+    order; the old server ends by itself, with exit code 0, soon after its drain time.
     """
     restarts = 6 if full else 2
     url = f"sqlite:///{tmp_path}/tasks.db"
@@ -132,7 +132,7 @@ async def test_restarts_under_load(tmp_path: Path, figures: Figures, full: bool,
                 assert got["status"]["state"] == "TASK_STATE_COMPLETED"
                 assert "".join(part["text"] for part in got["artifacts"][0]["parts"]) == WORDS
     finally:
-        server.terminate()  # not killed: the processes of a killed pool would live on
+        server.terminate()  # not killed, because the processes of a killed pool would stay alive
         server.wait(60)
     broken = [followed for followed in seen if followed.breaks]
     figures(

@@ -1,4 +1,4 @@
-"""Processes that are stopped (SIGSTOP): with work in hand, and with the write lock in hand."""
+"""Processes that are stopped (SIGSTOP) while they hold work or the write lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ITEMS = 5  # of each holder
 
 
 async def take_over(kernel: Kernel, wanted: int) -> dict[str, Claim]:
-    """Claim until everything wanted is ours."""
+    """Claim until this process holds all requested items."""
     claims: dict[str, Claim] = {}
     until = time.monotonic() + 30
     while len(claims) < wanted and time.monotonic() < until:
@@ -38,7 +38,7 @@ async def take_over(kernel: Kernel, wanted: int) -> dict[str, Claim]:
 async def test_a_stopped_holder_is_replaced_and_its_fence_refused(
     tmp_path: Path, children: Children, figures: Figures, full: bool
 ) -> None:
-    """After SIGSTOP past the lease another one takes over; what the first one writes when it comes back is refused."""
+    """After SIGSTOP past the lease another process takes over; writes of the first one after SIGCONT are refused."""
     rounds, holders = (5, 4) if full else (1, 2)
     path = str(tmp_path / "kernel.db")
     refused = written = 0
@@ -87,7 +87,7 @@ async def test_a_stopped_holder_is_replaced_and_its_fence_refused(
     assert slowest <= LEASE_SECONDS + TAKEOVER_SECONDS
 
 
-async def test_a_holder_in_time_may_write(tmp_path: Path) -> None:
+async def test_a_current_holder_may_write(tmp_path: Path) -> None:
     """The writes that are refused to a stale holder are accepted from a holder in time."""
     async with SQLiteKernel(str(tmp_path / "kernel.db"), declare=FAMILIES) as kernel:
         await kernel.commit(PARTITION, Enqueue(QUEUE, "a"))
@@ -97,7 +97,7 @@ async def test_a_holder_in_time_may_write(tmp_path: Path) -> None:
 
 
 async def retried(kernel: Kernel, operation: Operation) -> Receipt:
-    """StorageBusy asks for it: the writer may not have noticed yet that the lock is free."""
+    """Retry on StorageBusy: the writer may not have noticed yet that the lock is free."""
     until = time.monotonic() + 10
     while True:
         try:
@@ -117,7 +117,7 @@ async def test_a_stopped_writer_does_not_make_others_hang(
     point: str,
     end: signal.Signals,
 ) -> None:
-    """While a process is stopped with the write lock, others read, and get StorageBusy for writing; then they go on."""
+    """While a process is stopped with the write lock, others can read, and writes raise StorageBusy until it ends."""
     monkeypatch.setattr("keelbolt.kernel.sqlite.writer.LOCK_SECONDS", 0.5)
     path = str(tmp_path / "kernel.db")
     append = Append("events", "others", (Draft("a", b""),))
@@ -157,7 +157,7 @@ async def test_a_stopped_writer_does_not_make_others_hang(
 async def test_opening_and_closing_do_not_hang_behind_a_stopped_writer(
     tmp_path: Path, children: Children, figures: Figures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a process is stopped with the write lock, opening answers StorageBusy, and closing comes to an end."""
+    """While a process is stopped with the write lock, opening raises StorageBusy, and closing ends in time."""
     monkeypatch.setattr("keelbolt.kernel.sqlite.writer.LOCK_SECONDS", 0.5)
     monkeypatch.setattr("keelbolt.kernel.sqlite.files.OPEN_SECONDS", 0.5)
     path = str(tmp_path / "kernel.db")

@@ -30,7 +30,7 @@ BOOK_COMMITS = 7  # begun, step begun, step done, cancel noted, cleanup step beg
 
 
 class Supervisor:
-    """Keeps processes of `killed_worker` running until it is left."""
+    """Keeps processes of `killed_worker` running until the block ends."""
 
     def __init__(self, children: Children, url: str, folder: Path) -> None:
         self.kills = 0
@@ -50,7 +50,7 @@ class Supervisor:
         assert self._task is not None
         await self._task
         for child in self._members:
-            self.kills += not child.alive  # after the last look
+            self.kills += not child.alive  # after the last poll
             child.close()
 
     async def _supervise(self) -> None:
@@ -69,7 +69,7 @@ class Supervisor:
 
 
 def plans(commits: int, *, full: bool, url: str, first: int = 1) -> list[str]:
-    """The kills around these commits; without --full, on other engines than SQLite only those after each commit."""
+    """The kills around these commits; without --full, engines other than SQLite only get those after each commit."""
     moments = ("before", "during", "after") if full or url.startswith("sqlite") else ("after",)
     return [f"{when}:{number}" for number in range(first, commits + 1) for when in moments]
 
@@ -113,7 +113,7 @@ async def approve(engine: TaskEngine, task_id: str, answer: str) -> None:
     """Answer the question of this task when it asks; return when it is over."""
     await in_state(engine, task_id, TaskState.input_required, TaskState.completed)
     if (await engine.tasks.load(task_id)).view.state.terminal:
-        return  # it did not ask: the ledger shows what it did
+        return  # it did not ask; the ledger shows its payments
     words = Message(message_id=f"answer-{task_id}", role=Role.user, parts=[Part(text=answer)], task_id=task_id)
     await engine.tasks.send(words)
     await in_state(engine, task_id, TaskState.completed)
@@ -123,7 +123,7 @@ async def approve(engine: TaskEngine, task_id: str, answer: str) -> None:
 async def test_no_payment_without_an_approval_whenever_the_process_is_killed(
     tmp_path: Path, children: Children, figures: Figures, full: bool, task_url: str
 ) -> None:
-    """`request_input(…, state=…)`: the worker pays after a yes, once, and never takes the request for the answer."""
+    """`request_input(…, state=…)`: the worker pays once, after a yes, and never treats the request as the answer."""
     async with open_storage(task_url) as kernel, TaskEngine(kernel) as engine:
         answers: dict[str, str] = {}
         chosen: dict[str, str] = {}
@@ -150,7 +150,7 @@ async def test_no_payment_without_an_approval_whenever_the_process_is_killed(
 async def test_no_file_is_left_behind_whenever_the_process_of_a_canceled_task_is_killed(
     tmp_path: Path, children: Children, figures: Figures, full: bool, task_url: str, patience: float
 ) -> None:
-    """The worker cleans up once more: before the end of the task, or after it when the client does not wait longer."""
+    """The worker cleans up once more: before the end of the task, or after it if the client stops waiting."""
     settings = TaskSettings(cancel_seconds=patience)
     async with open_storage(task_url) as kernel, TaskEngine(kernel, settings=settings) as engine:
         chosen: dict[str, str] = {}
@@ -178,8 +178,8 @@ async def test_no_file_is_left_behind_whenever_the_process_of_a_canceled_task_is
 
 
 @pytest.mark.timeout(300)
-async def test_a_cancel_while_no_process_is_there(tmp_path: Path, children: Children, task_url: str) -> None:
-    """The caller gets its answer; the next process that is started cleans up."""
+async def test_a_cancel_while_no_process_runs(tmp_path: Path, children: Children, task_url: str) -> None:
+    """The caller gets a response; the next process that starts cleans up."""
     settings = TaskSettings(cancel_seconds=0.5)
     async with open_storage(task_url) as kernel, TaskEngine(kernel, settings=settings) as engine:
         sent = await engine.tasks.send(message("1", "book"))

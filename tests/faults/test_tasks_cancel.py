@@ -1,4 +1,4 @@
-"""Cancel against complete, from another process's place, over and over."""
+"""Cancel against complete, from different processes, many times."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ SETTINGS = TaskSettings(concurrency=8, cancel_seconds=0.02)
 
 
 class Race:
-    """Workers that complete, and clients that cancel, after a few moments each."""
+    """Workers that complete and clients that cancel, each after a short delay."""
 
     def __init__(self) -> None:
         self.dice = random.Random(4)
-        self.completed: dict[str, str] = {}  # task → what the worker was told when it completed it
-        self.canceled: dict[str, str] = {}  # task → what the client was told when it canceled it
+        self.completed: dict[str, str] = {}  # task → result of the worker's complete
+        self.canceled: dict[str, str] = {}  # task → result of the client's cancel
         self.tasks: list[str] = []
 
     async def work(self, ctx: TaskContext) -> None:
         await asyncio.sleep(self.dice.choice((0, 0, 0.002, 0.01, 0.06)))
         if ctx.is_cancelled and self.dice.random() < 0.5:
-            return  # it heeds it
+            return  # it obeys the cancel
         try:
             await ctx.complete("done")
         except BaseException as error:
@@ -53,7 +53,7 @@ class Race:
 
 @pytest.mark.timeout(1800)
 async def test_cancel_against_complete(figures: Figures, full: bool, some_task_url: str) -> None:
-    """Exactly one of them wins: one terminal event, and the loser is told so."""
+    """Exactly one of them wins: there is one terminal event, and the loser gets an error."""
     rounds = 5000 if full else 200
     race = Race()
     async with (
@@ -79,7 +79,7 @@ async def test_cancel_against_complete(figures: Figures, full: bool, some_task_u
     for task, state in states.items():
         if state is TaskState.completed:
             assert "completed" in race.canceled[task]
-            # A worker that was stopped while its end was written is not told what came of it.
+            # A worker that was stopped while its end was written gets no result.
             assert race.completed[task] in ("completed", "CancelledError")
         else:
             assert state is TaskState.canceled

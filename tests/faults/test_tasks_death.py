@@ -16,12 +16,12 @@ from tests.faults.task_worker import SETTINGS, message
 from tests.faults.test_tasks_takeover import taken_over
 
 HELD = 3
-LEASES = {"sqlite": 60.0}  # there the locks of the dead process show its end; elsewhere, its lease must end
+LEASES = {"sqlite": 60.0}  # SQLite's worker locks reveal the death; other engines wait for the end of the lease
 OTHER_LEASE = 2.0
 
 
 @pytest.mark.timeout(600)
-async def test_the_tasks_of_a_killed_process_go_on(
+async def test_tasks_of_a_killed_process_continue(
     tmp_path: Path, children: Children, figures: Figures, full: bool, task_url: str
 ) -> None:
     """kill -9: another process runs the tasks, on SQLite long before the lease ends."""
@@ -41,7 +41,7 @@ async def test_the_tasks_of_a_killed_process_go_on(
             times += [at - killed for at in await taken_over(pool, {each.task.record.task_id for each in held})]
             for each in held:
                 assert (await engine.tasks.settled(each)).view.state.name == "completed"
-            pool.bury()
+            pool.remove_dead()
             holder = heir
     times.sort()
     figures(
@@ -56,10 +56,10 @@ async def test_the_tasks_of_a_killed_process_go_on(
     assert times[-1] < (lease / 4 if engine_name in LEASES else lease + 20)
 
 
-async def test_a_single_process_restarted_on_its_file_goes_on_at_once(
+async def test_a_single_process_restarted_on_its_file_continues_at_once(
     tmp_path: Path, children: Children, figures: Figures
 ) -> None:
-    """The process that is started again does not wait for the lease of the one that was killed."""
+    """The restarted process does not wait for the lease of the killed one."""
     url = f"sqlite:///{tmp_path}/tasks.db"
     pool = Pool(children, tmp_path, url, lease=60.0)
     async with open_storage(url) as kernel, TaskEngine(kernel, settings=SETTINGS) as engine:

@@ -21,7 +21,7 @@ POISONED = 13
 
 
 @pytest.mark.timeout(300)
-async def test_a_poisonous_task_is_given_up_and_harms_no_other(
+async def test_a_poison_task_is_dead_lettered_and_others_complete(
     tmp_path: Path, children: Children, figures: Figures, some_task_url: str
 ) -> None:
     """After five dead processes the task is failed and dead-lettered with its reason; all others complete."""

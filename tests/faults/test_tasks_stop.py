@@ -1,4 +1,4 @@
-"""Processes that come back too late: stopped past their lease, or busy past it."""
+"""Processes that resume after their lease has ended: stopped, or blocked by a busy worker."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ REFUSED = {"LeaseLost", "CommitRefused", "TurnEnded", "TaskTerminalStateError"}
 async def test_every_write_of_a_stopped_holder_is_refused(
     tmp_path: Path, children: Children, figures: Figures, full: bool, task_url: str
 ) -> None:
-    """A holder that is stopped until others have its tasks can write nothing about them when it comes back, even if
-    its worker goes on regardless, and past the engine's own manners.
+    """A holder that is stopped until others hold its tasks can't write to them afterwards, even if its worker ignores
+    cancellation, and even below the engine's own checks.
     """
     rounds, held = (4, 10) if full else (1, 4)
     refused, written = 0, []
@@ -55,7 +55,7 @@ async def test_every_write_of_a_stopped_holder_is_refused(
             successor.kill()
             assert (await engine.tasks.settled(after)).view.state is TaskState.completed, "it is healthy again"
             holder.kill()
-            pool.bury()
+            pool.remove_dead()
         verdict = await verify_tasks(kernel, tasks, pool.notes())
     figures(
         f"{kernel.engine}: SIGSTOP of task workers",
@@ -71,7 +71,7 @@ async def test_every_write_of_a_stopped_holder_is_refused(
 async def test_a_worker_that_never_yields_loses_its_task_and_not_its_process(
     tmp_path: Path, children: Children, figures: Figures, some_task_url: str
 ) -> None:
-    """Another process takes the task over; what the first one writes late is refused; then it works as before."""
+    """Another process takes the task over; late writes of the first one are refused; then it works as before."""
     pool = Pool(children, tmp_path, some_task_url)
     async with open_storage(some_task_url) as kernel, TaskEngine(kernel, settings=SETTINGS) as engine:
         busy = await pool.start()

@@ -1,4 +1,4 @@
-"""How tasks of dead processes are taken over while there is much else to do, and of processes that are told to end."""
+"""Takeover of tasks of dead processes during a backlog, and of processes that get SIGTERM."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from tests.faults.task_worker import LEASE_SECONDS, SETTINGS, message
 
 TAKEOVER_SECONDS = 1.0  # after the lease's end
 HELD = 5
-APART = Envelope(principal=Principal(tenant="apart", owner="held"))  # tenants take turns: it need not wait for others
+APART = Envelope(
+    principal=Principal(tenant="apart", owner="held")
+)  # tenants take turns, so it does not wait for others
 
 
 async def fill(engine: TaskEngine, count: int) -> None:
-    """A backlog that nobody has begun."""
+    """Create a backlog of tasks that have not begun."""
     for first in range(0, count, 100):
         numbers = range(first, min(first + 100, count))
         await asyncio.gather(*(engine.tasks.send(message(f"backlog-{number}", "echo")) for number in numbers))
@@ -32,7 +34,7 @@ async def fill(engine: TaskEngine, count: int) -> None:
 async def test_orphans_are_taken_over_before_anything_new_is_begun(
     tmp_path: Path, children: Children, task_url: str
 ) -> None:
-    """Whatever waits: the tasks of a dead process are the first ones that the next free hands are given."""
+    """Whatever is waiting, the next free process claims the tasks of a dead process first."""
     pool = Pool(children, tmp_path, task_url)
     order: list[str] = []
     enough = asyncio.Event()
@@ -62,7 +64,7 @@ async def test_orphans_are_taken_over_before_anything_new_is_begun(
 async def test_takeover_beside_a_backlog(
     tmp_path: Path, children: Children, figures: Figures, full: bool, some_task_url: str
 ) -> None:
-    """Beside a backlog, other processes that are busy with it take over what a killed one held."""
+    """Processes that are busy with a backlog take over the tasks of a killed process."""
     backlog, rounds = (10_000, 12) if full else (300, 1)
     pool = Pool(children, tmp_path, some_task_url, concurrency=HELD)
     times: list[float] = []
@@ -80,7 +82,7 @@ async def test_takeover_beside_a_backlog(
             times += [at - killed for at in second]
             for each in others:
                 each.kill()
-            pool.bury()
+            pool.remove_dead()
     times.sort()
     p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
     figures(
@@ -96,7 +98,7 @@ async def test_takeover_beside_a_backlog(
 
 
 async def fill_up(kernel: Kernel, engine: TaskEngine, count: int) -> None:
-    """Let at least so many tasks wait."""
+    """Create tasks until at least this many wait."""
     stats = await kernel.stats()
     waiting = stats.work.get("tasks", {}).get("waiting", 0)
     start = time.monotonic_ns()
@@ -106,7 +108,7 @@ async def fill_up(kernel: Kernel, engine: TaskEngine, count: int) -> None:
 
 
 async def taken_over(pool: Pool, tasks: set[str]) -> list[float]:
-    """When each of these tasks was begun for the second time; waits until all were."""
+    """Wait until all of these tasks were begun for the second time. Return when."""
     async with asyncio.timeout(60):
         while True:
             times: dict[str, list[float]] = {task: [] for task in tasks}
@@ -115,14 +117,14 @@ async def taken_over(pool: Pool, tasks: set[str]) -> list[float]:
                     times[note["task"]].append(note["at"])
             if all(len(each) >= 2 for each in times.values()):
                 return [each[1] for each in times.values()]
-            await asyncio.sleep(0.1)  # notes have times of their own
+            await asyncio.sleep(0.1)  # notes have their own times
 
 
-async def test_a_process_that_is_told_to_end_hands_its_tasks_over(
+async def test_sigterm_releases_the_tasks(
     tmp_path: Path, children: Children, figures: Figures, full: bool, task_url: str
 ) -> None:
-    """After SIGTERM it claims nothing more and gives its tasks back without waiting for the lease; no attempt is
-    counted for that; then it ends by itself.
+    """After SIGTERM it claims nothing more and releases its tasks at once, without counting an attempt; then it ends by
+    itself.
     """
     pool = Pool(children, tmp_path, task_url, lease=60.0)
     async with open_storage(task_url) as kernel, TaskEngine(kernel, settings=SETTINGS) as engine:

@@ -23,7 +23,7 @@ LEASE = 1.0
 
 
 class Agents:
-    """Two processes on one storage; whoever is killed is replaced."""
+    """Two processes on one storage; a killed one is replaced."""
 
     def __init__(self, children: Children, url: str) -> None:
         self._children = children
@@ -45,7 +45,7 @@ class Agents:
 
 
 async def send(client: httpx2.AsyncClient, address: str, hook: str, config: str) -> None:
-    """A new task, which is told about at this hook. Who does not answer has perhaps taken it all the same."""
+    """Send a task with this webhook. An agent that does not respond may still have accepted it."""
     body = {
         "message": {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": "go"}]},
         "configuration": {"returnImmediately": True, "taskPushNotificationConfig": {"url": hook, "id": config}},
@@ -55,7 +55,7 @@ async def send(client: httpx2.AsyncClient, address: str, hook: str, config: str)
 
 
 async def check(url: str, receivers: dict[str, Receiver]) -> tuple[int, int]:
-    """Every event of every task arrived where its config wanted, in order; how many tasks and events that were."""
+    """Check that every event of every task arrived at its webhook in order. Return the numbers of tasks and events."""
     tasks = events = 0
     async with open_storage(url) as kernel, TaskEngine(kernel):
         [scope] = [each async for each in kernel.scopes()]
@@ -102,7 +102,7 @@ async def settled(url: str) -> None:
 async def test_an_agent_killed_between_a_commit_and_its_post(
     children: Children, figures: Figures, some_task_url: str
 ) -> None:
-    """The receiver has the POST and did not answer: nobody knows whether it arrived, so it arrives again, the same."""
+    """The receiver got the POST and did not respond: delivery is unknown, so the same POST is sent again."""
     reached = asyncio.Event()
 
     async def holding(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
@@ -116,7 +116,7 @@ async def test_an_agent_killed_between_a_commit_and_its_post(
         agents = Agents(children, some_task_url)
         await send(client, await agents.start(), receiver.url, "fine")
         await asyncio.wait_for(reached.wait(), 30)
-        await settled(some_task_url)  # all is committed, and nothing but the first event was posted
+        await settled(some_task_url)  # all events are committed, and only the first was posted
         await agents.kill(0)
         await agents.start()
         tasks, events = await check(some_task_url, {"fine": receiver})

@@ -1,4 +1,4 @@
-"""Whether everything that `writer` processes were told is so, and nothing is there by halves."""
+"""Checks that all acknowledged commits of `writer` processes are stored, and none partially."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def _items(kernel: Kernel) -> set[str]:
 
 
 def _fences(notes: dict[str, list[dict[str, Any]]], verdict: Verdict) -> None:
-    """No fence was given twice, and what was done was done under the last fence given."""
+    """Check that no fence was issued twice, and that each job was done under its last fence."""
     last: dict[str, int] = {}
     given: set[int] = set()
     for note in notes["claim"]:

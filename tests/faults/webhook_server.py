@@ -1,4 +1,4 @@
-"""An agent in a process of its own that streams and tells webhooks; it prints where it is once it listens.
+"""An agent in its own process that streams and posts to webhooks; it prints its URL once it listens.
 
 python -m tests.faults.webhook_server STORAGE LEASE_SECONDS
 """

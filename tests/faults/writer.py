@@ -1,10 +1,10 @@
-"""A process that writes as fast as it may and notes what was acknowledged, until it is killed.
+"""A process that writes as fast as possible and notes acknowledged commits, until it is killed.
 
     python -m tests.faults.writer URL NAME NOTES SEED
 
-It ends by itself only if a call fails that had to be answered.
+It ends by itself only if a call fails that must succeed.
 
-Each commit leaves a trace by which `verify` can tell whether it happened, whole:
+Each commit leaves a trace by which `verify` detects whether it happened completely:
 
 - *pair*: a record and one entry in the stream of the same name, so that version n goes with entry n;
 - *group*: entries in two streams with the same tag;
@@ -42,11 +42,11 @@ FAMILIES = (Collection("doc"), Collection("job", fields={"state": str}, counters
 STREAMS = 4
 DOCS = 4
 LEASE_SECONDS = 1.0
-PAUSE_SECONDS = 0.002  # so that a run of minutes stays small enough to be verified entry by entry
+PAUSE_SECONDS = 0.002  # so that a run of minutes is small enough to verify each entry
 
 
 class Notes:
-    """What was acknowledged, one line each, handed to the system at once: a killed process keeps them."""
+    """Acknowledged commits, one line each, written to the system at once, so that they survive a kill."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -76,7 +76,7 @@ async def pairs(kernel: Kernel, notes: Notes, name: str, dice: random.Random) ->
             write = Replace("doc", key, record.version, body) if record and number % 2 else Put("doc", key, body)
             await notes.take("pair", kernel.commit(PARTITION, write, entry), key=key, body=body.decode())
         except CommitRefused:
-            continue  # somebody was faster
+            continue  # another process was faster
 
 
 async def groups(kernel: Kernel, notes: Notes, name: str, dice: random.Random) -> None:
@@ -129,7 +129,7 @@ async def jobs(kernel: Kernel, notes: Notes, name: str) -> None:
                     fence=claim.fence,
                 )
             except CommitRefused:
-                continue  # the lease ended while this process had no time
+                continue  # the lease ended while this process was not scheduled
 
 
 async def main(url: str, name: str, notes_path: str, seed: str) -> None:

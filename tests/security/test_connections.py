@@ -52,7 +52,7 @@ def test_one_address_has_its_share(caplog: pytest.LogCaptureFixture) -> None:
     assert opened.enter("192.0.2.1")
     assert all(opened.enter("127.0.0.1") for _ in range(10))  # a proxy may be there
     assert [record.message for record in caplog.records] == [
-        "refused 1 connections, the last one of 192.0.2.1: the limit is 2 of one address (connections_each)"
+        "refused 1 connections, the last from 192.0.2.1: the limit is 2 per address (connections_each)"
     ]
     behind_proxy = ConnectionCounter(100, 2, trust_proxy=True)
     assert all(behind_proxy.enter("192.0.2.1") for _ in range(10))

@@ -242,8 +242,8 @@ async def test_whatever_is_sent_is_refused_and_nothing_breaks(data: st.DataObjec
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "give one of"),
-        ({"key": SECRET, "jwks_url": "https://issuer.example/jwks"}, "give one of"),
+        ({}, "pass one of"),
+        ({"key": SECRET, "jwks_url": "https://issuer.example/jwks"}, "pass one of"),
         ({"jwks_url": "https://issuer.example/jwks"}, "needs issuer"),
         ({"jwks_url": "http://issuer.example/jwks", "issuer": ISSUER}, "https://"),
         ({"jwks_url": "https://issuer.example/jwks", "issuer": ISSUER, "algorithms": ["HS256"]}, "HS256"),

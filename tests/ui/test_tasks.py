@@ -61,6 +61,15 @@ async def test_more_pages_are_loaded_and_changes_appear_live(own_agent: Stage, o
     await expect(rows.first).to_contain_text("Completed")
     await expect(rows).to_have_count(53)
     await expect(page.get_by_role("button", name="Completed 53")).to_be_visible()
+    await page.get_by_role("button", name="Changed").click()  # the oldest of all pages are first
+    await expect(rows).to_have_count(50)
+    await expect(rows.first.locator("td.said a")).to_have_text("say 0")
+    assert page.url.endswith("#/tasks?sort=changed")
+    await agent.send("say new")
+    await expect(page.get_by_text("54 tasks")).to_be_visible()
+    await expect(rows).to_have_count(50)
+    await page.get_by_role("button", name="More").click()
+    await expect(rows.last.locator("td.said a")).to_have_text("say new")
 
 
 async def test_a_view_is_saved_and_sorted(own_agent: Stage, open_page: OpenPage) -> None:

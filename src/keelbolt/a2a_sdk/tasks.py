@@ -135,7 +135,7 @@ class KeelboltPlainTaskStore(PlainTaskStore):
                     raise
                 continue
             return
-        raise InvalidTaskRequest("the task is written by others all the time")
+        raise InvalidTaskRequest("other processes keep changing the task; try again")
 
     async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
         found = await self._versioned.get(task_id, context)

@@ -40,7 +40,7 @@ class SkillAdmission:
         self._access = access
         self._default = default_skill
         if default_skill is not None and catalog.get(default_skill) is None:
-            logger.warning("the default skill %s is not there (yet): messages must name theirs", default_skill)
+            logger.warning("default skill %s does not exist (yet): messages must name their skill", default_skill)
 
     @property
     def rewrites_input(self) -> bool:
@@ -100,7 +100,7 @@ class SkillAdmission:
         allowed = await self._access.allows(principal, skill_id, inputs)
         if known is None or not allowed:
             why = "does not exist" if known is None else "is denied by the ACL"
-            logger.warning("skill %s, asked for by %s, %s", loggable(skill_id), loggable(principal.owner) or "?", why)
+            logger.warning("skill %s refused for %s: it %s", loggable(skill_id), loggable(principal.owner) or "?", why)
             if chosen is None:  # the caller did not name the skill, so the error does not either
                 raise SkillRequiredError
             raise SkillNotFoundError(skill_id)
@@ -117,6 +117,6 @@ def chosen_skill(message: Message, metadata: Mapping[str, Any] | None) -> str | 
         found = (source or {}).get(SKILL)
         if found is not None:
             if not isinstance(found, str) or not found:
-                raise SkillInputError("Invalid input: metadata.skillId is the id of a skill")
+                raise SkillInputError("Invalid input: metadata.skillId must be the id of a skill")
             return found
     return None

@@ -25,7 +25,7 @@ APPROVAL = "approval"
 ID_CHARACTERS = 32  # of approval ids that this module creates
 HOW = "answer 'approved' or 'denied'"
 OWNER = "the agent's owner must approve calls of system modules, and the caller can't"
-NOBODY = "this skill needs an approval, and this agent has nobody who could give it"
+NOBODY = "this skill needs an approval, but this agent has no approval handler"
 
 APPROVING = frozenset({"approved", "approve", "yes", "y", "ok", "allow", "allowed", "confirm", "confirmed"})
 DENYING = frozenset({"denied", "deny", "no", "n", "rejected", "reject", "refused", "refuse", "disallow"})

@@ -68,7 +68,11 @@ class ModuleCallReader:
             inputs = with_answer(inputs, message.parts, module)
         if pending.approval_id is not None and not pending.by_module:
             if digest_of(inputs) != pending.digest:  # the module's schema changed, so this input was never approved
-                logger.warning("task %s: module %s changed since its approval was asked for", ctx.task_id, module.id)
+                logger.warning(
+                    "task %s: module %s changed after its approval was requested; the approval is not used",
+                    ctx.task_id,
+                    module.id,
+                )
                 return ModuleCall(module, inputs, pending.messages)
             return ModuleCall(module, inputs, pending.messages, pending, pending.approval_id)
         answered = with_answer(inputs, ctx.message.parts, module)

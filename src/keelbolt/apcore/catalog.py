@@ -109,7 +109,7 @@ class SkillCatalog:
             try:
                 listener()
             except Exception:
-                logger.exception("a listener of the catalog failed")
+                logger.exception("a listener of the skill catalog raised")
 
     def _read(self, module_id: str) -> Module | None:
         """Return a module as the registry has it. A module that can't be described is logged and left out."""

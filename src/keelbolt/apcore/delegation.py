@@ -38,7 +38,9 @@ class RemoteAgent:
     ) -> None:
         found = context.data.get(TASK)
         if not isinstance(found, TaskBinding):
-            raise InvalidValue("an agent is called by a module that Keelbolt runs, with the context that it was given")
+            raise InvalidValue(
+                "an agent can only be called from a module that Keelbolt runs; pass the context of that call"
+            )
         self._context = context
         self._ctx, self._loop = found.ctx, found.loop
         self._url = url

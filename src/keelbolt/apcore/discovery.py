@@ -56,7 +56,7 @@ def load_extensions(given: str | os.PathLike[str], *, tell: bool = True) -> Exte
         except ModuleError as error:
             raise ExtensionsBroken(f"The modules in {path} can't be loaded: {error.message}") from error
         except SystemExit as error:
-            raise ExtensionsBroken(f"A module in {path} ends the program when it is loaded{_place(error)}") from None
+            raise ExtensionsBroken(f"A module in {path} exits the program when it is loaded{_place(error)}") from None
     root = f"{path.resolve()}{os.sep}"
     problems = [problem.replace(root, "") for problem in problems]
     for problem in problems if tell else ():
@@ -134,10 +134,10 @@ def _unreadable(path: Path) -> Iterator[str]:
     for folder, folders, files in os.walk(path):
         for name in folders:
             if not os.access(Path(folder, name), os.R_OK | os.X_OK):
-                yield f"{Path(folder, name).relative_to(path)}: this directory can't be read; its permissions forbid it"
+                yield f"{Path(folder, name).relative_to(path)}: can't read this directory: permission denied"
         for name in files:
             if name.endswith(".py") and not os.access(Path(folder, name), os.R_OK):
-                yield f"{Path(folder, name).relative_to(path)}: this file can't be read; its permissions forbid it"
+                yield f"{Path(folder, name).relative_to(path)}: can't read this file: permission denied"
 
 
 @contextmanager

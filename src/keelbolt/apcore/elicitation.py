@@ -137,7 +137,7 @@ def _from_words(text: str, word: str, schema: Mapping[str, Any]) -> ElicitResult
     required = [name for name in schema.get("required", ()) if name in properties]
     names = list(properties) if len(properties) == 1 else required
     if len(names) != 1:
-        raise _Unfit(f"Answer with a JSON object of {', '.join(properties)}")
+        raise _Unfit(f"Answer with a JSON object with the properties {', '.join(properties)}")
     kinds = types_of(properties[names[0]])
     value: Any = text
     if "boolean" in kinds and word in APPROVING | DENYING | {"true", "false"}:

@@ -65,7 +65,7 @@ def parts_to_input(parts: Sequence[Part], module: Module) -> Input:
     if files := [part for part in parts if part.kind in ("raw", "url")]:
         _Files(found, schema, raw=hasattr(module.model, "model_validate_json")).add(files)
     if RESERVED in found:
-        raise SkillInputError(f"Invalid input: {RESERVED} can't be sent")
+        raise SkillInputError(f"Invalid input: {RESERVED} is reserved")
     return _fitted(found, module)
 
 
@@ -73,7 +73,7 @@ def _plain_text(parts: Sequence[Part]) -> str:
     texts = [part.data if isinstance(part.data, str) else part.text for part in parts]
     text = "\n".join([text for text in texts if text is not None])
     if not text or len(texts) > sum(text is not None for text in texts):
-        raise SkillInputError("Invalid input: the input of this skill is text")
+        raise SkillInputError("Invalid input: the input of this skill must be text")
     return text
 
 
@@ -173,14 +173,16 @@ def _pointer(*steps: int | str) -> str:
 
 def _object(data: Any) -> Input:
     if not isinstance(data, dict):
-        raise SkillInputError("Invalid input: the input of a skill is a JSON object")
+        raise SkillInputError("Invalid input: the input of a skill must be a JSON object")
     return data
 
 
 def _join(found: Input, more: Mapping[str, Any]) -> None:
     if twice := found.keys() & more.keys():
         name = min(twice)
-        raise SkillInputError(errors=[{"path": _pointer(name), "message": "two parts of the message give this"}])
+        raise SkillInputError(
+            errors=[{"path": _pointer(name), "message": "two parts of the message set this property"}]
+        )
     found.update(more)
 
 
@@ -203,7 +205,7 @@ def _text(found: Input, text: str, schema: Schema) -> None:
         assert name is not None
         found[name] = text
     elif not found:
-        raise SkillInputError("Invalid input: the input of a skill is a JSON object")
+        raise SkillInputError("Invalid input: the input of a skill must be a JSON object")
 
 
 def _meant(value: Input, schema: Schema) -> bool:
@@ -231,7 +233,7 @@ class _Files:
                 name = next(iter(free), None)
             if name is None:
                 if len(files) > 1 or not ({"uri", "bytes"} & properties.keys() or not properties):
-                    raise SkillInputError("Invalid input: this skill takes no such file")
+                    raise SkillInputError("Invalid input: this skill does not accept this file")
                 _join(self._found, _described(part, properties))
             elif _list(properties[name]):
                 self._found.setdefault(name, []).append(self._value(part, properties[name]["items"]))
@@ -250,7 +252,7 @@ class _Files:
                 return part.raw
             if part.raw is not None and "string" in types_of(choice) and choice.get("format") != "uri":
                 return base64.b64encode(part.raw).decode()
-        raise SkillInputError("Invalid input: send this file by its bytes, not by a URL, or the other way round")
+        raise SkillInputError("Invalid input: send the bytes of this file instead of a URL, or a URL instead of bytes")
 
 
 def _one(schema: Schema) -> bool:

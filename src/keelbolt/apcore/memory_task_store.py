@@ -44,7 +44,7 @@ class InMemoryTaskStore:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if max_capacity < 1 or max_context_messages < 1 or not ttl_seconds >= 0:
-            raise ValueError("max_capacity and max_context_messages are at least 1, and ttl_seconds is not negative")
+            raise ValueError("max_capacity and max_context_messages must be at least 1, and ttl_seconds at least 0")
         self.max_capacity = max_capacity
         self.ttl_seconds = ttl_seconds
         self.max_context_messages = max_context_messages
@@ -158,5 +158,5 @@ def _number(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not (isinstance(cursor, str) and cursor.isascii() and cursor.isdigit()):
-        raise ValueError("this is no cursor of this store")
+        raise ValueError("the cursor is not one of this store")
     return int(cursor)

@@ -63,7 +63,9 @@ def openapi_backend(
     target = registry if registry is not None else Registry()
     known = set(target.list())
     if known and not prefix:
-        raise ExtensionsBroken("An OpenAPI document beside other modules needs a prefix for its ids (--openapi-prefix)")
+        raise ExtensionsBroken(
+            "An OpenAPI document next to other modules needs a prefix for its ids; pass --openapi-prefix"
+        )
     try:
         document = spec if isinstance(spec, Mapping) else load_spec(spec, headers=headers, timeout=timeout)
         scanned = OpenAPIScanner().scan(
@@ -77,10 +79,12 @@ def openapi_backend(
         raise ExtensionsBroken(f"The OpenAPI document can't be read: {_brief(error)}") from error
     modules = [found for found in map(_usable, scanned) if found is not None]
     if twice := sorted(known & {module.module_id for module in modules}):
-        raise ExtensionsBroken(f"Ids of the OpenAPI document are used by other modules: {', '.join(twice[:SHOWN])}")
+        raise ExtensionsBroken(
+            f"Ids of the OpenAPI document are already used by other modules: {', '.join(twice[:SHOWN])}"
+        )
     address = base_url or _server_of(document)
     if address is None:
-        raise ExtensionsBroken("The OpenAPI document names no server; give one with --openapi-base-url")
+        raise ExtensionsBroken("The OpenAPI document has no server URL; pass one with --openapi-base-url")
     try:
         written = HTTPProxyRegistryWriter(base_url=address, auth_header_factory=auth_header_factory).write(
             modules, target
@@ -89,7 +93,7 @@ def openapi_backend(
         raise ExtensionsBroken(f"The OpenAPI document can't be served: {error}") from error
     for result in written:
         if getattr(result, "verification_error", None):
-            logger.warning("operation %s is left out: %s", result.module_id, result.verification_error)
+            logger.warning("operation %s is skipped: %s", result.module_id, result.verification_error)
     if not acknowledge_unapproved_writes:
         _warn_of_writes(modules)
     return target
@@ -98,10 +102,10 @@ def openapi_backend(
 def from_settings(settings: Mapping[str, Any], registry: Any = None) -> Any:
     """Call `openapi_backend` with the keys of the section ``apcore-a2a.openapi``."""
     if unknown := sorted(settings.keys() - set(KEYS)):
-        raise ExtensionsBroken(f"apcore-a2a.openapi has no key {unknown[0]!r}; there are {', '.join(KEYS)}")
+        raise ExtensionsBroken(f"apcore-a2a.openapi has no key {unknown[0]!r}; the keys are {', '.join(KEYS)}")
     spec = settings.get("spec")
     if not isinstance(spec, str | Path) or not str(spec).strip():
-        raise ExtensionsBroken("apcore-a2a.openapi.spec is the URL or the path of an OpenAPI document")
+        raise ExtensionsBroken("apcore-a2a.openapi.spec must be the URL or the path of an OpenAPI document")
     named = {name: value for name, value in settings.items() if name != "spec" and value is not None}
     return openapi_backend(spec, registry=registry, **named)
 
@@ -117,7 +121,7 @@ def configured_settings() -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, Mapping):
-        raise ExtensionsBroken("apcore-a2a.openapi is a mapping with the key spec")
+        raise ExtensionsBroken("apcore-a2a.openapi must be a mapping with the key spec")
     settings = dict(found)
     spec = settings.get("spec")
     if isinstance(spec, str) and not spec.startswith(("http://", "https://")):
@@ -130,7 +134,7 @@ def _usable(module: Any) -> Any:
     for warning in getattr(module, "warnings", None) or ():
         logger.warning("operation %s: %s", module.module_id, warning)
     if _ID.fullmatch(module.module_id) is None:
-        logger.warning("operation %s is left out: apcore does not accept this id", module.module_id)
+        logger.warning("operation %s is skipped: apcore does not accept this id", module.module_id)
         return None
     if (module.description or "").strip():
         return module
@@ -154,7 +158,7 @@ def _warn_of_writes(modules: list[Any]) -> None:
     ]
     if writes:
         logger.warning(
-            "%d operations change data and need no approval: %s. Restrict them by an ACL, or set "
+            "%d operations change data and need no approval: %s. Restrict them with an ACL, or set "
             "apcore-a2a.openapi.acknowledge_unapproved_writes",
             len(writes),
             ", ".join(sorted(writes)[:SHOWN]),

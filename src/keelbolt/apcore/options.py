@@ -147,7 +147,7 @@ def settled(
             try:
                 found[name] = read(value)  # type: ignore[literal-required]
             except (TypeError, ValueError):
-                raise ValueError(f"{NAMESPACE}.{name} ({variable}) is {value!r}, which does not fit") from None
+                raise ValueError(f"{NAMESPACE}.{name} ({variable}) is {value!r}, which is not a valid value") from None
     found.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item]
     return found
 

@@ -116,7 +116,7 @@ async def _kept(content: bytes, kind: str, name: str, keep: Keep, metadata: dict
     if kind.startswith(("text/", JSON)):
         beginning = content[: PREVIEW_CHARACTERS * 4].decode(errors="ignore")[:PREVIEW_CHARACTERS]
         text = (
-            f"The beginning of {name} ({len(content)} bytes; the part before has the link to all of it):\n{beginning}…"
+            f"The beginning of {name} ({len(content)} bytes; the previous part links to the whole file):\n{beginning}…"
         )
         parts.append(Part(text=text, metadata={"preview": {"filename": name, "bytes": len(content)}}))
     return parts

@@ -36,12 +36,12 @@ async def preview_of(executor: Any, module_id: str, inputs: Input, context: Any)
         changes = [_change(change) for change in found.predicted_changes[:MAX_CHANGES]]
         checks = [check for check in found.checks if check.warnings]
     except Exception as error:  # noqa: BLE001 - a module may raise anything
-        logger.warning("module %s: no preview for its approval: %s: %s", module_id, type(error).__name__, error)
+        logger.warning("module %s: the preview for its approval failed: %s: %s", module_id, type(error).__name__, error)
         return None
     warnings: list[str] = []
     for warning in [str(each) for check in checks for each in check.warnings]:
         if warning.startswith(_RAISED):  # an exception's text belongs in the log only
-            logger.warning("module %s: no preview for its approval: %s", module_id, warning)
+            logger.warning("module %s: the preview for its approval failed: %s", module_id, warning)
         else:
             warnings.append(sanitized(warning))
     preview = {"changes": changes, "warnings": warnings[:MAX_CHANGES]}

@@ -82,7 +82,7 @@ class _Inliner:
             return {"description": f"refers to {reference[:200]}, which is not part of this schema", **beside}
         if reference in within or self._nodes > MAX_NODES:
             about = {key: target[key] for key in ("type", "title") if key in target}
-            return {**about, "description": "the same again, within itself", **beside}
+            return {**about, "description": "recursive: the same schema again", **beside}
         found = self._walk(target, (*within, reference))
         return {**found, **beside} if isinstance(found, dict) else found
 

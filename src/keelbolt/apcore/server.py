@@ -66,7 +66,7 @@ class ApcoreServer(A2AServer):
         default_skill = given["default_skill"]
         if default_skill is not None and self.catalog.get(default_skill) is None:
             known = ", ".join(self.catalog.modules) or "none"
-            raise ValueError(f"default_skill names no module that is served: {default_skill}; there are {known}")
+            raise ValueError(f"default_skill {default_skill} is not a served module; the modules are {known}")
         project = resolved.project(given["name"], given["description"], given["version"])
         self.modules = worker = ApcoreWorker(
             self.catalog,
@@ -159,7 +159,7 @@ class ApcoreServer(A2AServer):
         await self.app(scope, receive, send)
 
     async def _start_late(self) -> None:
-        logger.info("no lifespan has started the agent: it starts with this request, and runs until the process ends")
+        logger.info("no lifespan event started the agent: it starts with this request and runs until the process ends")
         try:
             await self.__aenter__()
         except BaseException:
@@ -167,7 +167,7 @@ class ApcoreServer(A2AServer):
             raise
 
     def _card_changed(self) -> None:
-        logger.info("modules have changed: there are %d skills now", len(self.catalog))
+        logger.info("modules changed: %d skills", len(self.catalog))
         self.replace_card(self.builder.build)
 
     async def _facts(self, good: bool, detail: str) -> tuple[bool, dict[str, Any]]:  # noqa: FBT001 - Health's signature
@@ -180,7 +180,7 @@ class ApcoreServer(A2AServer):
 def _storage(task_store: object, storage: str | Storage[Any] | Kernel | None) -> str | Storage[Any] | Kernel:
     """Return the storage for tasks: an adapter for the task store, the given storage, or memory."""
     if task_store is not None and storage is not None:
-        raise ValueError("give task_store or storage, not both")
+        raise ValueError("pass task_store or storage, not both")
     if task_store is None:
         return storage if storage is not None else "memory"
     if isinstance(task_store, str | Storage | Kernel):
@@ -192,7 +192,7 @@ def _storage(task_store: object, storage: str | Storage[Any] | Kernel | None) ->
 
 def _roles(given: Sequence[str]) -> Sequence[str]:
     if isinstance(given, str):
-        raise TypeError("system_roles are several names of roles, not one string")
+        raise TypeError("system_roles must be a list of role names, not a string")
     return given
 
 
@@ -203,4 +203,4 @@ def _ended_after(seconds: float) -> RetentionPolicy:
 def _positive(**numbers: float | None) -> None:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise ValueError(f"{name} is a number of seconds, and more than 0, not {value!r}")
+            raise ValueError(f"{name} must be a number of seconds above 0, not {value!r}")

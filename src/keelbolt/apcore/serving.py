@@ -30,7 +30,7 @@ def serve(
     """
     if log_level is not None:
         if log_level.lower() not in LEVELS:
-            raise ValueError(f"log_level is one of {', '.join(LEVELS)}, not {log_level!r}")
+            raise ValueError(f"log_level must be one of {', '.join(LEVELS)}, not {log_level!r}")
         log_to_stderr(as_json=False, level=log_level)
     ApcoreServer(registry_or_executor, allow_anonymous=allow_anonymous, **options).run(host=host, port=port)
 

@@ -140,7 +140,7 @@ class TaskStoreStorage(Storage[Any]):
     ) -> int:
         for value in (status_message, *(messages or ()), *(write.artifact for write in artifacts or ()), task_metadata):
             if value is not None:
-                json_of(value, "what is to be written")
+                json_of(value, "the update")
         async with self._lock(task_id):
             found = await self.store.get(task_id) if is_task_id(task_id) else None
             if found is None:
@@ -276,7 +276,7 @@ def _read_token(token: str, query: ListTasksQuery) -> tuple[int, str]:
     mark, _, place = token.partition(".")
     changed, _, task_id = place.partition(".")
     if mark != _mark(query) or not (changed.isascii() and changed.isdigit() and task_id):
-        raise InvalidTaskRequest("this is no page token of this list")
+        raise InvalidTaskRequest("the page token is not one of this list")
     return int(changed), task_id
 
 

@@ -57,7 +57,7 @@ class ExtensionsWatch:
             try:
                 await asyncio.to_thread(self.look)
             except Exception:
-                logger.exception("the extensions directory could not be looked at")
+                logger.exception("the extensions directory could not be scanned")
 
     def look(self) -> None:
         """Apply the changes since the last poll."""
@@ -67,7 +67,7 @@ class ExtensionsWatch:
             if module_id not in self._missing:  # some programs delete a file and write it again
                 stamps[module_id] = self._known[module_id]
             elif self._registry.unregister(module_id):
-                logger.info("module %s is gone", module_id)
+                logger.info("module %s removed", module_id)
         self._missing = set(missing)
         for module_id, (file, stamp) in stamps.items():
             if module_id not in self._known or self._known[module_id][1] != stamp:
@@ -92,7 +92,7 @@ class ExtensionsWatch:
             metadata = load_metadata(about) if about.exists() else {}
             module = _loaded(file, metadata)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's file may raise anything
-            ends = "is left as it was" if self._registry.has(module_id) else "is left out"
+            ends = "keeps its loaded version" if self._registry.has(module_id) else "is skipped"
             logger.warning("module %s %s: %s", module_id, ends, _why(error))
             return
         self._replace(module_id, module, metadata)
@@ -106,9 +106,9 @@ class ExtensionsWatch:
             try:
                 self._registry.register(module_id, module, metadata=metadata)
             except Exception as error:  # noqa: BLE001 - a user's file may raise anything
-                logger.warning("module %s is left out: %s", module_id, _why(error))
+                logger.warning("module %s is skipped: %s", module_id, _why(error))
             else:
-                logger.info("module %s is new", module_id)
+                logger.info("module %s added", module_id)
             return
         before = self._registry.get(module_id)
         known = self._registry.get_module_metadata(module_id)
@@ -118,13 +118,13 @@ class ExtensionsWatch:
             try:
                 self._registry.register(module_id, module, metadata=metadata)
             except Exception as error:  # noqa: BLE001 - as above
-                logger.warning("module %s is left as it was: %s", module_id, _why(error))
+                logger.warning("module %s keeps its loaded version: %s", module_id, _why(error))
                 self._registry.register(module_id, before, metadata=known)
                 return
             if state is not None:
                 _hook(module, "on_resume", state)
         _hook(before, "on_unload")
-        logger.info("module %s is loaded again", module_id)
+        logger.info("module %s reloaded", module_id)
 
 
 @contextlib.contextmanager

@@ -280,7 +280,7 @@ class ApcoreWorker(Worker):
         errors = (describe(wrong).data or {}).get("errors", [])
         data = {**replace(pending, turn=ctx.turn).json(), "errors": errors}
         await ctx.request_input(
-            f"The answer does not fit the input of {pending.skill_id}. Send another one.", data=data
+            f"The answer does not match the input schema of {pending.skill_id}. Send another answer.", data=data
         )
 
     async def _fail(self, ctx: TaskContext, call: ModuleCall, error: Exception) -> None:
@@ -305,8 +305,8 @@ class ApcoreWorker(Worker):
     def _say_who_cut(self, module: Module, seconds: float) -> None:
         if self._timeout > 0 and seconds < self._timeout - GRACE_SECONDS:
             logger.warning(
-                "module %s was cut after %.1f s, before the execution_timeout of %g s: its own resources.timeout, or "
-                "executor.default_timeout in the executor's Config (milliseconds; 0 for none), is shorter",
+                "module %s was stopped after %.1f s, before the execution_timeout of %g s: its own resources.timeout, "
+                "or executor.default_timeout in the executor's Config (milliseconds; 0 for none), is shorter",
                 module.id,
                 seconds,
                 self._timeout,

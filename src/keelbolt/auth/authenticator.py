@@ -62,7 +62,7 @@ class Resolver:
             name for name in ("authenticate", "security_schemes") if not callable(getattr(authenticator, name, None))
         ]
         if missing:
-            raise TypeError(f"{type(authenticator).__name__} is no Authenticator: it lacks {' and '.join(missing)}")
+            raise TypeError(f"{type(authenticator).__name__} is not an Authenticator: it lacks {' and '.join(missing)}")
         self.authenticator = authenticator
         self.require_auth = require_auth
         self.schemes = named(authenticator.security_schemes())
@@ -77,7 +77,7 @@ class Resolver:
         try:
             return await self._principal(self._plain(headers))
         except AuthenticationFailed as failure:
-            logger.debug("a caller was not let in: %s", failure.reason)
+            logger.debug("authentication failed: %s", failure.reason)
             refused = None if isinstance(failure, CredentialsMissing) else str(failure)
             failure.challenge = challenge(self.schemes, refused=refused)
             raise
@@ -117,7 +117,7 @@ def _check_text(principal: Principal) -> None:
     try:
         "".join((principal.owner, principal.tenant, principal.type, *principal.roles)).encode()
     except UnicodeEncodeError:
-        raise CredentialsRefused("The caller's name is no text.", reason="claims") from None
+        raise CredentialsRefused("The caller's name is not text.", reason="claims") from None
 
 
 def _decoded(headers: RawHeaders) -> Iterator[tuple[str, str]]:
@@ -162,6 +162,6 @@ def principal_of(identity: Identity) -> Principal:
         )
     except TypeError as error:
         raise AuthMisconfigured(
-            f"authenticate() answered with a {type(identity).__name__} that is no identity ({error}); "
-            "answer with a Principal, or None"
+            f"authenticate() returned a {type(identity).__name__} that is not an identity ({error}); "
+            "return a Principal or None"
         ) from error

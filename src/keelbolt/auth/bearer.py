@@ -20,9 +20,9 @@ def bearer_token(headers: Mapping[str, str], *, max_bytes: int = 16_384) -> str 
         return None
     token = token.strip()
     if len(token) > max_bytes:  # before any parsing
-        raise CredentialsRefused(f"The token is too long; at most {max_bytes} bytes are taken.", reason="size")
+        raise CredentialsRefused(f"The token is too long; the limit is {max_bytes} bytes.", reason="size")
     if not _TOKEN.fullmatch(token):
-        raise CredentialsRefused("The Authorization header holds no bearer token.", reason="malformed")
+        raise CredentialsRefused("The Authorization header contains no bearer token.", reason="malformed")
     return token
 
 

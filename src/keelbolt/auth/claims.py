@@ -37,11 +37,11 @@ class ClaimMapping:
         if isinstance(owner, int) and not isinstance(owner, bool):  # some issuers use numeric database ids
             owner = str(owner)
         if not isinstance(owner, str) or not owner:
-            _refuse("The token does not say whom it is for.", "claims")
+            _refuse("The token names no subject.", "claims")
         if self.tenant_claim is not None:
             tenant = _at(claims, self.tenant_claim)
             if not isinstance(tenant, str) or not tenant:
-                _refuse("The token does not say which tenant it is for.", "claims")
+                _refuse("The token names no tenant.", "claims")
         kind = _at(claims, self.type_claim)
         return Principal(
             owner=owner,
@@ -65,7 +65,7 @@ class ClaimRules:
     def __post_init__(self) -> None:
         if not 0 <= self.leeway_seconds <= 600:
             raise AuthMisconfigured(
-                "leeway is a number of seconds from 0 to 600: what clocks may differ, not a grace period"
+                "leeway must be from 0 to 600 seconds; it allows for clock differences and is not a grace period"
             )
 
     def check(self, claims: Mapping[str, Any], *, now: float) -> None:
@@ -91,9 +91,9 @@ class ClaimRules:
             return
         named = [audience] if isinstance(audience, str) else audience
         if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
-            _refuse("The token is meant for somebody else.", "audience")
+            _refuse("The token is meant for another audience.", "audience")
         if self.audiences.isdisjoint(named):
-            _refuse("The token is meant for somebody else.", "audience")
+            _refuse("The token is meant for another audience.", "audience")
 
 
 def _time(claims: Mapping[str, Any], name: str, *, needed: bool = False) -> int | float:
@@ -101,7 +101,7 @@ def _time(claims: Mapping[str, Any], name: str, *, needed: bool = False) -> int 
     if value is None and not needed:
         return -math.inf
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < MAX_TIME:
-        _refuse(f"The token's {name} is {'missing' if value is None else 'no time'}.", "claims")
+        _refuse(f"The token's {name} is {'missing' if value is None else 'not a time'}.", "claims")
     return value
 
 
@@ -117,7 +117,7 @@ def _roles(value: Any) -> frozenset[str]:
         return frozenset()
     roles = value.split() if isinstance(value, str) else value
     if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
-        _refuse("The token's roles are no list of words.", "claims")
+        _refuse("The token's roles are not a list of strings.", "claims")
     return frozenset(roles)
 
 

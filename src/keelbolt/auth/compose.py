@@ -19,7 +19,7 @@ class AnyOf:
 
     def __init__(self, *authenticators: Authenticator) -> None:
         if not authenticators:
-            raise AuthMisconfigured("AnyOf() of nothing would let nobody in; give it authenticators")
+            raise AuthMisconfigured("AnyOf() needs at least one authenticator; without one, every caller is refused")
         self._authenticators = authenticators
         self._schemes = _schemes(authenticators)
 

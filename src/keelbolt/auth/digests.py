@@ -31,21 +31,23 @@ class SecretDigests:
 
     def __init__(self, table: Mapping[str, Principal | str]) -> None:
         if not table:
-            raise AuthMisconfigured("no key is given, so nobody could ever be let in; give at least one")
+            raise AuthMisconfigured("no key is given, so every caller would be refused; pass at least one")
         self._table: list[tuple[bytes, Principal]] = []
         for digest, owner in table.items():
             if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-                raise AuthMisconfigured("a key is given as its SHA-256 in hexadecimal: sha256_hex(key)")
+                raise AuthMisconfigured("pass a key as its SHA-256 in hexadecimal: sha256_hex(key)")
             principal = owner if isinstance(owner, Principal) else Principal(owner)
             if principal.anonymous:
-                raise AuthMisconfigured("a key must belong to somebody: give it a Principal with an owner")
+                raise AuthMisconfigured("a key needs an owner: pass a Principal with an owner")
             self._table.append((bytes.fromhex(digest), principal))
 
     @staticmethod
     def table_of(secrets_: Mapping[str, Principal | str]) -> dict[str, Principal | str]:
         """Return the table of digests for plain secrets."""
         if any(len(secret) < MIN_SECRET_CHARACTERS for secret in secrets_):
-            raise AuthMisconfigured(f"a key has at least {MIN_SECRET_CHARACTERS} characters; new_secret() makes one")
+            raise AuthMisconfigured(
+                f"a key must have at least {MIN_SECRET_CHARACTERS} characters; new_secret() makes one"
+            )
         return {sha256_hex(secret): principal for secret, principal in secrets_.items()}
 
     def find(self, secret: str) -> Principal | None:

@@ -115,7 +115,7 @@ class JWKSCache:
         except Exception as error:  # noqa: BLE001 - on any error, the cached keys stay
             if self._loaded is None:
                 self._next_at = self._monotonic() + RETRY_SECONDS
-            kept = "those loaded before stay in use" if self._loaded else "there are none yet"
+            kept = "keys loaded before stay in use" if self._loaded else "no keys are loaded yet"
             logger.warning("keys could not be loaded from %s (%s); %s", self._url, _cause(error), kept)
         else:
             self._loaded = _Loaded(keys, self._monotonic())
@@ -153,9 +153,9 @@ def check_url(url: str) -> None:
     """
     parts = urlsplit(url)
     if parts.username is not None or parts.password is not None:
-        raise AuthMisconfigured("the URL of a key set holds no password: it is public, and the URL is logged")
+        raise AuthMisconfigured("the URL of a key set must not contain a password, since it is logged")
     if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and _loopback(parts.hostname))):
-        raise AuthMisconfigured("the URL of a key set begins with https:// (http:// only for this machine itself)")
+        raise AuthMisconfigured("the URL of a key set must begin with https:// (http:// only for loopback addresses)")
 
 
 def _loopback(host: str) -> bool:

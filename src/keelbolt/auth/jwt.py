@@ -53,7 +53,7 @@ class JWTAuthenticator:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if sum(given is not None for given in (key, jwks_url, jwks)) != 1:
-            raise AuthMisconfigured("give one of key=, jwks_url= and jwks=")
+            raise AuthMisconfigured("pass one of key=, jwks_url= and jwks=")
         self._mapping = claim_mapping or ClaimMapping()
         self._rules = ClaimRules(
             issuers=_words("issuer", issuer),
@@ -65,7 +65,7 @@ class JWTAuthenticator:
         if key is None and not self._rules.issuers:
             raise AuthMisconfigured("a key set needs issuer=: many issuers publish one set for all of their customers")
         if tenant and self._mapping.tenant_claim is not None:
-            raise AuthMisconfigured("give the tenant or the claim that holds it, not both")
+            raise AuthMisconfigured("pass tenant or tenant_claim, not both")
         self._keys = () if key is None else load_keys(key)
         self._jwks = JWKSCache(jwks_url) if jwks_url is not None else jwks
         self._algorithms = _allowed(algorithms, self._keys)
@@ -116,14 +116,14 @@ def _allowed(algorithms: Iterable[str] | None, keys: tuple[VerificationKey, ...]
     if unknown := allowed.difference(SYMMETRIC, ASYMMETRIC):
         raise AuthMisconfigured(f"{', '.join(sorted(unknown))}: not one of {', '.join((*SYMMETRIC, *ASYMMETRIC))}")
     if useless := allowed - possible:
-        raise AuthMisconfigured(f"{', '.join(sorted(useless))}: no key that is given here can check it")
+        raise AuthMisconfigured(f"{', '.join(sorted(useless))}: none of the given keys can verify it")
     if not allowed:
-        raise AuthMisconfigured("algorithms is empty, so no token could ever be accepted")
+        raise AuthMisconfigured("algorithms is empty, so every token would be refused")
     return allowed
 
 
 def _words(name: str, value: str | Iterable[str] | None) -> frozenset[str]:
     words = frozenset() if value is None else frozenset([value] if isinstance(value, str) else value)
     if not all(isinstance(word, str) and word for word in words):
-        raise AuthMisconfigured(f"{name} is a word or several, none of them empty")
+        raise AuthMisconfigured(f"{name} must be one or more non-empty strings")
     return words

@@ -90,7 +90,7 @@ def load_keys(source: KeySource | Sequence[KeySource]) -> tuple[VerificationKey,
         except ValueError:
             pass  # a secret may look like JSON
     if start.startswith(("ssh-", "ecdsa-sha2-")):
-        raise AuthMisconfigured("an SSH key can't check tokens; give the public key as PEM (ssh-keygen -e -m PKCS8)")
+        raise AuthMisconfigured("an SSH key can't verify tokens; give the public key as PEM (ssh-keygen -e -m PKCS8)")
     _refuse_der(raw)
     return (_of_secret(raw),)
 
@@ -112,7 +112,7 @@ def _named_file(text: str) -> str | bytes:
     elif any(separator in start for separator in separators):
         path, why = start, f"it contains {'/' if '/' in start else os.sep}"
     elif start.lower().endswith(_FILES):
-        path, why = start, "it ends like one"
+        path, why = start, "it has a suffix of key files"
     elif os.path.isfile(start):  # noqa: PTH113 - Path.is_file raises for a name that is too long
         path, why = start, "a file has this name"
     else:
@@ -120,10 +120,10 @@ def _named_file(text: str) -> str | bytes:
     try:
         found = Path(path).read_bytes().strip()
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is no path"
+        reason = getattr(error, "strerror", None) or "it is not a valid path"
         raise AuthMisconfigured(
             f"the key names a file ({why}), which can't be read: {reason}. Check the path and the permissions; "
-            "a secret must not contain a path separator, or is given as bytes"
+            "pass a secret that contains a path separator as bytes"
         ) from None
     if not found:
         raise AuthMisconfigured(f"the key names a file ({why}), which is empty")
@@ -160,9 +160,9 @@ def _of_jwk(entry: Mapping[str, Any]) -> VerificationKey:
     kid, algorithm = entry.get("kid"), entry.get("alg")
     operations = entry.get("key_ops", ["verify"])
     if entry.get("use", "sig") != "sig" or not isinstance(operations, list) or "verify" not in operations:
-        raise AuthMisconfigured("this JWK is not made to check signatures")
+        raise AuthMisconfigured("this JWK is not meant to verify signatures")
     if not isinstance(kid, str | None) or not isinstance(algorithm, str | None):
-        raise AuthMisconfigured("this JWK is damaged: kid and alg are strings")
+        raise AuthMisconfigured("this JWK is damaged: kid and alg must be strings")
     jwk = {name: value for name, value in entry.items() if name in {"kty", "crv", "x", "y", "n", "e", "k"}}
     try:
         match entry.get("kty"):
@@ -175,12 +175,12 @@ def _of_jwk(entry: Mapping[str, Any]) -> VerificationKey:
             case "oct":
                 key = _of_secret(HMACAlgorithm.from_jwk(jwk))
             case _:
-                raise AuthMisconfigured("a JWK has a kty: RSA, EC, OKP or oct")
+                raise AuthMisconfigured("a JWK must have a kty: RSA, EC, OKP or oct")
     except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError, binascii.Error, UnsupportedAlgorithm):
         raise AuthMisconfigured("this JWK is damaged") from None  # the cause may contain key material
     algorithms = key.algorithms if algorithm is None else key.algorithms & {algorithm}
     if not algorithms:
-        raise AuthMisconfigured("the alg of this JWK does not fit its key")
+        raise AuthMisconfigured("the alg of this JWK does not match its key")
     return replace(key, algorithms=algorithms, kid=kid)
 
 
@@ -192,7 +192,7 @@ def _of_pem(raw: bytes) -> VerificationKey:
             return _of_public(load_pem_private_key(raw, password=None).public_key())
         return _of_public(load_pem_public_key(raw))
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise AuthMisconfigured("this PEM holds no key that can be read") from None
+        raise AuthMisconfigured("this PEM contains no readable key") from None
 
 
 def _of_public(key: Any) -> VerificationKey:
@@ -206,7 +206,7 @@ def _of_public(key: Any) -> VerificationKey:
         case Ed25519PublicKey() | Ed448PublicKey():
             return VerificationKey(frozenset({"EdDSA"}), material=key)
         case _:
-            raise AuthMisconfigured("this kind of key checks no tokens; use RSA, P-256, P-384, P-521 or Ed25519")
+            raise AuthMisconfigured("this kind of key can't verify tokens; use RSA, P-256, P-384, P-521 or Ed25519")
 
 
 def _refuse_der(raw: bytes) -> None:
@@ -214,7 +214,7 @@ def _refuse_der(raw: bytes) -> None:
         load_der_public_key(raw)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return
-    raise AuthMisconfigured("the key is a public key in DER form; give it as PEM, so that nobody takes it for a secret")
+    raise AuthMisconfigured("the key is a public key in DER form; give it as PEM, or it could be mistaken for a secret")
 
 
 def _of_secret(raw: bytes) -> VerificationKey:

@@ -46,7 +46,7 @@ class Principal:
         if not all(isinstance(role, str) for role in roles):
             raise TypeError("roles of a Principal must be strings")
         if self.tenant and self.asked_tenant:
-            raise ValueError("a Principal whose tenant is vouched for asks for no other")
+            raise ValueError("a Principal with an authenticated tenant can't have an asked_tenant")
         object.__setattr__(self, "roles", roles)
         object.__setattr__(self, "claims", MappingProxyType(dict(self.claims)))
 

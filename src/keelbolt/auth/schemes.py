@@ -134,7 +134,9 @@ def _openapi(scheme: Scheme) -> dict[str, Any]:
                 found["in"] = found.pop("location")
     kind = found.get("type")
     if kind not in _NEEDED:
-        raise AuthMisconfigured(f"a security scheme has a type, one of {', '.join(_NEEDED)}; this one has {kind!r}")
+        raise AuthMisconfigured(
+            f"a security scheme must have a type, one of {', '.join(_NEEDED)}; this one has {kind!r}"
+        )
     if missing := [member for member in _NEEDED[kind] if not found.get(member)]:
         raise AuthMisconfigured(f"a security scheme of type {kind} needs {' and '.join(missing)}")
     return found

@@ -37,7 +37,7 @@ class UnverifiedToken:
 def take_apart(token: str, *, token_types: Collection[str] = TOKEN_TYPES) -> UnverifiedToken:
     segments = token.split(".")
     if len(segments) != 3:
-        _refuse("The token is no signed JWT.", "malformed")
+        _refuse("The token is not a signed JWT.", "malformed")
     head, payload, signature = map(_decode, segments)
     header = json_object(head)
     for name in (*_KEY_HEADERS, *_CHANGING_HEADERS):
@@ -45,7 +45,7 @@ def take_apart(token: str, *, token_types: Collection[str] = TOKEN_TYPES) -> Unv
             _refuse(f"The token's header {name} is not allowed.", "header")
     algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
     if not isinstance(algorithm, str) or not isinstance(kid, str | None) or not isinstance(kind, str):
-        _refuse("The token's header is wrong.", "header")
+        _refuse("The token's header is invalid.", "header")
     if kind.lower().removeprefix("application/") not in {known.lower() for known in token_types}:
         _refuse("The token is of another type than an access token.", "type")
     return UnverifiedToken(algorithm, kid, ".".join(segments[:2]).encode(), payload, signature)
@@ -58,25 +58,25 @@ def json_object(raw: bytes) -> dict[str, Any]:
         if b"\\u" in raw:  # only an escape can be a lone surrogate
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        _refuse("The token is no signed JWT.", "malformed")
+        _refuse("The token is not a signed JWT.", "malformed")
     if not isinstance(value, dict):
-        _refuse("The token is no signed JWT.", "malformed")
+        _refuse("The token is not a signed JWT.", "malformed")
     return value
 
 
 def _decode(segment: str) -> bytes:
     if not _SEGMENT.fullmatch(segment) or len(segment) % 4 == 1:
-        _refuse("The token is no signed JWT.", "malformed")
+        _refuse("The token is not a signed JWT.", "malformed")
     raw = base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
     if base64.urlsafe_b64encode(raw).rstrip(b"=") != segment.encode():  # the unused last bits must be zero
-        _refuse("The token is no signed JWT.", "malformed")
+        _refuse("The token is not a signed JWT.", "malformed")
     return raw
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        _refuse("The token says something twice.", "duplicate")
+        _refuse("The token contains the same name twice.", "duplicate")
     return found
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +14,7 @@ from keelbolt.cli.output import as_json, echo, print_json, progress
 
 if TYPE_CHECKING:
     from keelbolt.conformance.report import ConformanceReport
+    from keelbolt.conformance.suite import Suite
 
 
 @click.group()
@@ -21,7 +23,7 @@ def conformance() -> None:
 
     \b
     Example:
-      keelbolt conformance storage my_package.engine:factory
+      keelbolt conformance kernel my_package.engine:factory
       keelbolt conformance task-storage my_package.tasks:MyStorage
       keelbolt conformance state-store my_package.state:create_store
       keelbolt conformance turn-callbacks my_package.turns:make_storage
@@ -32,22 +34,17 @@ def conformance() -> None:
 @click.argument("factory", metavar="MODULE:FACTORY")
 @click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; repeatable.")
 @as_json
-def storage(factory: str, only: tuple[str, ...], json_output: bool) -> None:
+def kernel(factory: str, only: tuple[str, ...], json_output: bool) -> None:
     """Run every law of the kernel's contract on an engine of your own.
 
-    MODULE:FACTORY is a function that returns an unopened kernel, or a KernelSubject of keelbolt.conformance.storage,
+    MODULE:FACTORY is a function that returns an unopened kernel, or a KernelSubject of keelbolt.conformance.kernel,
     which has more options. The current directory is on the import path. The exit code is 1 if a law is broken.
 
     \b
     Example:
-      keelbolt conformance storage keelbolt.kernel.memory:MemoryKernel --only records
+      keelbolt conformance kernel keelbolt.kernel.memory:MemoryKernel --only records
     """
-    from keelbolt.conformance.storage import load, validate
-
-    sys.path.insert(0, "")
-    with progress("checking") as tell:
-        report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
-    _tell(report, json_output)
+    _print(_check("kernel", factory, only), json_output)
 
 
 @conformance.command()
@@ -65,12 +62,7 @@ def task_storage(factory: str, only: tuple[str, ...], json_output: bool) -> None
     Example:
       keelbolt conformance task-storage keelbolt.tasks.storage:InMemoryStorage --only create
     """
-    from keelbolt.conformance.task_storage import load, validate
-
-    sys.path.insert(0, "")
-    with progress("checking") as tell:
-        report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
-    _tell(report, json_output)
+    _print(_check("task_storage", factory, only), json_output)
 
 
 @conformance.command()
@@ -91,12 +83,9 @@ def state_store(factory: str, only: tuple[str, ...], checklist: bool, json_outpu
       keelbolt conformance state-store penguiflow.state:InMemoryStateStore --only events
     """
     from keelbolt.conformance.state_store import checklist as filled_in
-    from keelbolt.conformance.state_store import load, validate
 
-    sys.path.insert(0, "")
-    with progress("checking") as tell:
-        report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
-    _tell(report, json_output, filled_in(report) if checklist else None)
+    report = _check("state_store", factory, only)
+    _print(report, json_output, filled_in(report) if checklist else None)
 
 
 @conformance.command()
@@ -114,18 +103,21 @@ def turn_callbacks(factory: str, only: tuple[str, ...], json_output: bool) -> No
     Example:
       keelbolt conformance turn-callbacks my_package.turns:make_storage --only records
     """
-    from keelbolt.conformance.turn_callbacks import load, validate
+    _print(_check("turn_callbacks", factory, only), json_output)
 
+
+def _check(package: str, factory: str, only: tuple[str, ...]) -> ConformanceReport:
+    """Run the laws of a package of keelbolt.conformance."""
+    suite: Suite[Any, Any] = importlib.import_module(f"keelbolt.conformance.{package}").SUITE
     sys.path.insert(0, "")
     with progress("checking") as tell:
-        report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
-    _tell(report, json_output)
+        return asyncio.run(suite.validate(suite.load(factory), only=only, progress=lambda done: tell(done.law.name)))
 
 
-def _tell(report: ConformanceReport, json_output: bool, words: str | None = None) -> None:
+def _print(report: ConformanceReport, json_output: bool, text: str | None = None) -> None:
     if json_output:
         print_json(report.to_dict())
     else:
-        echo(words or str(report))
+        echo(text or str(report))
     if not report.ok:
         raise SystemExit(FAILED)

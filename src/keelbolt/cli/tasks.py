@@ -44,6 +44,11 @@ tasks.add_command(fork)
 @click.option("--state", type=click.Choice(STATES), help="Only tasks in this state.")
 @click.option("--context", metavar="ID", help="Only tasks of this context.")
 @click.option("--search", metavar="WORDS", help="Only tasks with these words in their messages or results.")
+@click.option(
+    "--sort",
+    type=click.Choice(("-updated", "updated")),
+    help="By the time of the last status: newest first (default) or oldest first.",
+)
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="Maximum number of rows.")
 @click.option("--page", metavar="TOKEN", help="The next page: the token from the end of the previous page.")
 @as_json
@@ -54,17 +59,19 @@ def list_(
     state: str | None,
     context: str | None,
     search: str | None,
+    sort: str | None,
     limit: int,
     page: str | None,
     json_output: bool,
 ) -> None:
-    """List tasks, newest status first: id, state, age of the state, and the start of the first message.
+    """List tasks, newest status first unless sorted: id, state, age of the state, and the start of the first message.
 
     \b
     Example:
       keelbolt tasks list --storage sqlite:///agent.db --all --state failed
     """
-    found = api.get("tasks", **whose, state=state, context=context, q=search, pageSize=limit, pageToken=page)
+    asked = {"state": state, "context": context, "q": search, "sort": sort, "pageSize": limit, "pageToken": page}
+    found = api.get("tasks", **whose, **asked)
     if json_output:
         print_json(found)
         return

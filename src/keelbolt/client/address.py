@@ -14,18 +14,18 @@ _PORTS = {"http": 80, "https": 443}
 def check_url(url: str) -> str:
     """Return the URL of an agent without a trailing slash. Raise ValueError."""
     if not isinstance(url, str) or not url.isprintable() or " " in url:
-        raise ValueError("the URL of an agent is a text that begins with https:// or http://")
+        raise ValueError("the URL of an agent must be a text that begins with https:// or http://")
     parts = urlsplit(url)
     if parts.scheme not in _PORTS:
-        raise ValueError(f"the URL of an agent begins with https:// or http://, not {url[:100]!r}")
+        raise ValueError(f"the URL of an agent must begin with https:// or http://, not {url[:100]!r}")
     if not parts.hostname:
-        raise ValueError("the URL of an agent names its host")
+        raise ValueError("the URL of an agent must contain a host")
     if parts.username is not None or parts.password is not None:
         raise ValueError("a URL with a password in it ends up in logs; pass auth= instead")
     if parts.query or parts.fragment:
-        raise ValueError("the URL of an agent has no ? and no #")
+        raise ValueError("the URL of an agent must not contain ? or #")
     if parts.port == 0:  # .port raises ValueError for an invalid port
-        raise ValueError("0 is no port")
+        raise ValueError("0 is not a valid port")
     return url.rstrip("/")
 
 
@@ -36,7 +36,7 @@ def origin_of(url: str) -> str:
     """
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
-        raise ValueError(f"{url[:100]!r} is no address on the web")
+        raise ValueError(f"{url[:100]!r} is not an http or https URL")
     host = "localhost" if parts.hostname in LOOPBACK else parts.hostname
     host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}:{parts.port or _PORTS[parts.scheme]}"

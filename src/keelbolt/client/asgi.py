@@ -78,7 +78,7 @@ class _Call(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while (block := await self._blocks.get()) is not _END:
             if isinstance(block, Exception):
-                raise httpx2.RemoteProtocolError("the application failed within its answer") from block
+                raise httpx2.RemoteProtocolError("the application failed during its response") from block
             yield block
 
     async def aclose(self) -> None:

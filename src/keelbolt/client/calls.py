@@ -137,14 +137,14 @@ class AgentCalls:
             spoken = [each for each in spoken if each.binding != GRPC]
         if not spoken:
             raise A2ADiscoveryError(
-                f"the card offers {', '.join(offered(card)) or 'no interface'}; spoken here are "
+                f"the card offers {', '.join(offered(card)) or 'no interface'}; this client supports "
                 f"{' and '.join(self._bindings)} of A2A {' and '.join(sorted(self._versions))}"
             )
         usable = [each for each in spoken if self._allowed(each)]
         if not usable:
             places = ", ".join(sorted({each.origin for each in spoken}))
             raise A2ADiscoveryError(
-                f"the card leads to {places}, which is not where the agent was said to be; if that is right, pass it "
+                f"the card refers to {places}, which is not the agent's origin; if you trust it, pass it "
                 "as trusted_origins"
             )
         return usable
@@ -190,7 +190,7 @@ class AgentCalls:
                 pause = backoff.next(float(getattr(error, "retry_after", 0)))
                 if pause is None:
                     raise
-                logger.info("%s is tried again in %.1f seconds: %s", operation.value, pause, error)
+                logger.info("%s failed; retried in %.1f seconds: %s", operation.value, pause, error)
             await asyncio.sleep(pause)
 
     @staticmethod
@@ -236,7 +236,7 @@ class AgentCalls:
             if not isinstance(error, MethodNotFoundError):
                 last.append(transport)
                 logger.warning(
-                    "%s in A2A %s at %s does not work (%s); another interface of the card is used",
+                    "%s in A2A %s at %s failed (%s); another interface of the card is used",
                     transport.endpoint.binding,
                     transport.endpoint.version,
                     transport.endpoint.origin,
@@ -271,7 +271,7 @@ class AgentCalls:
     async def download(self, url: str) -> bytes:
         """Return the bytes at a URL of the agent or of a trusted origin."""
         if not self._in_process and origin_of(url) not in self._origins:
-            raise ValueError(f"the file is at {origin_of(url)}, which is not the agent's own; see trusted_origins")
+            raise ValueError(f"the file is at {origin_of(url)}, which is not the agent's origin; see trusted_origins")
         reply = await self._http.ask("GET", url, again=True)
         if reply.status != 200:
             raise from_status(reply.status, reply.headers, url=url)

@@ -85,7 +85,7 @@ class AgentCardFetcher:
             if self._card is None:
                 raise
             self._at = self._clock() - self._ttl + min(self._ttl, 5.0)  # do not retry at every call
-            logger.warning("the agent card could not be fetched again (%s); the old one stays in use", error)
+            logger.warning("the agent card could not be fetched again (%s); the old card stays in use", error)
             return self._card
 
     async def _fetch(self) -> None:
@@ -107,7 +107,7 @@ class AgentCardFetcher:
             except A2AServerError as error:
                 raise A2ADiscoveryError(f"the agent card at {url} can't be used: {error}") from None
             if not isinstance(card, dict) or not isinstance(card.get("name"), str):
-                raise A2ADiscoveryError(f"what is at {url} is no agent card")
+                raise A2ADiscoveryError(f"the document at {url} is not an agent card")
             await self.verify(card)
             self._card, self._etag, self._at = card, reply.headers.get("etag"), self._clock()
             self._urls = (url,)
@@ -140,18 +140,18 @@ class AgentCardFetcher:
             reply = await http.ask("GET", self._keys_url, limit=KEY_SET_BYTES, again=True)
             keys = reply.json() if reply.status == 200 else None
         except (A2AServerError, A2AConnectionError) as error:
-            raise A2ADiscoveryError(f"the keys that sign agent cards can't be had: {error}") from None
+            raise A2ADiscoveryError(f"the keys that verify agent cards can't be loaded: {error}") from None
         finally:
             await http.close()
         if not isinstance(keys, dict) or not isinstance(keys.get("keys"), list):
-            raise A2ADiscoveryError("the keys that sign agent cards can't be had: there is no key set")
+            raise A2ADiscoveryError("the keys that verify agent cards can't be loaded: there is no key set")
         self._keys, self._keys_at = keys, self._clock()
 
     def _opened(self) -> Http:
         from keelbolt.client.http import Http  # noqa: PLC0415 - imports httpx2
 
         if self._http is None:
-            raise A2ADiscoveryError("this agent's card was given, and is not fetched")
+            raise A2ADiscoveryError("this client uses the card that was passed to it and can't fetch another")
         if not isinstance(self._http, Http):
             self._http = Http(client=self._http)
         return self._http
@@ -160,5 +160,5 @@ class AgentCardFetcher:
 def _key_set_url(url: str) -> str:
     """Raise ValueError unless the URL is https or loopback: an attacker who changes the key set can sign cards."""
     if not url.startswith("https://") and not origin_of(url).startswith("http://localhost:"):
-        raise ValueError("the URL of a key set begins with https://")
+        raise ValueError("the URL of a key set must begin with https://")
     return url

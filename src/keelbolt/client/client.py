@@ -97,7 +97,7 @@ class A2AClient:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if url is None and app is None:
-            raise ValueError("an agent has a url, or is an app")
+            raise ValueError("pass the url of an agent, or an app")
         self._url = check_url(APP_URL if url is None else url)
         self._app = app
         self._credentials = Credentials(auth, headers)
@@ -107,7 +107,7 @@ class A2AClient:
         self._card = card
         self._card_keys = card_keys
         if not bindings or any(name not in (JSONRPC, HTTP_JSON, GRPC) for name in bindings):
-            raise ValueError(f"bindings are {JSONRPC}, {HTTP_JSON} and {GRPC}")
+            raise ValueError(f"bindings must be one or more of {JSONRPC}, {HTTP_JSON} and {GRPC}")
         # An app has no gRPC port, and an httpx2 auth works over HTTP only.
         http_alone = app is not None or self._credentials.httpx is not None
         self._bindings = [name for name in bindings if name != GRPC or not http_alone]
@@ -144,7 +144,7 @@ class A2AClient:
     def _opened(self) -> AgentCalls:
         if self._calls is None:
             if self._closed:
-                raise KeelboltError("this client was closed")
+                raise KeelboltError("this client is closed")
             from keelbolt.client.http import Http  # noqa: PLC0415 - imports httpx2, with the first request
 
             http = Http(
@@ -461,7 +461,7 @@ class A2AClient:
             return file.raw
         url = file.url if isinstance(file, Part) else file
         if not url:
-            raise ValueError("this part is no file")
+            raise ValueError("this part is not a file")
         return await self._opened().download(urljoin(f"{self._url}/", url))
 
     # ---------------------------------------------------------------------------------------------------- requests

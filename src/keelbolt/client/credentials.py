@@ -31,7 +31,7 @@ class Credentials:
         elif callable(auth):
             self._source = auth
         elif auth is not None:
-            raise ValueError("auth is a token, a function that returns one, or an auth of httpx2")
+            raise ValueError("auth must be a token, a function that returns one, or an auth of httpx2")
 
     def __bool__(self) -> bool:
         return bool(self.headers or self.httpx or self._source or self._fixed)
@@ -50,6 +50,6 @@ class Credentials:
 
 def _authorization(token: object) -> str:
     if not isinstance(token, str) or not token.strip() or not token.isprintable():
-        raise ValueError("a token is a text without line breaks")
+        raise ValueError("a token must be a text without line breaks")
     token = token.strip()
     return token if " " in token else f"Bearer {token}"

@@ -39,7 +39,7 @@ def from_jsonrpc(
     if not isinstance(error, dict) or type(error.get("code")) is not int:
         if status != 200:
             return from_status(status, headers, url=url)
-        return A2AResponseError(f"{_at(url)}the agent answered with an error that can't be read", status=status)
+        return A2AResponseError(f"{_at(url)}the agent returned an error that can't be read", status=status)
     data = error.get("data")
     reason, metadata, violations = _details(data if isinstance(data, list) else [])
     kind = _BY_REASON.get(reason) or _BY_CODE.get(error["code"])
@@ -150,11 +150,11 @@ def _made(
     elif kind is None and status == 503 and (words or "retry-after" in headers):
         kind = errors.BusyError
     elif kind is None and status in GATEWAY:
-        return A2AConnectionError(f"{at}the agent can't be reached: its proxy answered HTTP {status}")
+        return A2AConnectionError(f"{at}the agent can't be reached: its proxy returned HTTP {status}")
     if kind is None:
         if not words and code is None:
-            return A2AResponseError(f"{at}the agent answered HTTP {status}, and nothing of A2A", status=status)
-        return A2AServerError(f"{at}{words or 'the agent failed, without a reason'}", code=code, status=status)
+            return A2AResponseError(f"{at}the agent returned HTTP {status} without an A2A error", status=status)
+        return A2AServerError(f"{at}{words or 'the agent failed and gave no reason'}", code=code, status=status)
     if kind in _OF_TASK:
         return kind(task_id, None, words or None)
     if issubclass(kind, errors.ConcurrencyError):
@@ -167,7 +167,7 @@ def _made(
         return kind(f"{at}{words or kind.__doc__}", retry_after=_seconds(headers))
     if issubclass(kind, errors.AuthenticationFailed):
         if status == 403:
-            words = words or "this caller may not do that (HTTP 403)"
+            words = words or "permission denied (HTTP 403)"
         return kind(
             f"{at}{words}" if words else None, challenge=headers.get("www-authenticate", "")[:MAX_WORDS] or "Bearer"
         )

@@ -136,7 +136,7 @@ class GrpcTransport:
         code = error.code().name
         words = error.details() or ""
         if code == "DEADLINE_EXCEEDED":
-            return A2ATimeoutError(f"{place_of(self.endpoint.url)}: the agent did not answer in time")
+            return A2ATimeoutError(f"{place_of(self.endpoint.url)}: the agent did not respond in time")
         trailing = {name: value for name, value in error.trailing_metadata() or () if isinstance(value, str)}
         packed = next((value for name, value in error.trailing_metadata() or () if name == DETAILS), b"")
         return from_grpc(

@@ -56,7 +56,7 @@ def read_json(body: bytes, *, status: int | None = None) -> Json:
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError:
-        raise A2AResponseError("the agent answered with something that is not JSON", status=status) from None
+        raise A2AResponseError("the agent's response is not JSON", status=status) from None
 
 
 class Http:
@@ -121,7 +121,7 @@ class Http:
                         raise
                 return await self._answer(method, url, headers, body, seconds, limit)
         except TimeoutError:
-            raise A2ATimeoutError(f"{place_of(url)}: the agent did not answer within {seconds:g} seconds") from None
+            raise A2ATimeoutError(f"{place_of(url)}: the agent did not respond within {seconds:g} seconds") from None
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
             raise connection_error(error, url) from error
 
@@ -211,11 +211,13 @@ def _check(response: httpx2.Response) -> None:
     if 300 <= response.status_code < 400 and response.status_code != 304:
         raise A2AResponseError(
             f"the agent redirects to {_place(response)}; redirects are not followed, since credentials are for one "
-            "place: use that address itself",
+            "origin: use that address",
             status=response.status_code,
         )
     if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise A2AResponseError("the agent answered compressed, which nobody asked for", status=response.status_code)
+        raise A2AResponseError(
+            "the agent's response is compressed, which was not requested", status=response.status_code
+        )
 
 
 def _place(response: httpx2.Response) -> str:
@@ -228,12 +230,12 @@ def _place(response: httpx2.Response) -> str:
 async def _content(response: httpx2.Response, limit: int) -> bytes:
     announced = response.headers.get("content-length", "")
     if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
-        raise A2AResponseError(f"the answer has more than {limit} bytes", status=response.status_code)
+        raise A2AResponseError(f"the response has more than {limit} bytes", status=response.status_code)
     content = bytearray()
     async for block in response.aiter_raw():
         content += block
         if len(content) > limit:
-            raise A2AResponseError(f"the answer has more than {limit} bytes", status=response.status_code)
+            raise A2AResponseError(f"the response has more than {limit} bytes", status=response.status_code)
     return bytes(content)
 
 
@@ -254,5 +256,5 @@ def connection_error(error: Exception, url: str) -> A2AConnectionError:
         reason = "no connection in time" if slow else connection_reason(error)
         return kind(f"{place}: {reason}. Is the agent running, and is the address right?", sent=False)
     if isinstance(error, httpx2.TimeoutException):
-        return A2ATimeoutError(f"{place}: nothing came from the agent for too long")
+        return A2ATimeoutError(f"{place}: timed out while waiting for data from the agent")
     return A2AConnectionError(f"{place}: the connection to the agent broke")

@@ -103,8 +103,8 @@ def _result(value: Json, number: int, reply: Reply, task_id: str, *, nothing: bo
             raise from_jsonrpc(value["error"], status=status, headers=headers, task_id=task_id, url=reply.url)
         if reply.status == 200 and value.get("jsonrpc") == "2.0" and ("result" in value or nothing):
             if value.get("id") not in (number, str(number)):
-                raise A2AResponseError("the agent answered another request than the one that was sent")
+                raise A2AResponseError("the agent's response has the id of another request")
             return value.get("result")
     if reply.status != 200:
         raise from_status(reply.status, reply.headers, url=reply.url)
-    raise A2AResponseError("the agent answered with JSON that is no answer of JSON-RPC")
+    raise A2AResponseError("the agent's response is JSON but not a JSON-RPC response")

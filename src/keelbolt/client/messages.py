@@ -35,7 +35,7 @@ def message_of(
         if value is not None:
             setattr(message, name, value)
     if not message.parts:
-        raise InvalidParamsError("a message has at least one part")
+        raise InvalidParamsError("a message must have at least one part")
     return message
 
 

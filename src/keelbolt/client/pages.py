@@ -35,5 +35,5 @@ class TaskList:
             if not token:
                 return
             if token in seen:
-                raise A2AResponseError("the agent's list of tasks leads in a circle")
+                raise A2AResponseError("the agent repeated a page token in its list of tasks")
             seen.add(token)

@@ -98,8 +98,8 @@ class TaskStream:
                 if self._complete or (self._state is not None and self._state.paused):
                     return
                 if self.task_id is None and not self._again:
-                    raise A2AResponseError("the agent ended the stream without a word")
-                cause = A2AConnectionError("the agent ended the stream before the task was over")
+                    raise A2AResponseError("the agent ended the stream without an event")
+                cause = A2AConnectionError("the agent ended the stream before the task ended")
             await self._pause(cause)
 
     def _note_progress(self, event: Event) -> None:
@@ -123,7 +123,7 @@ class TaskStream:
         if seconds is None:
             raise cause
         level = logging.WARNING if self._tell is None else logging.INFO  # the callback reports it
-        logger.log(level, "a stream broke (%s); connecting again in %.1f seconds", cause, seconds)
+        logger.log(level, "a stream broke (%s); reconnecting in %.1f seconds", cause, seconds)
         if self._tell is not None:
             self._tell(Reconnect(cause, self._backoff.attempt, seconds, self.task_id))
         await asyncio.sleep(seconds)
@@ -205,7 +205,7 @@ class TaskStream:
             number = _number(frame.id)
             # A task at the start of a connection replaces everything before it, regardless of its id.
             if self.last_id is not None and number <= _number(self.last_id) and not (whole and first):
-                logger.warning("the agent sent event %d of task %s again; it is left out", number, self.task_id)
+                logger.warning("the agent sent event %d of task %s again; it is skipped", number, self.task_id)
                 return
         event = self._event(frame, snapshot=whole and snapshot)
         if event.last and self._lossy and isinstance(frame.value, TaskStatusUpdateEvent):
@@ -276,7 +276,7 @@ class TaskStream:
             seconds = self._backoff.next()
             if seconds is None:
                 why = f": {refusal}" if refusal is not None else ""
-                raise A2AConnectionError(f"the agent does not take up the stream, and the task does not change{why}")
+                raise A2AConnectionError(f"the agent does not resume the stream, and the task does not change{why}")
             await asyncio.sleep(min(seconds, POLL_SECONDS))
 
 
@@ -310,5 +310,5 @@ def _shows(task: Task, frame: StreamFrame) -> bool:
 def _number(text: str) -> int:
     """Return the number of an event id; the ids of the resume extension are increasing numbers."""
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise A2AResponseError("the agent gave an event an id that is no number")
+        raise A2AResponseError("the agent sent an event id that is not a number")
     return int(text)

@@ -128,7 +128,7 @@ class SyncA2AClient:
         with self._lock:
             if self._closed:
                 work.close()
-                raise KeelboltError("this client was closed")
+                raise KeelboltError("this client is closed")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="keelbolt-client", daemon=True)

@@ -89,7 +89,7 @@ def understood(decode: Callable[[Json], T], value: Json) -> T:
     try:
         return decode(value)
     except InvalidParamsError as error:
-        raise A2AResponseError(f"the answer is not what A2A says: {error}") from None
+        raise A2AResponseError(f"the response is not valid A2A: {error}") from None
 
 
 def _page(codec: Any) -> Callable[[Json], TaskPage]:

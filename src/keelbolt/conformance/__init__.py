@@ -1,1 +1,5 @@
-"""Suites that anybody can run on their own engine (`storage`), `task_storage` or `state_store`."""
+"""Laws of four contracts, as suites to run on your own implementation.
+
+`kernel`, `task_storage`, `state_store` and `turn_callbacks` each have ``validate``, ``load``, ``all_laws`` and
+``laws_as_markdown``, a module ``subject`` (the implementation to check) and a package ``laws``.
+"""

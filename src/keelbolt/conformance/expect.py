@@ -1,29 +1,22 @@
-"""What a law expects, with messages that tell an engine's author what was found instead."""
+"""Expectations of laws, with messages that show the found and the expected value."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Generic, NoReturn, TypeVar
-
-from keelbolt.errors import CommitRefused, Reason
-from keelbolt.kernel.commits import Operation
-from keelbolt.kernel.contract import Kernel
-from keelbolt.kernel.hints import Watch
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
 
 SHOWN_CHARS = 300
 PATIENCE_SECONDS = 10.0
-ANY = object()
 
 
 class LawBroken(AssertionError):
-    """The engine does not obey the law."""
+    """The subject does not obey the law."""
 
 
 def broken(message: str) -> NoReturn:
@@ -51,7 +44,7 @@ class Caught(Generic[E]):
 
     def __call__(self) -> E:
         if self.error is None:
-            broken("nothing was raised")
+            broken("no error was raised")
         return self.error
 
 
@@ -70,25 +63,11 @@ def raises(*kinds: type[E]) -> Iterator[Caught[E]]:
     except Exception as error:
         message = f"expected {wanted}, but {type(error).__name__} was raised: {error}"
         raise LawBroken(message) from error
-    broken(f"expected {wanted}, but nothing was raised")
-
-
-async def refuses(
-    kernel: Kernel, partition: str, *operations: Operation, reason: Reason, found: object = ANY, check: int = -1
-) -> CommitRefused:
-    """The commit is refused for this reason, and names the operation at ``check`` and what was found."""
-    with raises(CommitRefused) as caught:
-        await kernel.commit(partition, *operations)
-    refusal = caught()
-    equal(refusal.reason, reason, "the reason of the refusal")
-    equal(refusal.check, operations[check], "the check that the refusal names")
-    if found is not ANY:
-        equal(refusal.found, found, "what the refusal found")
-    return refusal
+    broken(f"expected {wanted}, but no error was raised")
 
 
 async def soon(work: Awaitable[T], what: str, *, seconds: float | None = None) -> T:
-    """What this answers, which must not take long."""
+    """The result of ``work``, which must end in time."""
     seconds = PATIENCE_SECONDS if seconds is None else seconds
     try:
         async with asyncio.timeout(seconds):
@@ -121,19 +100,10 @@ async def following(tail: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
 
 
 async def eventually(condition: Callable[[], Awaitable[object]], message: str, *, seconds: float | None = None) -> None:
-    """The condition becomes true, sooner or later."""
+    """The condition becomes true in time."""
     seconds = PATIENCE_SECONDS if seconds is None else seconds
     deadline = asyncio.get_running_loop().time() + seconds
     while not await condition():
         if asyncio.get_running_loop().time() > deadline:
             broken(f"{message} (waited {seconds} s)")
         await asyncio.sleep(0.02)
-
-
-async def woken(watch: Watch, seen: Callable[[], Awaitable[bool]], seconds: float) -> bool:
-    """Whether a wake comes in time after which ``seen`` returns True. A watch may also be woken without a cause."""
-    deadline = time.monotonic() + seconds
-    while await watch.wait(max(0.0, deadline - time.monotonic())):
-        if await seen():
-            return True
-    return False

@@ -1,4 +1,4 @@
-"""What a run of the suite found, for people and for programs."""
+"""The result of a run of a suite, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MARKS: dict[Verdict, str] = {"passed": "ok", "failed": "FAILED", "skipped": "sk
 
 
 class Stated(Protocol):
-    """What a report tells about a law: its name, the group it stands in, its sentence, and what it applies to."""
+    """The parts of a law that a report shows."""
 
     @property
     def name(self) -> str: ...
@@ -25,7 +25,7 @@ class Stated(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One law on one subject. ``message`` says what was found instead, or why the law was skipped."""
+    """One law on one subject. ``message`` is the failure, or why the law was skipped."""
 
     law: Stated
     verdict: Verdict
@@ -55,7 +55,7 @@ class ConformanceReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the engine obeys every law that applies to it."""
+        """Whether the subject obeys every law that applies to it."""
         return bool(self.findings) and not self.failed
 
     def _of(self, verdict: Verdict) -> tuple[Finding, ...]:

@@ -1,48 +1,34 @@
-"""What every suite of laws shares: laws, subjects that are checked, and how they are judged.
-
-A law is one sentence about a contract and a function that fails on what does not obey it. It is given an empty place.
-"""
+"""The laws of one contract, and how they are checked on a subject."""
 
 from __future__ import annotations
 
 import asyncio
-import tempfile
+import importlib
+import pkgutil
 import time
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from keelbolt.conformance.expect import LawBroken, show
 from keelbolt.conformance.report import ConformanceReport, Finding
+from keelbolt.conformance.subject import ConformanceSubject, P
 from keelbolt.errors import InvalidValue
 
 LAW_SECONDS = 60.0
 
-P = TypeVar("P")
-P_co = TypeVar("P_co", covariant=True)
+C = TypeVar("C")
 
-
-class Checked(Protocol[P_co]):
-    """What is checked: it makes places, and says which laws apply to it."""
-
-    @property
-    def name(self) -> str: ...
-    def can(self, needs: Any, /) -> bool:
-        """Whether laws with these needs apply."""
-
-    def lacks(self, needs: str, /) -> str:
-        """Why laws with these needs do not apply."""
-
-    def place(self) -> AbstractAsyncContextManager[P_co]:
-        """A new, empty place, removed afterwards."""
+CaseLaw = Callable[[C], Awaitable[None]]
+PlaceLaw = Callable[[P], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Law(Generic[P]):
-    """``group`` is the file it stands in, ``needs`` the capability without which it does not apply."""
+    """One sentence of a contract and a function that raises if an implementation does not obey it.
+
+    ``group`` is the module of the law, ``needs`` the capability without which the law does not apply.
+    """
 
     name: str
     group: str
@@ -50,8 +36,8 @@ class Law(Generic[P]):
     needs: str
     run: Callable[[P], Awaitable[None]]
 
-    async def check(self, subject: Checked[P]) -> None:
-        """Raise, if the subject does not obey; it is given a new place."""
+    async def check(self, subject: ConformanceSubject[P]) -> None:
+        """Run the law at a new place of the subject; raises LawBroken if it fails or takes too long."""
         try:
             async with asyncio.timeout(LAW_SECONDS), subject.place() as place:
                 await self.run(place)
@@ -59,8 +45,8 @@ class Law(Generic[P]):
             message = f"no end within {LAW_SECONDS:g} s"
             raise LawBroken(message) from error
 
-    async def judge(self, subject: Checked[P]) -> Finding:
-        """What comes of it on this subject."""
+    async def judge(self, subject: ConformanceSubject[P]) -> Finding:
+        """Run the law and return its verdict."""
         if not subject.can(self.needs):
             return Finding(self, "skipped", subject.lacks(self.needs))
         started = time.monotonic()
@@ -68,69 +54,101 @@ class Law(Generic[P]):
             await self.check(subject)
         except LawBroken as error:
             return Finding(self, "failed", str(error), time.monotonic() - started)
-        except Exception as error:  # noqa: BLE001  (whatever a subject raises is its finding)
+        except Exception as error:  # noqa: BLE001  (every error of a subject is a finding)
             return Finding(self, "failed", f"{type(error).__name__}: {show(str(error))}", time.monotonic() - started)
         return Finding(self, "passed", "", time.monotonic() - started)
 
 
-class Suite(Generic[P]):
-    """The laws of one contract."""
+class Suite(Generic[P, C]):
+    """The laws of one contract. They are the functions in the modules of ``package`` that are decorated with `law`."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, subject: type[ConformanceSubject[P]], package: str) -> None:
         self.title = title
-        self.laws: list[Law[P]] = []
+        self.subject = subject
+        self._package = package
+        self._laws: list[Law[P]] = []
 
-    def register(self, function: Callable[..., Any], needs: str, run: Callable[[P], Awaitable[None]]) -> None:
-        """Take in a law: its sentence is the docstring of the function."""
+    # ------------------------------------------------------------------------------------------- decorators of laws
+
+    def law(self, needs: str = "base") -> Callable[[CaseLaw[C]], CaseLaw[C]]:
+        """A law about one open implementation on empty data."""
+
+        def register(function: CaseLaw[C]) -> CaseLaw[C]:
+            async def run(place: P) -> None:
+                async with place.open() as case:
+                    await function(case)
+
+            self._register(function, needs, run)
+            return function
+
+        return register
+
+    def place_law(self, needs: str = "base") -> Callable[[PlaceLaw[P]], PlaceLaw[P]]:
+        """A law that opens the implementation itself, perhaps several times."""
+
+        def register(function: PlaceLaw[P]) -> PlaceLaw[P]:
+            self._register(function, needs, function)
+            return function
+
+        return register
+
+    def _register(self, function: Callable[..., Any], needs: str, run: PlaceLaw[P]) -> None:
         says = " ".join((function.__doc__ or "").split())
         name = getattr(function, "__name__", "")
-        assert says, f"the law {name} has no sentence"
-        assert all(known.name != name for known in self.laws), f"two laws are named {name}"
-        self.laws.append(Law(name, function.__module__.rpartition(".")[2], says, needs, run))
+        assert says, f"the law {name} has no docstring"
+        assert all(known.name != name for known in self._laws), f"two laws are named {name}"
+        self._laws.append(Law(name, function.__module__.rpartition(".")[2], says, needs, run))
+
+    # ------------------------------------------------------------------------------------------------ what they give
+
+    def all_laws(self) -> tuple[Law[P], ...]:
+        """Every law, sorted by group."""
+        for module in pkgutil.iter_modules(importlib.import_module(self._package).__path__):
+            importlib.import_module(f"{self._package}.{module.name}")
+        return tuple(sorted(self._laws, key=lambda law: law.group))
 
     def chosen(self, only: Iterable[str] = ()) -> Iterator[Law[P]]:
         """Every law, or only these laws and groups."""
         names = set(only)
-        known = {law.name for law in self.laws} | {law.group for law in self.laws}
+        laws = self.all_laws()
+        known = {law.name for law in laws} | {law.group for law in laws}
         if unknown := names - known:
             raise InvalidValue(f"no such law or group: {', '.join(sorted(unknown))}")
-        return (law for law in self.laws if not names or {law.name, law.group} & names)
+        return (law for law in laws if not names or {law.name, law.group} & names)
+
+    def load(self, reference: str) -> ConformanceSubject[P]:
+        """The subject, or the factory, that ``module:attribute`` names."""
+        return self.subject.load(reference)
 
     async def validate(
-        self, subject: Checked[P], *, only: Iterable[str] = (), progress: Callable[[Finding], None] | None = None
+        self,
+        subject: ConformanceSubject[P] | Callable[..., Any],
+        *,
+        only: Iterable[str] = (),
+        progress: Callable[[Finding], None] | None = None,
     ) -> ConformanceReport:
-        """Check the laws on the subject, one after another."""
+        """Check every law (or ``only`` these laws or groups) on a subject or a factory, one after another."""
+        checked = await self.subject.of(subject).probed()
         findings = []
         for law in self.chosen(only):
-            finding = await law.judge(subject)
+            finding = await law.judge(checked)
             findings.append(finding)
             if progress is not None:
                 progress(finding)
-        return ConformanceReport(subject.name, tuple(findings), self.title)
+        return ConformanceReport(checked.name, tuple(findings), self.title)
 
-    def as_markdown(self, *, heading: str) -> str:
-        """The list of all laws, as the documentation has it."""
+    def laws_as_markdown(self) -> str:
+        """The list of all laws for the documentation; `python -m keelbolt.conformance PACKAGE` prints it."""
         lines = []
-        for group in dict.fromkeys(law.group for law in self.laws):
-            laws = [law for law in self.laws if law.group == group]
-            shared = {law.needs for law in laws} if len({law.needs for law in laws}) == 1 else set()
-            lines += [f"{heading} {group}{_needs(*shared)}", ""]
-            lines += [f"- `{law.name}`: {law.says}{'' if shared else _needs(law.needs)}" for law in laws]
+        laws = self.all_laws()
+        for group in dict.fromkeys(law.group for law in laws):
+            members = [law for law in laws if law.group == group]
+            shared = {law.needs for law in members} if len({law.needs for law in members}) == 1 else set()
+            lines += [f"### {group}{_needs(*shared)}", ""]
+            lines += [f"- `{law.name}`: {law.says}{'' if shared else _needs(law.needs)}" for law in members]
             lines.append("")
         return "\n".join(lines)
 
 
 def _needs(needs: str = "base") -> str:
     return "" if needs == "base" else f" (needs `{needs}`)"
-
-
-@asynccontextmanager
-async def new_place(make: Callable[[str, Path], P], discard: Callable[[P], Awaitable[None]] | None) -> AsyncIterator[P]:
-    """A place with a name that no other has and an empty directory; ``discard`` removes what it left elsewhere."""
-    with tempfile.TemporaryDirectory(prefix="keelbolt-law-") as directory:
-        place = make(f"law_{uuid.uuid4().hex[:12]}", Path(directory))
-        try:
-            yield place
-        finally:
-            if discard is not None:
-                await discard(place)

@@ -168,7 +168,7 @@ def _finished(key: str) -> tuple[Operation, ...]:
 def _check(subject: Subject, chosen: Iterable[Face]) -> None:
     kinds = sorted({kind for each in chosen for kind in each.kinds})
     if subject.kind not in kinds:
-        raise InvalidValue(f"{subject.kind!r} is no kind of subject; there are {', '.join(kinds)}")
+        raise InvalidValue(f"{subject.kind!r} is not a kind of subject; choose one of: {', '.join(kinds)}")
 
 
 async def _targets(
@@ -256,7 +256,7 @@ class _Eraser:
                 for mark in [mark async for mark in marks if mark.key.startswith(f"{self._face.name}/")]:
                     await self._scope.commit(Delete(IMPORTS, mark.key))
                 return
-        raise StorageBusy("other processes write to this partition all the time; stop them, then erase it again")
+        raise StorageBusy("other processes keep writing to this partition; stop them, then erase it again")
 
     async def _wipe(self) -> None:
         """Let the engine remove all records of the partition, if it supports this.
@@ -347,7 +347,7 @@ class _Eraser:
                 return found or self.erased.total > before  # a subject may consist only of other subjects
             if outcome == "deleted":
                 found, version, also = True, None, ()
-        raise StorageBusy(f"other processes write to this {subject.kind} all the time; stop them, then erase it again")
+        raise StorageBusy(f"other processes keep writing to this {subject.kind}; stop them, then erase it again")
 
     async def _root(self, subject: Reference) -> tuple[Family, Record] | None:
         family = self._face.root(subject.kind)

@@ -69,7 +69,7 @@ async def export(
     chosen = faces() if among is None else among
     kinds = sorted({kind for each in chosen for kind in each.kinds})
     if subject is not None and subject.kind not in kinds:
-        raise InvalidValue(f"{subject.kind!r} is no kind of subject; there are {', '.join(kinds)}")
+        raise InvalidValue(f"{subject.kind!r} is not a kind of subject; choose one of: {', '.join(kinds)}")
     await declare(kernel, chosen)
     exported, writer = Exported(), LineWriter(file)
     named = None if subject is None else {"kind": subject.kind, "id": subject.id}
@@ -78,7 +78,7 @@ async def export(
         one = _Exporter(face, target.scope, writer, exported, tell)
         await one.export(target)
     if subject is not None and exported.skipped:
-        raise SubjectInUse(f"{exported.skipped[0]} is written to all the time; stop its worker, then export it")
+        raise SubjectInUse(f"other processes keep writing to {exported.skipped[0]}; stop its worker, then export it")
     if subject is not None and not exported.groups:
         raise SubjectNotFound(f"there is no {subject.kind} {subject.id!r}")
     writer.write(encoded({"end": {"groups": exported.groups, "records": exported.records}}))

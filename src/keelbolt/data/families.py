@@ -333,7 +333,7 @@ def faces() -> tuple[Face, ...]:
     found = [entry.load() for entry in entry_points(group=GROUP)]
     for face in found:
         if not isinstance(face, Face):
-            raise InvalidValue(f"an entry point of {GROUP!r} names a Face, not a {type(face).__name__}")
+            raise InvalidValue(f"an entry point of {GROUP!r} must name a Face, not a {type(face).__name__}")
     return tuple(sorted(found, key=lambda face: face.name))
 
 
@@ -342,4 +342,4 @@ def face(name: str) -> Face:
     for each in faces():
         if each.name == name:
             return each
-    raise InvalidValue(f"there is no face {name!r}; there are {', '.join(each.name for each in faces())}")
+    raise InvalidValue(f"there is no face {name!r}; choose one of: {', '.join(each.name for each in faces())}")

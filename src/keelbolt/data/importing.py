@@ -40,7 +40,7 @@ from keelbolt.kernel import (
 BATCH = 400  # operations in a commit
 BATCH_BYTES = 4 * 1024 * 1024
 PAGE = 500
-_OTHERS = "another process writes to what is imported; stop it, then import again"
+_OTHERS = "another process writes to the data of this import; stop it, then import again"
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ async def import_export(
         if tell is not None:
             tell(ExportProgress(imported.records, reader.bytes))
     raise (
-        reader.refusal("is the last one, but not the end: the export was cut")
+        reader.refusal("is the last line, but not the end of the export: the file is truncated")
         if reader.number
         else BadExport("the file is empty")
     )
@@ -97,11 +97,11 @@ async def _group(
 ) -> None:
     name, partition, kind, ref = head["group"]
     if name not in chosen:
-        raise InvalidValue(f"the face {name!r} is not installed here; there are {', '.join(chosen)}")
+        raise InvalidValue(f"the face {name!r} is not installed here; installed: {', '.join(chosen)}")
     face = chosen[name]
     scope = kernel.scoped(partition)
     if not face.owns(scope):
-        raise InvalidValue(f"{partition!r} is no partition of {name}")
+        raise InvalidValue(f"{partition!r} is not a partition of {name}")
     group = _Group(scope, face, import_key(name, kind, ref), reader, imported)
     await group.begin(head["root"])
     async for line in _async(lines):
@@ -120,7 +120,7 @@ async def _group(
             group.work(line)
         else:
             raise reader.refusal("is of an unknown kind")
-    raise reader.refusal("is the last one, but not the end: the export was cut")
+    raise reader.refusal("is the last line, but not the end of the export: the file is truncated")
 
 
 async def _async(lines: Iterator[Line]) -> AsyncIterator[Line]:
@@ -192,7 +192,7 @@ class _Group:
         await self._leave_stream()
         staged = await self._scope.stage_blob(self._chunks(line["size"], lines))
         if staged.digest != line["blob"]:
-            raise self._reader.refusal("ends a blob whose bytes are not those of its digest")
+            raise self._reader.refusal("ends a blob whose bytes do not match its digest")
 
     async def _chunks(self, size: int, lines: Iterator[Line]) -> AsyncIterator[bytes]:
         left = size
@@ -201,7 +201,7 @@ class _Group:
             try:
                 chunk = base64.b64decode(line["chunk"], validate=True)
             except (KeyError, TypeError, ValueError, binascii.Error):
-                raise self._reader.refusal("is no part of a blob") from None
+                raise self._reader.refusal("is not part of a blob") from None
             left -= len(chunk)
             yield chunk
 
@@ -321,7 +321,7 @@ class _Group:
 
     def _exists(self, what: str) -> SubjectExists:
         return SubjectExists(
-            f"line {self._reader.number}: {what} is stored already, with other content; erase it first, or leave it out"
+            f"line {self._reader.number}: {what} is already stored with other content; erase it first, or leave it out"
         )
 
 

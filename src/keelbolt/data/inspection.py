@@ -23,6 +23,7 @@ import base64
 import binascii
 import json
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 from keelbolt.data.families import (
@@ -38,8 +39,9 @@ from keelbolt.data.families import (
     faces,
     import_key,
 )
+from keelbolt.data.pages import log_page
 from keelbolt.data.shown import LARGE_BYTES, plain, plain_body, when
-from keelbolt.errors import BadCursor, InvalidValue, LogTrimmed, SubjectNotFound
+from keelbolt.errors import BadCursor, InvalidValue, SubjectNotFound
 from keelbolt.kernel import Entry, Kernel, Page, Query, Record, Scope
 
 PAGE = 50
@@ -136,7 +138,7 @@ class Inspection:
         """
         kinds = sorted({kind for face in self._faces for kind in face.kinds})
         if subject.kind not in kinds:
-            raise InvalidValue(f"{subject.kind!r} is no kind of subject; there are {', '.join(kinds)}")
+            raise InvalidValue(f"{subject.kind!r} is not a kind of subject; choose one of: {', '.join(kinds)}")
         found: list[Shown] = []
         for face in self._faces:
             async for target in face.locate(self._kernel, subject):
@@ -154,38 +156,18 @@ class Inspection:
         return await self._shown(face, family, scope, record)
 
     async def entries(self, ref: str, log: str, *, after: int | None = None, limit: int = 100) -> Shown:
-        """Return entries of this record's log after a seq, or the last ones: ``seq``, ``kind``, ``at``, ``value``.
-
-        ``head`` and ``floor`` are those of the log. ``gap``: the requested entries are trimmed. ``more``: there are
-        further entries after these (before them, if the last were requested). ``next`` is the ``after`` of the next
-        page.
-        """
+        """Return a page of this record's log after a seq, or the last one: ``seq``, ``kind``, ``at``, ``value``."""
         _, family, scope, record = await self._record(ref)
         if log not in family.logs:
             raise InvalidValue(f"{family.title} have no log {log!r}")
-        gap, backward = False, after is None
-        try:
-            page = await scope.read_log(log, record.key, after=after, limit=limit, backward=backward)
-        except LogTrimmed:
-            gap, page = True, await scope.read_log(log, record.key, limit=limit)
-        entries = page.entries[::-1] if backward else page.entries
-        more = False
-        if entries:
-            more = entries[0].seq > page.floor + 1 if backward else entries[-1].seq < page.head
-        return {
-            "entries": [_entry(family, log, entry) for entry in entries],
-            "head": page.head,
-            "floor": page.floor,
-            "gap": gap,
-            "more": more,
-            "next": entries[-1].seq if entries else after or page.head,
-        }
+        show = partial(_entry, family)
+        return await log_page(scope, log, record.key, show, after=after, limit=limit, last=True)
 
     # ---------------------------------------------------------------------------------------------------- internal
 
     async def _family(self, name: str) -> tuple[Face, Family]:
         if name not in self._families:
-            raise InvalidValue(f"there is no family {name!r}; there are {', '.join(sorted(self._families))}")
+            raise InvalidValue(f"there is no family {name!r}; choose one of: {', '.join(sorted(self._families))}")
         face, family = self._families[name]
         await self._declare(face)
         return face, family
@@ -201,7 +183,7 @@ class Inspection:
         """Yield the sources of the records in a fixed order, each with its position in this order."""
         if of is None:
             if not family.queries():
-                raise InvalidValue(f"{family.title} are listed by a subject that they belong to")
+                raise InvalidValue(f"{family.title} are listed for one subject at a time; pass the subject")
             async for scope in face.scopes(self._kernel, tenant=tenant, owner=owner):
                 for number, query in enumerate(family.queries()):
                     yield [scope.partition, number], _Source(scope, family, query)
@@ -345,11 +327,11 @@ def _name(face: Face, family: Family, record: Record) -> tuple[str, str] | None:
     return (family.subject, record.key) if family.subject is not None and family.subject in face.kinds else None
 
 
-def _entry(family: Family, log: str, entry: Entry) -> Shown:
+def _entry(family: Family, log: str, entry: Entry) -> tuple[Shown]:
     value = plain_body(entry.data)
     if family.entry is not None:
         value = plain(family.entry(log, entry), large=len(entry.data) > LARGE_BYTES)
-    return {"seq": entry.seq, "kind": entry.kind, "at": when(entry.at), "value": value}
+    return ({"seq": entry.seq, "kind": entry.kind, "at": when(entry.at), "value": value},)
 
 
 def _without(value: Any, names: tuple[str, ...]) -> Any:

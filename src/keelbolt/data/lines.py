@@ -72,7 +72,7 @@ class LineReader:
 
     def _checked(self, line: bytes) -> Line:
         if not line.endswith(b"}\n"):
-            raise self.refusal("is cut: the export was not written to its end")
+            raise self.refusal("is incomplete: the file is truncated")
         text = line[:-1]
         content = text[:-_CHECKSUM] + b"}"
         self._crc = crc32(content, self._crc)
@@ -102,9 +102,9 @@ def check(file: BinaryIO) -> None:
             try:
                 base64.b64decode(line["chunk"], validate=True)
             except (binascii.Error, ValueError, TypeError):
-                raise reader.refusal("is no part of a blob") from None
+                raise reader.refusal("is not part of a blob") from None
         last = line
     if not reader.number:
         raise BadExport("the file is empty")
     if "end" not in last:
-        raise reader.refusal("is the last one, but not the end: the export was cut")
+        raise reader.refusal("is the last line, but not the end of the export: the file is truncated")

@@ -41,7 +41,7 @@ def read_age(text: str) -> float:
     """Return the seconds of ``90s``, ``15m``, ``12h``, ``30d`` or ``4w``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip(), re.ASCII)
     if found is None:
-        raise InvalidValue(f"{text!r} is no age; write 90s, 15m, 12h, 30d or 4w")
+        raise InvalidValue(f"{text!r} is not an age; write 90s, 15m, 12h, 30d or 4w")
     return float(found[1]) * UNITS[found[2]]
 
 
@@ -58,7 +58,7 @@ class FacePolicy:
                 continue
             if isinstance(value, bool) or not isinstance(value, int if counted else int | float) or not value >= 0:
                 what = "a number" if counted else "a number of seconds"
-                raise InvalidValue(f"{field.name} is {what} that is not negative, not {value!r}")
+                raise InvalidValue(f"{field.name} must be {what}, 0 or more, not {value!r}")
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Self:
@@ -127,5 +127,5 @@ def _explain(word: str, kinds: Iterable[type[FacePolicy]]) -> str:
     names = [name for kind in kinds for name in _names(kind)]
     ages = [name for name in names if not name.startswith(NUMBER)]
     numbers = [name.removeprefix(NUMBER) for name in names if name.startswith(NUMBER)]
-    counted = f" or what=number, as in {numbers[0]}=10000; numbers: {', '.join(numbers)}" if numbers else ""
-    return f"{word!r} is not what=age, as in {ages[0]}=30d; ages: {', '.join(ages)}{counted}"
+    counted = f" or NAME=NUMBER, as in {numbers[0]}=10000; numbers: {', '.join(numbers)}" if numbers else ""
+    return f"{word!r} is not NAME=AGE, as in {ages[0]}=30d; ages: {', '.join(ages)}{counted}"

@@ -134,7 +134,7 @@ class StoreSweeper:
                 try:
                     removed = await sweep_in_turn(self._kernel, name, duty, every=self._every / 2)
                 except KeelboltError as error:
-                    logger.warning("the sweep of %s failed and is repeated later: %s", name, error)
+                    logger.warning("the sweep of %s failed and is retried later: %s", name, error)
                     self._tell(name, None)
                     continue
                 if removed is not None:

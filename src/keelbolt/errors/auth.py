@@ -8,7 +8,7 @@ from keelbolt.errors.base import KeelboltError
 
 
 class AuthError(KeelboltError):
-    """It is not known who is calling."""
+    """Something went wrong with authentication."""
 
 
 class AuthMisconfigured(AuthError):
@@ -16,7 +16,7 @@ class AuthMisconfigured(AuthError):
 
 
 class AuthenticationFailed(AuthError):
-    """Nobody vouches for this caller.
+    """The caller is not authenticated; send valid credentials.
 
     The message may be shown to the caller: it never holds anything of a credential. ``reason`` is one word for logs and
     metrics, ``challenge`` the value of the WWW-Authenticate header.
@@ -31,7 +31,7 @@ class AuthenticationFailed(AuthError):
 
 
 class CredentialsMissing(AuthenticationFailed):
-    """This request carries no credentials; send them as the agent card's securitySchemes say."""
+    """This request carries no credentials; send them as described in the agent card's securitySchemes."""
 
     default_reason = "missing"
 
@@ -41,6 +41,6 @@ class CredentialsRefused(AuthenticationFailed):
 
 
 class AuthUnavailable(AuthError):
-    """Credentials can't be checked now, since the keys for it can't be loaded; try again later."""
+    """Credentials can't be checked now, because the keys for it can't be loaded; try again later."""
 
     retryable = True

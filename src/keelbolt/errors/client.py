@@ -23,15 +23,15 @@ class A2AConnectionError(A2AClientError):
 
 
 class A2ATimeoutError(A2AConnectionError):
-    """The agent did not answer in time; it may still be at work."""
+    """The agent did not answer in time; it may still be working."""
 
 
 class A2ADiscoveryError(A2AClientError):
-    """There is no agent card that can be used."""
+    """There is no usable agent card; check the URL."""
 
 
 class A2AServerError(A2AClientError):
-    """The agent answered with an error.
+    """The agent returned an error.
 
     ``code`` is that of JSON-RPC, ``status`` that of HTTP, where there was one.
     """
@@ -43,4 +43,4 @@ class A2AServerError(A2AClientError):
 
 
 class A2AResponseError(A2AServerError):
-    """The agent answered with something that is no A2A."""
+    """The agent returned a response that is not valid A2A."""

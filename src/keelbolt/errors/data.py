@@ -6,19 +6,19 @@ from keelbolt.errors.base import KeelboltError
 
 
 class DataError(KeelboltError):
-    """Something is wrong with what was to be erased, exported or imported."""
+    """Data could not be erased, exported or imported."""
 
 
 class SubjectNotFound(DataError, LookupError):
-    """Nothing is kept of this subject."""
+    """No data is stored for this subject."""
 
 
 class SubjectExists(DataError):
-    """A subject of the export is stored already, with other content; nothing of it was changed."""
+    """A subject of the export is already stored with other content, which was not changed."""
 
 
 class BadExport(DataError, ValueError):
-    """The file is no export, is damaged or cut, or is of a newer format."""
+    """The file is not an export, is damaged or truncated, or has a newer format."""
 
 
 class SubjectInUse(DataError):

@@ -9,14 +9,14 @@ from keelbolt.errors.base import KeelboltError
 
 
 class FieldViolation(NamedTuple):
-    """What is wrong with one field: ``message.parts[0].text``, and why. Never holds the value itself."""
+    """The problem with one field: its path, such as ``message.parts[0].text``, and the reason, never the value."""
 
     field: str
     description: str
 
 
 class ProtocolError(KeelboltError):
-    """A request is not what the protocol says.
+    """The request violates the protocol.
 
     ``request_id`` is the JSON of the JSON-RPC id to answer with, once it was read.
     """
@@ -33,11 +33,11 @@ class InvalidRequestError(ProtocolError):
 
 
 class RequestTooLargeError(InvalidRequestError):
-    """The request is larger than this agent takes."""
+    """The request is larger than this agent accepts; send less."""
 
 
 class HeadersTooLargeError(InvalidRequestError):
-    """The path, the query and the headers are larger than this agent takes."""
+    """The path, the query and the headers are larger than this agent accepts; send less."""
 
 
 class RequestTimeoutError(InvalidRequestError):
@@ -47,7 +47,7 @@ class RequestTimeoutError(InvalidRequestError):
 
 
 class UnsupportedMediaTypeError(InvalidRequestError):
-    """The body must be JSON, and its Content-Type must say so."""
+    """The body must be JSON; send Content-Type: application/json."""
 
 
 class MisdirectedRequestError(InvalidRequestError):
@@ -59,7 +59,7 @@ class ForeignOriginError(InvalidRequestError):
 
 
 class BusyError(ProtocolError):
-    """Not now; try again later."""
+    """The agent is busy; try again later."""
 
     retryable = True
 
@@ -77,7 +77,7 @@ class TooManyStreamsError(BusyError):
 
 
 class StoppingError(BusyError):
-    """The agent stops. The task goes on; continue the stream after the last event that arrived."""
+    """The agent is stopping. The task continues; resume the stream after the last event that arrived."""
 
 
 class MethodNotFoundError(ProtocolError):
@@ -100,7 +100,7 @@ class InvalidParamsError(ProtocolError):
 
 
 class VersionNotSupportedError(ProtocolError):
-    """This version of A2A is not spoken here; send A2A-Version: 1.0, or 0.3."""
+    """This version of A2A is not supported; send A2A-Version: 1.0 or 0.3."""
 
 
 class ExtensionSupportRequiredError(ProtocolError):
@@ -116,4 +116,4 @@ class ExtendedCardNotConfiguredError(ProtocolError):
 
 
 class CardSignatureError(ProtocolError):
-    """No signature of this card was made by a key that is trusted: it may have been changed on its way."""
+    """No signature of this card was made by a trusted key; do not trust the card, it may have been altered."""

@@ -10,7 +10,7 @@ class StateStoreError(KeelboltError):
 
 
 class InvalidState(StateStoreError, TypeError):
-    """Something to be kept is not what the method takes; nothing was stored."""
+    """This value can't be stored by this method; nothing was stored."""
 
 
 class StateNotSaved(StateStoreError):
@@ -44,7 +44,7 @@ class StateNotLoaded(StateStoreError):
 
 
 class StateNotFound(StateStoreError, LookupError):
-    """Nothing is kept under this id."""
+    """Nothing is stored under this id."""
 
 
 class StateTimeout(StateStoreError):
@@ -62,23 +62,23 @@ class SteeringValidationError(StateStoreError, ValueError):
 
 
 class MemoryBudgetExceeded(StateStoreError, RuntimeError):
-    """A memory is over its budget, and its policy is to refuse what does not fit."""
+    """The turn does not fit into the memory's budget, and its overflow policy is "error"."""
 
 
 class InvalidMemoryState(StateStoreError, ValueError):
-    """What was stored of a memory can't be read as one."""
+    """The stored value is not the state of a memory."""
 
 
 class ArtifactTooLarge(StateStoreError, ValueError):
-    """The artifact is larger than one artifact may be."""
+    """The artifact is larger than the limit for one artifact."""
 
 
 class ArtifactLimitExceeded(StateStoreError, ValueError):
-    """There is no room for the artifact in its session or trace, and nothing there that may be removed for it."""
+    """The session or trace is full, and nothing in it may be removed; delete artifacts or raise the limit."""
 
 
 class SessionLimitReached(StateStoreError, RuntimeError):
-    """The session has no room for more. ``code`` names the limit."""
+    """The session has reached a limit. ``code`` names it."""
 
     def __init__(self, code: str, limit: int) -> None:
         self.code = code
@@ -87,7 +87,7 @@ class SessionLimitReached(StateStoreError, RuntimeError):
 
 
 class SteeringCancelled(StateStoreError, RuntimeError):
-    """The task was told to stop."""
+    """The task was cancelled."""
 
     def __init__(self, reason: str | None = None) -> None:
         self.reason = reason or "steering_cancelled"

@@ -100,7 +100,7 @@ class Forked(InvalidRequest):
 
 
 class LogTrimmed(StorageError):
-    """The wanted entries lie below the log's floor: they were trimmed. Load a snapshot, then go on from the floor."""
+    """The requested entries are below the log's floor: they were trimmed. Load a snapshot, then read from the floor."""
 
     def __init__(self, *, after: int, floor: int, head: int) -> None:
         self.after = after
@@ -138,7 +138,7 @@ class StorageReadOnly(CannotOpen):
 
 
 class NetworkFilesystem(CannotOpen):
-    """The database lies on a network filesystem, where locks and fsync can't be trusted; use a local disk."""
+    """The database is on a network filesystem, where locks and fsync can't be trusted; use a local disk."""
 
 
 class NotKeelbolt(CannotOpen):
@@ -178,11 +178,11 @@ class DestinationInUse(TransferError):
 
 
 class CopyOutdated(TransferError):
-    """The source was changed while it was copied; copy anew with --restart."""
+    """The source changed during the copy; copy again with --restart."""
 
 
 class CopyMismatch(TransferError):
-    """The copy is not what was copied; do not use it. Copy anew with --restart."""
+    """The copy differs from the source; do not use it. Copy again with --restart."""
 
 
 class BadBackup(TransferError):
@@ -198,7 +198,7 @@ class StorageClosed(StorageUnavailable):
 
 
 class StorageUnreachable(StorageUnavailable):
-    """The storage server does not answer; nothing was written. See that it runs and can be reached, and try again."""
+    """The storage server does not answer; nothing was written. Check that it runs and is reachable, then try again."""
 
     retryable = True
 
@@ -214,7 +214,7 @@ class StoragePaused(StorageBusy):
 
 
 class StorageMoved(StorageUnavailable):
-    """This storage was moved: a copy has taken its place, so nothing is written here any more. Use the copy's URL."""
+    """This storage was moved to a copy and refuses writes. Use the copy's URL."""
 
 
 class StorageFilling(StorageUnavailable):
@@ -228,8 +228,8 @@ class StorageFull(StorageUnavailable):
 
 
 class StorageBroken(StorageUnavailable):
-    """The disk reported an error; close this storage and open it anew before going on."""
+    """The disk reported an error; close this storage and open it again."""
 
 
 class CommitInDoubt(StorageBroken):
-    """The disk failed while this was being written: it may or may not be there. Open the storage anew and look."""
+    """The disk failed during this commit, which may or may not be stored. Open the storage again and read the data."""

@@ -11,7 +11,7 @@ class TaskError(KeelboltError):
 
 
 class _OfTask(Exception):
-    """A task error that names its task and where it stands."""
+    """Base of the task errors that carry the task's id and state."""
 
     def __init__(self, task_id: str, state: str | None = None, message: str | None = None) -> None:
         self.task_id = task_id
@@ -32,7 +32,7 @@ class TaskTerminalStateError(_OfTask, TaskError):
 
 
 class TaskNotAcceptingMessagesError(_OfTask, TaskError):
-    """The task takes no message now; start a new task in the same context instead."""
+    """The task accepts no messages in its state; start a new task in the same context."""
 
 
 class TaskNotCancelableError(_OfTask, TaskError):
@@ -49,7 +49,7 @@ class ContextMismatchError(TaskError):
 
 
 class ConcurrencyError(TaskError, StorageError):
-    """It changed since it was read; load it again and retry."""
+    """The task or context changed since it was read; load it again and retry."""
 
     retryable = True
 
@@ -75,7 +75,7 @@ class UnsupportedOperationError(TaskError):
 
 
 class IllegalTransition(UnsupportedOperationError):
-    """No arrow leads from this state to that one."""
+    """The task lifecycle does not allow this change of state."""
 
     def __init__(self, state: str, wanted: str) -> None:
         self.state = state
@@ -84,11 +84,11 @@ class IllegalTransition(UnsupportedOperationError):
 
 
 class ContentTypeNotSupportedError(TaskError):
-    """The agent does not take parts of this media type; its card lists what it takes."""
+    """The agent does not accept parts of this media type; its card lists the accepted types."""
 
 
 class InvalidAgentResponseError(TaskError):
-    """The worker answered with something that can't be sent: only JSON, text and bytes can."""
+    """The worker returned a value that can't be sent; return JSON, text or bytes."""
 
 
 class InvalidTaskRequest(TaskError):
@@ -112,11 +112,11 @@ class SecretKeyMissing(TaskError):
 
 
 class TurnEnded(TaskError):
-    """The worker has ended its turn already; only one of complete, respond, fail, reject, request_… ends a turn."""
+    """The worker has already ended its turn; only one of complete, respond, fail, reject, request_… ends a turn."""
 
 
 class LeaseLost(TaskError):
-    """Another process has this task now; nothing that this one writes is taken."""
+    """Another process holds this task now; writes of this process are refused."""
 
 
 class StepError(TaskError):
@@ -124,7 +124,7 @@ class StepError(TaskError):
 
 
 class StepFailed(StepError):
-    """The step was in doubt, and was answered as failed."""
+    """The step was in doubt, and the client reported it as failed."""
 
 
 class RelayFailed(StepError):

@@ -50,7 +50,7 @@ class TurnAborted(TurnError):
 
 
 class InvalidTurnRunnerConfig(TurnError):
-    """A turn runner was given a wrong configuration."""
+    """The configuration of the turn runner is wrong."""
 
     code = "E_INVALID_TURN_RUNNER_CONFIG"
     status = 529
@@ -78,7 +78,7 @@ class InvalidLlmExecutionContext(TurnError):
 
 
 class InvalidLlmDispatchInput(TurnError):
-    """A dispatch needs either a turn to come from or a raw context, one of them."""
+    """A dispatch needs either a turn (source) or a raw context (raw), not both."""
 
     code = "E_INVALID_LLM_DISPATCH_INPUT"
     status = 529
@@ -134,14 +134,14 @@ class LlmExecutionAlreadySignalled(TurnError):
 
 
 class LlmExecutionGateNotSupported(TurnError):
-    """This dispatch stands alone: there is nobody to open a gate; pass wait_for= in its raw context."""
+    """This dispatch has no turn that can open a gate; pass wait_for= in its raw context."""
 
     code = "E_LLM_EXECUTION_GATE_NOT_SUPPORTED"
     status = 501
 
 
 class DispatchNacked(TurnError):
-    """The executor gave this dispatch up with nack()."""
+    """The executor ended this dispatch with nack()."""
 
     code = "E_DISPATCH_NACKED"
 
@@ -151,7 +151,7 @@ class DispatchFlushError(TurnError):
 
     ``applied`` are those that storage has, ``failed`` is the one that raised (None when the commit itself did), and
     ``pending`` are those that were not tried. With a unit of work nothing is applied. Where storing was cancelled
-    half-way (``interrupted``), nobody knows whether storage has the one that failed or, with a unit of work, all.
+    half-way (``interrupted``), it is unknown whether storage has the failed write or, with a unit of work, all writes.
     """
 
     code = "E_DISPATCH_FLUSH_ERROR"
@@ -171,7 +171,10 @@ class DispatchFlushError(TurnError):
         kept = f"{len(self.applied)} before it are stored" if self.applied else "none of them is stored"
         told = f"{words}{detail}; {kept}, {len(self.pending)} after it were not tried"
         if self.interrupted:
-            told = f"the writes of this iteration were interrupted{detail}; look what storage has of them"
+            told = (
+                f"the writes of this iteration were interrupted{detail}; read the storage to see which of them "
+                f"are stored"
+            )
         super().__init__(told, **rest)
 
 
@@ -183,8 +186,8 @@ class IterationLimitReached(TurnError):
     def __init__(self, limit: int = 0, **rest: Any) -> None:
         self.limit = limit
         super().__init__(
-            f"the dispatch ran its {limit} iterations without ack() or nack(); what they stored is kept. "
-            "Let the executor signal, or raise max_iterations",
+            f"the dispatch ran its {limit} iterations without ack() or nack(); their writes are stored. "
+            "Call ack() or nack() in the executor, or raise max_iterations",
             **rest,
         )
 
@@ -284,7 +287,7 @@ class InvalidTurnGateResolution(TurnError):
 
 
 class TurnGateTimeout(TurnError):
-    """Nobody settled the gate in time."""
+    """The gate was not settled in time."""
 
     code = "E_TURN_GATE_TIMEOUT"
     status = 408
@@ -350,21 +353,21 @@ class NotAMediaReader(TurnError):
 
 
 class ReaderNotDescribable(TurnError):
-    """This reader has no describe(), so nothing could find its bytes again; store them first."""
+    """This reader has no describe(), so its bytes could not be found again; store them first."""
 
     code = "E_READER_NOT_DESCRIBABLE"
     status = 422
 
 
 class NoReaderResolver(TurnError):
-    """Nobody is registered who can open readers of this tag."""
+    """No resolver is registered for readers of this tag; register one."""
 
     code = "E_NO_READER_RESOLVER"
     status = 422
 
 
 class ArtifactIdCollision(TurnError):
-    """A tool call and a retrievable share an id, so that their artifacts can't be told apart; rename one of them."""
+    """A tool call and a retrievable share an id, so their artifacts can't be distinguished; rename one of them."""
 
     code = "E_ARTIFACT_ID_COLLISION"
     status = 409
@@ -374,20 +377,20 @@ class ArtifactIdCollision(TurnError):
 
 
 class TurnStorageError(TurnError):
-    """The durable storage of turns could not do what was asked."""
+    """The durable storage of turns failed."""
 
     code = "E_STORAGE"
 
 
 class TurnStorageScopeMissing(TurnStorageError):
-    """It is not known whose turn this is: put a scope into the stash, or pass scope= to durable_storage."""
+    """The turn has no scope: put one into the stash, or pass scope= to durable_storage."""
 
     code = "E_STORAGE_SCOPE_MISSING"
     status = 400
 
 
 class TurnStorageDuplicateId(TurnStorageError):
-    """Something else is stored under this id."""
+    """Another value is stored under this id; use another id, or mutate the stored value."""
 
     code = "E_STORAGE_DUPLICATE_ID"
     status = 409
@@ -401,19 +404,19 @@ class TurnStorageNotFound(TurnStorageError):
 
 
 class TurnTakenOver(TurnStorageError):
-    """This turn was begun again elsewhere; what this run of it did since is not stored."""
+    """Another process restarted this turn; later writes of this run are not stored."""
 
     code = "E_STORAGE_TURN_TAKEN_OVER"
     status = 409
 
 
 class TurnStorageCorrupt(TurnStorageError):
-    """What is stored is not what was written."""
+    """Stored bytes are not the bytes that were written; restore them from a backup."""
 
     code = "E_STORAGE_CORRUPT"
 
 
 class TurnStorageSchema(TurnStorageError):
-    """This was stored by a newer version; run that one."""
+    """A newer version stored this; run that version."""
 
     code = "E_STORAGE_SCHEMA"

@@ -293,7 +293,7 @@ def _close_at_exit() -> None:
         try:
             thread.stop(EXIT_SECONDS)
         except Exception as error:  # noqa: BLE001  (a driver may raise any error; the program ends regardless)
-            logger.warning("the program ends before its storage was closed: %s", error)
+            logger.warning("the program exits before its storage was closed: %s", error)
 
 
 # Run before the interpreter's executors refuse new work, since closing an engine needs them.

@@ -1,4 +1,4 @@
-"""The contract of the kernel. Every engine fulfils each sentence below; `keelbolt.conformance.storage` tests them.
+"""The contract of the kernel. Every engine fulfils each sentence below; `keelbolt.conformance.kernel` tests them.
 
 **Partitions.** Every key belongs to one partition. A commit names one partition and can't read or write another one. No
 law spans two partitions, except that `claim` serves them all.

@@ -96,7 +96,7 @@ async def restore_storage(
     place = Path(file)
     kernel = open_storage(destination)
     if not await asyncio.to_thread(place.is_file):
-        raise BadBackup(f"there is no file {place.name!r}; look at the path")
+        raise BadBackup(f"there is no file {place.name!r}; check the path")
     if await asyncio.to_thread(is_portable, place):
         async with kernel:
             copied = await read_backup(place, _transfer_of(kernel), restart=restart, tell=tell)
@@ -144,5 +144,5 @@ def _rows(digests: RowDigests) -> int:
 
 def _transfer_of(kernel: Kernel) -> Transfer:
     if not isinstance(kernel, BaseKernel):
-        raise NotTransferable(f"a {type(kernel).__name__} can't be copied: it is not built on Front")
+        raise NotTransferable(f"a {type(kernel).__name__} can't be copied: its class is not a BaseKernel")
     return kernel.transfer()

@@ -49,9 +49,11 @@ class CheckedCollection:
             if kind not in _TYPES.values():
                 raise InvalidValue(f"field {name!r} of {declared.name!r}: the type must be str, int, float or bool")
         if len(self.indexes) > MAX_INDEXES:
-            raise InvalidValue(f"collection {declared.name!r} has more than {MAX_INDEXES} indexes; each slows writing")
+            raise InvalidValue(
+                f"collection {declared.name!r} has more than {MAX_INDEXES} indexes; each one slows writes. Remove some"
+            )
         if len({index.name for index in self.indexes}) < len(self.indexes):
-            raise InvalidValue(f"collection {declared.name!r} names two indexes alike")
+            raise InvalidValue(f"collection {declared.name!r} has two indexes of the same name; rename one")
         for index in self.indexes:
             self._check_fields((*index.equal, *((index.order,) if index.order else ())))
         for group in self.counters:

@@ -39,7 +39,8 @@ def unapplied(known: Sequence[Migration], applied: Iterable[tuple[int, str]]) ->
     checksums = dict(applied)
     if checksums and max(checksums) > known[-1].number:
         raise SchemaTooNew(
-            f"the database has schema {max(checksums)}, this program knows {known[-1].number}; upgrade this program. "
+            f"the database has schema {max(checksums)}, this program supports {known[-1].number}; upgrade "
+            f"this program. "
             "Nothing was changed."
         )
     for migration in known:

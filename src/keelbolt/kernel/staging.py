@@ -28,12 +28,13 @@ async def stage(front: BaseKernel, partition: str, source: BlobSource, keep_seco
             await front._stage_chunk(partition, upload, number, chunk, hashlib.sha256(chunk).digest())  # noqa: SLF001
             size += len(chunk)
             number += 1
-        blob = Blob(hasher.hexdigest(), size)
-        await front._stage_done(partition, upload, blob, keep_seconds)  # noqa: SLF001
     except BaseException:
         with contextlib.suppress(KeelboltError):  # a sweep removes an upload that can't be undone here
             await front._stage_undo(partition, upload)  # noqa: SLF001
         raise
+    blob = Blob(hasher.hexdigest(), size)
+    # Never undone: if the result is unknown, or this call is canceled, the blob may exist, and others may hold it.
+    await front._stage_done(partition, upload, blob, keep_seconds)  # noqa: SLF001
     return blob
 
 

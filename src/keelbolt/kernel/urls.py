@@ -150,7 +150,7 @@ def run_script(url: str, scripts: Mapping[str, str]) -> None:
     """
     scheme, path, options = _split(url)
     if scheme not in scripts:
-        raise InvalidValue(f"this storage has no SQL; it is one of {', '.join(sorted(scripts))} that has")
+        raise InvalidValue(f"this storage has no SQL; use one of: {', '.join(sorted(scripts))}")
     if scheme == "postgresql":
         from keelbolt.kernel.postgres.schema import run_script as run_on_server
 
@@ -210,7 +210,8 @@ def _check_server(parts: SplitResult) -> None:
     hosts = parts.netloc.rpartition("@")[2].split(",")
     if parts.fragment or "@" in parts.path + parts.query or not all(_HOST.fullmatch(host) for host in hosts):
         raise UnknownScheme(
-            "the storage URL can't be read: it has a part after #, an @ after its host, or a port that is no number. "
+            "the storage URL can't be read: it has a part after #, an @ after its host, or a port that is "
+            "not a number. "
             "Encode these characters in a password: # as %23, / as %2F, ? as %3F, @ as %40"
         )
 

@@ -429,7 +429,7 @@ def conflict(new: NewCheckpoint, head: _Head) -> str | None:
         return "that checkpoint does not exist: it was deleted, or the id is wrong"
     if new.parent is None and not new.versions and not new.stub:
         return None  # no state
-    return "another run has written to the thread meanwhile"
+    return "another run wrote to the thread in the meantime"
 
 
 def _move(lane: Lane, head: _Head, checkpoint: str) -> list[Operation]:

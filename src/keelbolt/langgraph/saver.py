@@ -74,7 +74,7 @@ class KeelboltSaver(ConnectionOwner, BaseCheckpointSaver[str]):
     ) -> None:
         super().__init__(serde=serde)
         if on_conflict not in ("raise", "fork"):
-            raise InvalidValue(f"on_conflict is 'raise' or 'fork', not {on_conflict!r}")
+            raise InvalidValue(f"on_conflict must be 'raise' or 'fork', not {on_conflict!r}")
         self._fork = on_conflict == "fork"
         self._partition = partition_of(tenant)
         self._connection = KernelConnection(storage, SAVER_FAMILIES)
@@ -284,7 +284,7 @@ class KeelboltSaver(ConnectionOwner, BaseCheckpointSaver[str]):
         if strategy == "delete":
             return partial(self._delete, threads=threads)
         if strategy != "keep_latest":
-            raise ValueError(f"strategy is 'keep_latest' or 'delete', not {strategy!r}")
+            raise ValueError(f"strategy must be 'keep_latest' or 'delete', not {strategy!r}")
 
         async def prune(scope: Scope) -> None:
             for thread in threads:

@@ -371,4 +371,4 @@ def _search_item(stored: _Stored, score: float | None) -> SearchItem:
 
 
 def _refuse(value: Any) -> Any:
-    raise TypeError(f"a {type(value).__name__} can't be stored in an item; use values that JSON has")
+    raise TypeError(f"a {type(value).__name__} can't be stored in an item; use JSON values")

@@ -46,7 +46,7 @@ def langgraph_worker(
     if not getattr(graph, "checkpointer", None):
         raise InvalidValue("compile the graph with a checkpointer: builder.compile(checkpointer=KeelboltSaver(url))")
     if thread not in ("task", "context"):
-        raise InvalidValue(f"thread is 'task' or 'context', not {thread!r}")
+        raise InvalidValue(f"thread must be 'task' or 'context', not {thread!r}")
     return LangGraphWorker(graph, given or _given, result or _result, context or _context, shared=thread == "context")
 
 

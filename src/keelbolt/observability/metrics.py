@@ -17,8 +17,8 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 TASK_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 EVENTS = {
-    "takeovers": "Tasks that this process began again after another attempt",
-    "retries": "Attempts that could not be run here and are repeated",
+    "takeovers": "Tasks that this process restarted after another attempt",
+    "retries": "Attempts that could not run in this process and are retried",
     "dead_letters": "Tasks that this process gave up after their last attempt",
     "lease_losses": "Times that this process could not renew a lease in time",
     "storage_outages": "Times that the storage stopped answering this process",
@@ -118,13 +118,13 @@ class Metrics:
         for name, label, counts, text in (
             ("tasks_total", "state", self.tasks, "Tasks by the state that they reached in this process"),
             ("webhooks_total", "outcome", self.webhooks, "Webhook deliveries by outcome"),
-            ("swept_total", "what", self.removed, "What the sweeps of this process removed"),
-            ("storage_errors_total", "error", self.storage_errors, "Calls that the storage failed, by class of error"),
+            ("swept_total", "what", self.removed, "Items removed by the sweeps of this process"),
+            ("storage_errors_total", "error", self.storage_errors, "Storage calls that failed, by error class"),
         ):
             yield from _head(name, "counter", text)
             for value, count in sorted(counts.items()):
                 yield _sample(name, count, **{label: value}, **process)
-        yield from _head("sweeps_total", "counter", "Sweeps that this process made, by duty and outcome")
+        yield from _head("sweeps_total", "counter", "Sweeps of this process, by duty and outcome")
         for (duty, outcome), count in sorted(self.sweeps.items()):
             yield _sample("sweeps_total", count, duty=duty, outcome=outcome, **process)
         for event, text in EVENTS.items():
@@ -144,7 +144,7 @@ def _store_lines(store: StoreNumbers | None) -> Iterator[str]:
     for queue, states in sorted(store.queues.items()):
         for state, count in sorted(states.items()):
             yield _sample("queue_items", count, queue=queue, state=state)
-    yield from _head("queue_oldest_seconds", "gauge", "How long the item that has been ready for longest has waited")
+    yield from _head("queue_oldest_seconds", "gauge", "Waiting time of the item that has been ready longest")
     for queue in sorted(store.queues):
         yield _sample("queue_oldest_seconds", f"{store.oldest.get(queue, 0.0):.3f}", queue=queue)
     yield from _head("workers", "gauge", "Leases of worker processes that have not ended")

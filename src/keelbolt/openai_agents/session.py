@@ -49,7 +49,7 @@ class KeelboltSession(AsyncConnectionOwner):
         session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         if ttl_seconds is not None and not ttl_seconds > 0:
-            raise InvalidValue(f"ttl_seconds is a positive number, not {ttl_seconds!r}")
+            raise InvalidValue(f"ttl_seconds must be a positive number, not {ttl_seconds!r}")
         self.session_id = session_id
         self.session_settings: SessionSettings | None = coerce_session_settings(session_settings or {})
         self._ttl = ttl_seconds
@@ -98,7 +98,7 @@ class KeelboltSession(AsyncConnectionOwner):
             session_settings=self.session_settings,
         )
         if await target.get_items(1):
-            raise InvalidValue(f"the session {session_id!r} has items; fork into a new one")
+            raise InvalidValue(f"the session {session_id!r} already has items; fork into a new session")
         everything = [self._load(record) for record in reversed(await self._call(partial(self._read, limit=None)))]
         await target.add_items(everything)
         return target
@@ -163,7 +163,7 @@ class KeelboltSession(AsyncConnectionOwner):
                 continue
             return result
         raise StorageBusy(
-            f"other writers changed the session {self.session_id!r} {ATTEMPTS} times meanwhile; try again"
+            f"other writers changed the session {self.session_id!r} during {ATTEMPTS} attempts; try again"
         )
 
     def _session(self, session: Record | None, items: int) -> Put | Insert | Replace:

@@ -56,14 +56,14 @@ class OpsCall:
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise InvalidParamsError(f"{name} is a number from {low} to {high}")
+            raise InvalidParamsError(f"{name} must be a number from {low} to {high}")
         return value
 
     def text(self, name: str, default: str = "") -> str:
         """Return a string from the query or the body. Raises InvalidParamsError."""
         value = self.body.get(name, self.query.get(name, default))
         if not isinstance(value, str):
-            raise InvalidParamsError(f"{name} is a string")
+            raise InvalidParamsError(f"{name} must be a string")
         return value
 
 
@@ -83,10 +83,10 @@ def acting(caller: Principal, query: Mapping[str, str], *, reach: Reach, needs_a
         if reach == "own":
             raise MethodNotFoundError("there is nothing at this path")
         if tenant or owner or asked:
-            raise InvalidParamsError("all means every owner; name no tenant and no owner with it")
+            raise InvalidParamsError("all covers every owner; don't combine it with a tenant or an owner")
         return caller
     if asked and tenant:
-        raise InvalidParamsError("tenant is the one that is vouched for, askedTenant the other; name one of them")
+        raise InvalidParamsError("pass tenant (authenticated) or askedTenant (named by the caller), not both")
     if tenant is None and owner is None:
         if not asked:
             return caller

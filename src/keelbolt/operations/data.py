@@ -42,7 +42,7 @@ class DataOperations:
     async def erase_subject(self, call: OpsCall) -> Frames:
         kind, dry = call.text("kind"), _flag(call, "dryRun")
         if kind not in SUBJECTS or not call.text("id"):
-            raise InvalidParamsError(f"kind is one of {', '.join(SUBJECTS)}, and id names one")
+            raise InvalidParamsError(f"kind must be one of {', '.join(SUBJECTS)}, and id must name a subject")
         subject = Subject(kind=kind, id=call.text("id"), tenant=call.text("tenant"), owner=call.text("owner"))
 
         async def work(tell: Tell) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class DataOperations:
     async def sweep(self, call: OpsCall) -> Frames:
         texts, dry = call.body.get("retain") or [], _flag(call, "dryRun")
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise InvalidParamsError("retain is a list of texts, as completed=30d")
+            raise InvalidParamsError("retain must be a list of texts such as completed=30d")
         try:
             policies = parse_policies(texts, [face.policy for face in faces() if face.policy is not None])
         except InvalidValue as wrong:
@@ -79,7 +79,7 @@ class DataOperations:
                 tell(policy.face)
                 removed[policy.face] = await retain(policy, self._kernel, dry=dry)
             if not dry:
-                tell("what has expired")
+                tell("expired data")
                 removed["expired"] = await sweep_expired(self._kernel)
             return {"dryRun": dry, "removed": removed}
 
@@ -90,7 +90,7 @@ class DataOperations:
 def _flag(call: OpsCall, name: str) -> bool:
     value = call.body.get(name, False)
     if not isinstance(value, bool):
-        raise InvalidParamsError(f"{name} is true or false")
+        raise InvalidParamsError(f"{name} must be true or false")
     return value
 
 

@@ -25,7 +25,7 @@ class GateOperations:
     async def list_gates(self, call: OpsCall) -> bytes:
         state = call.text("state", "open")
         if state not in ("open", "settled"):
-            raise InvalidParamsError("state is open or settled")
+            raise InvalidParamsError("state must be open or settled")
         limit = call.number("limit", 100, low=1, high=500)
         gates = await self._gates()
         found = await gates.list(
@@ -54,7 +54,7 @@ class GateOperations:
                 case "abort":
                     gate = await gates.abort(token, reason)
                 case _:
-                    raise InvalidParamsError("answer is resolve, reject or abort")
+                    raise InvalidParamsError("answer must be resolve, reject or abort")
         except TurnStorageNotFound:
             raise MethodNotFoundError("there is no such gate") from None
         except InvalidTurnGateResolution as wrong:

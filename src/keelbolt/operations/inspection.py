@@ -44,7 +44,7 @@ class InspectionOperations:
     async def data_subject(self, call: OpsCall) -> bytes:
         subject = _subject(call)
         if subject is None:
-            raise InvalidParamsError("kind and id name a subject")
+            raise InvalidParamsError("kind and id are required; they name a subject")
         return await _found(self._look.describe(subject))
 
     async def data_record(self, call: OpsCall) -> bytes:
@@ -68,7 +68,7 @@ def _subject(call: OpsCall) -> Subject | None:
     if kind is None and id_ is None:
         return None
     if not kind or not id_:
-        raise InvalidParamsError("kind and id name a subject together")
+        raise InvalidParamsError("kind and id must be passed together; they name a subject")
     return Subject(kind=kind, id=id_, tenant=call.text("tenant"), owner=call.text("owner"))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from keelbolt.operations.table import PREFIX, ROUTES, OpsRoute
 
 _PROBLEM = {
-    "description": "What went wrong",
+    "description": "The error",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
 
@@ -20,7 +20,7 @@ def document(base: str) -> dict[str, Any]:
         paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Keelbolt operations", "version": "1", "description": "What A2A has no word for."},
+        "info": {"title": "Keelbolt operations", "version": "1", "description": "Operations that A2A does not define."},
         "servers": [{"url": base}],
         "paths": paths,
         "components": {

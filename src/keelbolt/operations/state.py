@@ -38,7 +38,7 @@ class StateOperations:
         try:
             return json_of({"tenants": await tenants(self._kernel, after=call.text("after"))})
         except InvalidName:
-            raise InvalidParamsError("after is a tenant of this list") from None
+            raise InvalidParamsError("after must be a tenant of this list") from None
 
     async def state_sessions(self, call: OpsCall) -> bytes:
         return json_of(await Lists(await self._scope(call)).sessions(**page_asked(call)))

@@ -30,16 +30,19 @@ ID_CHARACTERS = 6  # shorter words occur in too many ids by chance
 
 
 class TaskFilter:
-    """Filters beyond those of A2A: words, the requested skill, and the latest time.
+    """Filters beyond those of A2A: words, the requested skill, and the latest time; and the order.
 
     A task matches if it contains all words, in any order: in the request, in the answer, or (for a word of at least
     ID_CHARACTERS) in an id.
     """
 
-    def __init__(self, words: str = "", skill: str = "", until: str | None = None) -> None:
+    def __init__(
+        self, words: str = "", skill: str = "", until: str | None = None, *, oldest_first: bool = False
+    ) -> None:
         self.words = folded(words).split()
         self.skill = skill
         self.until = until
+        self.oldest_first = oldest_first
 
     def found(self, record: Record, text: str) -> bool:
         if self.skill and skill_of(TaskRecord.of(record)) != self.skill:
@@ -74,8 +77,8 @@ class Summaries:
         It reads at most LOOKED tasks, for about LOOK_SECONDS. Then the page may be short; its token continues.
         """
         if not wanted.words and not wanted.skill:
-            return await list_records(scope, query, until=wanted.until)
-        asked = kernel_query(query, wanted.until)
+            return await list_records(scope, query, until=wanted.until, oldest_first=wanted.oldest_first)
+        asked = kernel_query(query, wanted.until, oldest_first=wanted.oldest_first)
         if asked is None:
             return RecordPage((), "", query.page_size, Count(0, exact=True))
         total = await scope.count(asked, cap=COUNT_CAP)

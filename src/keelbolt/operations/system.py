@@ -134,10 +134,10 @@ class SystemOperations:
     async def list_work(self, call: OpsCall) -> bytes:
         state = call.text("state", "waiting")
         if state not in ("waiting", "held", "dead"):
-            raise InvalidParamsError("state is waiting, held or dead")
+            raise InvalidParamsError("state must be waiting, held or dead")
         queue = call.text("queue", QUEUE)
         if queue not in QUEUES:
-            raise InvalidParamsError(f"queue is {' or '.join(QUEUES)}")
+            raise InvalidParamsError(f"queue must be {' or '.join(QUEUES)}")
         limit = call.number("pageSize", 50, low=1, high=100)
         page = await self._engine.tasks.scope(call.principal).list_work(
             queue,
@@ -169,7 +169,7 @@ class SystemOperations:
                 found += [name for name in page if sees(call.caller, name, call.reach)]
                 after = page[-1]
         except InvalidName:
-            raise InvalidParamsError("after is the name of a partition") from None
+            raise InvalidParamsError("after must be the name of a partition") from None
         return to_json({"partitions": found[:MAX_PARTITIONS]})
 
 

@@ -31,6 +31,7 @@ from keelbolt.tasks.runner import EXHAUSTED, GIVEN_UP, UNCLEANED
 from keelbolt.tasks.stored_tasks import StoredTask
 
 LAST_ENTRIES = 16  # number of log entries that are searched for the error that ended a turn
+SORTS = ("-updated", "updated")  # orders of lists that the indexes have; the first is the default
 
 Send = Callable[[Message, Principal], Awaitable[bytes]]
 """Sends a message as this principal, and returns the task as it is when the message is accepted."""
@@ -59,7 +60,15 @@ class TaskOperations:
             status=_state(state) if state else None,
             status_timestamp_after=call.query.get("since"),
         )
-        wanted = TaskFilter(call.query.get("q", ""), call.query.get("skill", ""), call.query.get("until"))
+        sort = call.query.get("sort") or SORTS[0]
+        if sort not in SORTS:
+            raise InvalidParamsError(f"sort is {' or '.join(SORTS)}, not {sort!r}")
+        wanted = TaskFilter(
+            call.query.get("q", ""),
+            call.query.get("skill", ""),
+            call.query.get("until"),
+            oldest_first=sort == "updated",
+        )
         totals: dict[str, Any] = {}
 
         async def read(scope: Scope, limit: int, cursor: str | None) -> tuple[list[tuple[Scope, TaskRecord]], str]:
@@ -194,7 +203,7 @@ class TaskOperations:
     async def send_task(self, call: OpsCall) -> bytes:
         """Send a text as the owner that the call names, in the same way as a client's message."""
         if not (text := call.text("text")):
-            raise InvalidParamsError("text is what to say")
+            raise InvalidParamsError("text is required; it is the message to send")
         message = Message(
             message_id=new_id(),
             role=Role.user,
@@ -212,7 +221,7 @@ class TaskOperations:
     async def steer_task(self, call: OpsCall) -> bytes:
         payload = call.body.get("payload") or {}
         if not isinstance(payload, Mapping):
-            raise InvalidParamsError("payload is an object")
+            raise InvalidParamsError("payload must be an object")
         kind: Any = call.text("kind")
         reason = call.text("reason")
         await self._tasks.steer(call.task_id, kind, call.principal, source=call.by, reason=reason, payload=payload)
@@ -305,4 +314,4 @@ def _state(text: str) -> TaskState:
     try:
         return TaskState(text)
     except ValueError:
-        raise InvalidParamsError(f"state is one of {', '.join(state.name for state in TaskState)}") from None
+        raise InvalidParamsError(f"state must be one of {', '.join(state.name for state in TaskState)}") from None

@@ -31,7 +31,7 @@ class TurnOperations:
         try:
             return json_of({"tenants": await tenants(self._kernel, after=call.text("after"))})
         except InvalidName:
-            raise InvalidParamsError("after is the ref of a tenant") from None
+            raise InvalidParamsError("after must be the ref of a tenant") from None
 
     async def turn_threads(self, call: OpsCall) -> bytes:
         return json_of(await (await self._turns(call)).threads(**page_asked(call)))

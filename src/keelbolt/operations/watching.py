@@ -19,6 +19,7 @@ logger = logging.getLogger("keelbolt.server")
 
 WATCH_SECONDS = 0.5  # poll interval of the index
 OVERLAP_MICROSECONDS = 5_000_000  # changes that become visible this much after their timestamp are still reported
+AHEAD_MICROSECONDS = 60_000_000  # changes of a process whose clock is further ahead are reported later
 BEHIND = 10_000  # a reader with more pending changes is disconnected
 
 
@@ -68,15 +69,15 @@ class TaskWatcher:
                 await cancelled(self._looking.pop(scope))
 
     async def _look(self, scope: Scope) -> None:
-        since = start = newest = self._store.clock.wall() - 1_000_000
+        start = newest = self._store.clock.wall() - 1_000_000
+        query = self._since(start)
         told: set[tuple[str, int]] = set()
         cursor: str | None = None
         while True:
             try:
-                query = Query(TASKS, order="updated", since=since)
                 page = await scope.find(query, limit=100, cursor=cursor)
             except KeelboltError as error:
-                logger.warning("changes of tasks are looked for again soon: %s", error)
+                logger.warning("reading changes of tasks failed and is retried: %s", error)
                 await asyncio.sleep(WATCH_SECONDS)
                 continue
             for record in map(TaskRecord.of, page.records):
@@ -87,6 +88,15 @@ class TaskWatcher:
                         reader.tell(record)
             cursor = page.cursor
             if cursor is None:  # a commit may become visible after one with a later timestamp, of any process
+                await asyncio.sleep(WATCH_SECONDS)
+                wall = self._store.clock.wall()
+                if wall < start:  # the wall clock was set back
+                    start = wall - OVERLAP_MICROSECONDS
+                newest = min(newest, wall)
                 since = max(start, newest - OVERLAP_MICROSECONDS)
                 told = {key for key in told if key[1] >= since}
-                await asyncio.sleep(WATCH_SECONDS)
+                query = self._since(since)
+
+    def _since(self, since: int) -> Query:
+        """Return the query of changes since then. Records from before a clock was set back are not read every time."""
+        return Query(TASKS, order="updated", since=since, until=self._store.clock.wall() + AHEAD_MICROSECONDS)

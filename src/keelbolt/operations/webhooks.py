@@ -32,13 +32,13 @@ class WebhookOperations:
     async def list_webhooks(self, call: OpsCall) -> bytes:
         state = call.query.get("state")
         if state is not None and state not in STATES:
-            raise InvalidParamsError("state is active, failing or failed")
+            raise InvalidParamsError("state must be active, failing or failed")
         found, token = await self._page(call, state)
         return to_json({"webhooks": [_json(call, webhook) for webhook in found], "nextPageToken": token})
 
     async def replay_push(self, call: OpsCall) -> bytes:
         scope = await self._scope(call)
-        after = call.number("after", 0, low=0, high=2**53) if "after" in {*call.body, *call.query} else None
+        after = call.number("after", 0, low=0, high=2**53) if "after" in call.body else None
         config_id = call.names["config_id"]
         await self._push.replay(scope, call.task_id, config_id, after=after)
         return to_json({"replayed": [{"taskId": call.task_id, "configId": config_id}]})

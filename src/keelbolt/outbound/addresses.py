@@ -100,7 +100,7 @@ def check_url(url: str, *, loopback: bool = False, hosts: tuple[str, ...] = ()) 
     if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
         raise AddressNotAllowed("the URL is not plain ASCII; percent-encode other characters")
     if hosts and not any(_matches(host.rstrip(".").lower(), allowed.lower()) for allowed in hosts):
-        raise AddressNotAllowed("this agent allows certain hosts alone, and the host of the URL is none of them")
+        raise AddressNotAllowed("the host of the URL is not among the hosts that this agent allows")
     literal = literal_address(host)
     local = loopback and (literal.is_loopback if literal is not None else host.rstrip(".").lower() == "localhost")
     if parts.scheme == "http" and not local:

@@ -121,7 +121,9 @@ class OutboundConnection:
         if not answer.status:
             if kept and size == 0:
                 raise ClosedEarly
-            raise BadResponse("the connection was closed without an answer" if size == 0 else "the answer is not HTTP")
+            raise BadResponse(
+                "the connection was closed without a response" if size == 0 else "the response is not HTTP"
+            )
         self.usable = answer.complete and answer.keep
         return answer.status
 
@@ -140,7 +142,7 @@ def _feed(parser: httptools.HttpResponseParser, data: bytes) -> None:
     except httptools.HttpParserUpgrade:
         return
     except httptools.HttpParserError as error:
-        raise BadResponse("the answer is not HTTP") from error
+        raise BadResponse("the response is not HTTP") from error
 
 
 class _Answer:

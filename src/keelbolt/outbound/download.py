@@ -38,9 +38,9 @@ class DownloadRules:
 
     def __post_init__(self) -> None:
         if not self.max_bytes > 0 or not self.seconds > 0:
-            raise InvalidValue("max_bytes and seconds of DownloadRules are above 0")
+            raise InvalidValue("max_bytes and seconds of DownloadRules must be above 0")
         if isinstance(self.hosts, str):
-            raise InvalidValue("hosts of DownloadRules is a tuple of names, not one name")
+            raise InvalidValue("hosts of DownloadRules must be a tuple of names, not one name")
 
     def check(self, url: str) -> RequestTarget:
         return check_url(url, loopback=self.loopback, hosts=self.hosts)
@@ -112,7 +112,8 @@ class _Exchange:
                 raise DownloadFailed(f"{target.host} returned a head of more than {MAX_HEAD_BYTES} bytes")
         if self._encoding != "identity":
             raise DownloadFailed(
-                f"{target.host} returned the file compressed ({self._encoding[:20]}), which was not asked for"
+                f"{target.host} returned the file compressed ({self._encoding[:20]}), although the request "
+                "does not accept that"
             )
 
     async def body(self, most: int) -> AsyncIterator[bytes]:
@@ -151,9 +152,11 @@ class _Exchange:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            raise DownloadFailed(f"{self.target.host} returned no file but another protocol") from None
+            raise DownloadFailed(
+                f"{self.target.host} switched to another protocol instead of returning the file"
+            ) from None
         except httptools.HttpParserError as error:
-            raise DownloadFailed(f"{self.target.host} returned something that is not HTTP") from error
+            raise DownloadFailed(f"{self.target.host} returned a response that is not HTTP") from error
         return len(data)
 
     def _failed(self, error: Exception) -> DownloadFailed:

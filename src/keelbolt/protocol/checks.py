@@ -40,7 +40,7 @@ def bounded(params: Mapping[str, Json], limits: Limits) -> None:
         location, value = open_values.pop()
         if len(value) > limits.items:
             what = path(location) or "the request"
-            raise RequestTooLargeError(f"{what} has {len(value)} items; {limits.items} are the most")
+            raise RequestTooLargeError(f"{what} has {len(value)} items; the limit is {limits.items}")
         if location[-1:] == ("metadata",):  # its values are free-form JSON, as in data
             continue
         for key, item in enumerate(value) if isinstance(value, list) else value.items():
@@ -65,7 +65,7 @@ def checked(request: R, limits: Limits) -> R:
 
 def _check_message(message: Message, limits: Limits) -> None:
     if message.role is not Role.user:
-        raise violation("message.role", "a client speaks as ROLE_USER")
+        raise violation("message.role", "must be ROLE_USER for a message of a client")
     if not message.parts:
         raise violation("message.parts", "at least one part is required")
     _short(message.message_id, "message.messageId", limits)
@@ -85,4 +85,4 @@ def _check_config(config: PushConfig, limits: Limits) -> None:
 
 def _short(value: str | None, field: str, limits: Limits) -> None:
     if value is not None and len(value) > limits.id_characters:
-        raise violation(field, f"has {len(value)} characters; {limits.id_characters} are the most")
+        raise violation(field, f"has {len(value)} characters; the limit is {limits.id_characters}")

@@ -116,7 +116,7 @@ QUIET: Mapping[type, ErrorRow] = MappingProxyType(
 """Errors with their own status whose messages are only for the operator."""
 
 _INTERNAL_MESSAGE = "Internal error. It was logged; the request can be repeated with the same Idempotency-Key."
-_UNAVAILABLE_MESSAGE = "The agent can't work at the moment; try again later."
+_UNAVAILABLE_MESSAGE = "The agent is temporarily unavailable; try again later."
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,9 @@ def parse(body: bytes, *, limits: Limits = DEFAULT) -> JsonRpcCall:
     """
     value = read(body, limits=limits)
     if isinstance(value, list):
-        raise InvalidRequestError("batches are not taken; send each request on its own")
+        raise InvalidRequestError("batches are not supported; send each request on its own")
     if not isinstance(value, dict):
-        raise InvalidRequestError("a request is an object with jsonrpc, id, method and params")
+        raise InvalidRequestError("a request must be an object with jsonrpc, id, method and params")
     id_json = _id(value.get("id"))
     if value.get("jsonrpc") != "2.0":
         raise _with_id(InvalidRequestError('jsonrpc must be "2.0"'), id_json)

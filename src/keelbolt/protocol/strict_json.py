@@ -24,7 +24,7 @@ class _Refused(ValueError):
 def read(body: bytes, *, limits: Limits = DEFAULT) -> Json:
     """Return the value of a JSON text. Raise only ParseError or RequestTooLargeError."""
     if len(body) > limits.body_bytes:
-        raise RequestTooLargeError(f"the request has {len(body)} bytes; {limits.body_bytes} are the most")
+        raise RequestTooLargeError(f"the request has {len(body)} bytes; the limit is {limits.body_bytes}")
     _check_values(body, limits.values)
     try:
         value = _DECODER.decode(body.decode("utf-8"))  # not assigned: the text may be four times the body's size
@@ -90,7 +90,7 @@ def _float(text: str) -> float:
 
 
 def _constant(name: str) -> NoReturn:
-    raise _Refused(f"{name} is no number of JSON")
+    raise _Refused(f"{name} is not a JSON number")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)

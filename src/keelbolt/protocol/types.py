@@ -129,7 +129,7 @@ class Part(WireModel):
         if len(given) > 1 and self.data is None and "data" in given:  # a null beside other content is no content
             given.remove("data")
         if len(given) != 1:
-            raise ValueError("a part has exactly one of text, raw, url and data")
+            raise ValueError("a part must have exactly one of text, raw, url and data")
         # Remove nulls beside the content: when encoded again, protobuf would read "data": null as content.
         for name in self.model_fields_set.difference(given):
             if getattr(self, name) is None:

@@ -149,7 +149,7 @@ def _task_id(params: Object, name: str) -> Json:
         raise violation(name, "is required")
     collection, _, rest = resource.partition("/")
     if collection != "tasks":
-        raise violation("name", "a task's name begins with tasks/")
+        raise violation("name", "a task's name must begin with tasks/")
     return rest.partition("/")[0]
 
 

@@ -80,5 +80,5 @@ def _plain(value: str) -> str:
 def _not_spoken(version: str, supported: Collection[ProtocolVersion]) -> VersionNotSupportedError:
     shown = f"A2A {version}" if version else "this version of A2A"  # do not echo the header
     return VersionNotSupportedError(
-        f"{shown} is not spoken here; this agent speaks {' and '.join(sorted(supported)) or 'no version'}"
+        f"{shown} is not supported; this agent supports {' and '.join(sorted(supported)) or 'no version'}"
     )

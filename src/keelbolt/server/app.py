@@ -99,9 +99,9 @@ class A2AServer:
             handler_of(worker)  # raises for an invalid worker here, not at the first task
         if exempt_prefixes is not None:
             raise AuthMisconfigured(
-                "there are no exempt_prefixes: a prefix also lets in what nobody thought of, as /explorer lets in "
-                "/explorerfoo/message:send. The card, /live, /ready and /health are public, by their exact paths; with "
-                "require_auth=False everybody may ask everything"
+                "exempt_prefixes is not supported: a prefix also exempts unintended paths, as /explorer would exempt "
+                "/explorerfoo/message:send. The card, /live, /ready and /health are public at their exact paths; "
+                "require_auth=False lets every caller make every request"
             )
         self.agent_card = agent_card
         self.settings = settings or ServerSettings.of()
@@ -167,7 +167,7 @@ class A2AServer:
 
     def _engine(self) -> TaskEngine:
         if self._storage in ("memory", "memory:"):
-            logger.warning("tasks are kept in memory: nothing survives this process (storage='sqlite:///…' does)")
+            logger.warning("tasks are kept in memory and lost when this process ends; storage='sqlite:///…' keeps them")
         options: dict[str, Any] = {
             "settings": self.task_settings,
             "dependencies": self._dependencies,
@@ -222,8 +222,8 @@ class A2AServer:
         if self._resolver is not None or self.settings.allow_anonymous or is_loopback_name(host):
             return
         raise AuthMisconfigured(
-            f"other machines would reach this agent at {host or 'every address'}, and it authenticates no caller. "
-            "Set up authentication (auth=…, keelbolt serve --auth-key), listen at 127.0.0.1, or let every caller in "
+            f"other machines can reach this agent at {host or 'every address'}, and it does not authenticate callers. "
+            "Set up authentication (auth=…, keelbolt serve --auth-key), listen at 127.0.0.1, or allow every caller "
             "with allow_anonymous=True (--allow-anonymous)"
         )
 
@@ -244,7 +244,7 @@ class A2AServer:
         try:
             self.agent_card = build()
         except Exception:
-            logger.exception("the new card could not be built; the old one stays")
+            logger.exception("the new card could not be built; the old card stays in use")
             return
         if self._routes is not None:
             self._routes.cards.replace(self.agent_card)

@@ -101,9 +101,9 @@ class Cards:
         self._settings = settings
         self._schemes = schemes or {}
         if config.extended_card and not self._schemes:
-            logger.warning("the extended card is not served: it needs authentication, so give the agent auth=…")
+            logger.warning("the extended card is not served: it needs authentication; pass auth=… to the agent")
         if key is not None and not settings.url:
-            logger.warning("the card is not signed: set the url of the agent, which the signature vouches for")
+            logger.warning("the card is not signed: set the agent's url, which the signature covers")
         self.config = self._offered(config)
         self._optional = optional_auth
         self._extended = extended
@@ -147,7 +147,7 @@ class Cards:
         Raise CredentialsMissing for an anonymous caller.
         """
         if not self.config.extended_card:
-            raise UnsupportedOperationError("this agent has no extended card; its card says so")
+            raise UnsupportedOperationError("this agent has no extended card; see the capabilities in its card")
         if self._extended is None:
             raise ExtendedCardNotConfiguredError
         if caller.principal.anonymous:  # also if anonymous callers may use all other operations

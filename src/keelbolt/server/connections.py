@@ -60,8 +60,8 @@ class ConnectionCounter:
         if time.monotonic() - self._logged < LOG_SECONDS:
             return
         self._logged = time.monotonic()
-        limit = f"{self._total} (connections)" if full else f"{self._each} of one address (connections_each)"
-        logger.warning("refused %d connections, the last one of %s: the limit is %s", self._refused, address, limit)
+        limit = f"{self._total} (connections)" if full else f"{self._each} per address (connections_each)"
+        logger.warning("refused %d connections, the last from %s: the limit is %s", self._refused, address, limit)
         self._refused = 0
 
 
@@ -74,7 +74,9 @@ def most_connections(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     most = wanted if soft == resource.RLIM_INFINITY else max(1, soft - RESERVED_FILES)
     if most < wanted:
-        logger.warning("at most %d connections, not %d: this process may open %d files (ulimit -n)", most, wanted, soft)
+        logger.warning(
+            "limited to %d connections, not %d: this process may open %d files (ulimit -n)", most, wanted, soft
+        )
     return min(most, wanted) if wanted else most
 
 
@@ -128,7 +130,7 @@ class HttpConnection(HttpToolsProtocol):
             self._stalled = self.loop.call_later(self.write_seconds, self._check_progress)
             return
         self._stalled = None
-        logger.info("dropped a connection of %s: its client read nothing for %g s", self._address, self.write_seconds)
+        logger.info("dropped a connection from %s: the client read nothing for %g s", self._address, self.write_seconds)
         self.transport.abort()
 
     def _sent(self) -> None:

@@ -17,7 +17,7 @@ def explain(error: Exception) -> WireFailure:
     if failure.row is INTERNAL:
         logger.error("a request failed", exc_info=error)
     elif failure.row.http >= 500:
-        logger.warning("a request can't be answered now: %s", error)
+        logger.warning("a request can't be served now: %s", error)
     return failure
 
 

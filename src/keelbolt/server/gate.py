@@ -116,7 +116,7 @@ def resumed(caller: Caller, params: Mapping[str, Any]) -> Caller:
         return caller
     after = place["afterSeq"]
     if isinstance(after, bool) or not isinstance(after, int | float | str):
-        raise InvalidParamsError("afterSeq is the id of an event of this stream: a number")
+        raise InvalidParamsError("afterSeq must be a number: the id of an event of this stream")
     whole = int(after) if isinstance(after, float) and after.is_integer() else after
     return replace(caller, after=_seq(str(whole)))
 
@@ -164,5 +164,5 @@ def _seq(text: str | None) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise InvalidParamsError("Last-Event-ID is the id of an event of this stream: a number")
+        raise InvalidParamsError("Last-Event-ID must be a number: the id of an event of this stream")
     return int(text)

@@ -59,7 +59,7 @@ def _number(value: Any, name: str) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         value = int(value)
     if type(value) is not int or value < 0:
-        raise InvalidParamsError(f"{name} is the generation of a task: a number")
+        raise InvalidParamsError(f"{name} must be a number: the generation of a task")
     return value
 
 

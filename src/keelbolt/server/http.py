@@ -57,7 +57,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float =
     """Return the body. Raise if it has more than ``limit`` bytes or takes longer than ``seconds``."""
     announced = header(scope, b"content-length") or ""
     if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
-        raise RequestTooLargeError(f"the body has {announced[:30]} bytes; at most {limit} are taken")
+        raise RequestTooLargeError(f"the body has {announced[:30]} bytes; the limit is {limit}")
     try:
         with within(seconds):
             return await _read(receive, limit)
@@ -126,7 +126,7 @@ async def while_there(receive: Receive, answering: Coroutine[Any, Any, bytes]) -
 
 def _checked(body: bytes, limit: int) -> bytes:
     if len(body) > limit:
-        raise RequestTooLargeError(f"the body has {len(body)} bytes; at most {limit} are taken")
+        raise RequestTooLargeError(f"the body has {len(body)} bytes; the limit is {limit}")
     return body
 
 
@@ -135,7 +135,7 @@ def check_headers(scope: Scope, limit: int) -> None:
     size = len(scope["path"]) + len(scope.get("query_string", b""))
     size += sum(map(len, chain.from_iterable(scope["headers"])))
     if size > limit:
-        raise HeadersTooLargeError(f"path, query and headers have {size} bytes; at most {limit} are taken")
+        raise HeadersTooLargeError(f"path, query and headers have {size} bytes; the limit is {limit}")
 
 
 def check_content_type(scope: Scope, accepted: Sequence[str] = ("application/json", "application/a2a+json")) -> None:

@@ -37,7 +37,7 @@ class MetricsPage:
         self.json_first = False  # default to JSON unless the client asks for text
         metrics.gauge("tasks_running", "Tasks that run in this process now", self._running)
         metrics.gauge("streams_open", "Streams that are open in this process now", lambda: health.streams.open)
-        metrics.gauge("uptime_seconds", "How long this process has been serving", health.uptime)
+        metrics.gauge("uptime_seconds", "Time since this process started serving", health.uptime)
 
     def _running(self) -> int:
         runner = self._health.engine.runner

@@ -95,7 +95,7 @@ class OperationsApi:
         except ClientGone:
             return
         except BadCursor:
-            await self._fail(send, InvalidTaskRequest("this page token belongs to another list, or is none at all"))
+            await self._fail(send, InvalidTaskRequest("the page token is invalid or belongs to another list"))
         except Exception as error:  # noqa: BLE001 - every failure gets a response
             await self._fail(send, error)
 
@@ -121,10 +121,11 @@ class OperationsApi:
             if text.strip():
                 body = await parsed(len(text), lambda: strict_json.read(text, limits=self._limits))
             if not isinstance(body, dict):
-                raise InvalidRequestError("the body is an object")
+                raise InvalidRequestError("the body must be a JSON object")
         local = self._local and at_this_machine(scope)
         reach: Reach = "all" if local else reach_of(principal, self._operator_roles)
         whose = acting(principal, query, reach=reach, needs_all=route.operator)
+        route.check(query, body)
         after = self._gate.caller(principal, scope, query).after
         return OpsCall(
             whose,

@@ -43,7 +43,7 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT."""
     if processes < 1:
-        raise KeelboltError("processes is at least 1")
+        raise KeelboltError("processes must be at least 1")
     server._check_exposure(host)  # noqa: SLF001 - the same package; gRPC is checked where it listens
     logged = logger.isEnabledFor(logging.INFO)
     if not logging.getLogger().handlers and not logging.getLogger("keelbolt").handlers:
@@ -112,7 +112,7 @@ class _Uvicorn(uvicorn.Server):
         """
         runner = self._agent.routes.service.engine.runner
         if runner is not None and runner.runs:
-            said = "%d running: given some seconds to end, and else handed over (Ctrl-C again: at once)"
+            said = "%d running tasks have some seconds to end and are then released (Ctrl-C again: at once)"
             logger.info(said, len(runner.runs))
         handing_over = asyncio.ensure_future(self._agent.hand_over())
         while not handing_over.done() and not self.force_exit:
@@ -178,7 +178,7 @@ class _Pool:
             self._failed = True
             self._stop()
         elif not self._stopping:
-            logger.error("process %d ended with %d; another takes its place", pid, code)
+            logger.error("process %d exited with code %d; a new process replaces it", pid, code)
             time.sleep(max(0.0, began + RESTART_SECONDS - time.monotonic()))
             self._fork(lambda: None)
 

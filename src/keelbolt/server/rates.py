@@ -89,7 +89,7 @@ class LoginLimiter:
             return
         if wait := max(self._clients.wait(client.name), self._addresses.wait(client.address)):
             raise RateLimitedError(
-                "Too many logins failed from this address; come back later.", retry_after=max(1, ceil(wait))
+                "Too many failed logins from this address; try again later.", retry_after=max(1, ceil(wait))
             )
 
     def failed(self, client: RequestOrigin) -> None:

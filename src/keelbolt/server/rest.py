@@ -100,7 +100,7 @@ def _found(method: str, path: str, versions: tuple[ProtocolVersion, ...], tenant
                 continue
             return Route(operation, versions, match.groupdict(), tenant)
     if any(pattern.fullmatch(path) for _, pattern, _ in _COMPILED):
-        raise MethodNotFoundError(f"this path does not take {method}")
+        raise MethodNotFoundError(f"this path does not support {method}")
     return None
 
 
@@ -162,7 +162,7 @@ class Rest:
             size = len(body)
             value = await parsed(size, lambda: strict_json.read(body, limits=self._limits) if body.strip() else {})
             if not isinstance(value, dict):
-                raise InvalidRequestError("the body is an object")
+                raise InvalidRequestError("the body must be a JSON object")
             given.update(value)
         bounded(given, self._limits)
         return given, size

@@ -185,7 +185,7 @@ class AgentService:
                 continue
             if not accepts(modes, media_type):
                 raise ContentTypeNotSupportedError(
-                    f"this agent does not take {media_type[:100]}; it takes {', '.join(modes)}"
+                    f"this agent does not accept {media_type[:100]}; it accepts {', '.join(modes)}"
                 )
 
     # ----------------------------------------------------------------------------------------------------- streams
@@ -232,7 +232,7 @@ class AgentService:
 
     async def _cancel_quietly(self, task_id: str, caller: Caller) -> None:
         with contextlib.suppress(KeelboltError):
-            await self.tasks.cancel(task_id, caller.principal, reason="its client went away")
+            await self.tasks.cancel(task_id, caller.principal, reason="its client disconnected")
 
     async def subscribe(
         self, request: SubscribeToTaskRequest, caller: Caller, ends_at: Collection[TaskState] = PAUSED
@@ -247,7 +247,7 @@ class AgentService:
                     yield item
             return
         if task.view.state.terminal and caller.version is not ProtocolVersion.v0_3:
-            raise UnsupportedOperationError("the task is over; get it instead")
+            raise UnsupportedOperationError("the task has ended; get it instead of subscribing")
         yield StreamItem("task", await self.engine.store.task_json(task), task.version)
         if task.view.state.terminal:  # 0.3 sends the task, then closes the stream
             return
@@ -274,7 +274,7 @@ class AgentService:
 
     def _check_streaming(self) -> None:
         if not self.card.capabilities.streaming:
-            raise UnsupportedOperationError("this agent does not stream; its card says so")
+            raise UnsupportedOperationError("this agent does not support streaming; see the capabilities in its card")
 
     # ------------------------------------------------------------------------------------------------------- tasks
 
@@ -334,7 +334,7 @@ def _beside(request: SendMessageRequest, caller: Caller, *, streamed: bool) -> d
 
 def _bounded(metadata: dict[str, Any] | None) -> dict[str, Any]:
     if metadata and len(to_json(metadata)) > MAX_METADATA_BYTES:
-        raise InvalidTaskRequest(f"the metadata of a request has at most {MAX_METADATA_BYTES} bytes")
+        raise InvalidTaskRequest(f"the metadata of a request must have at most {MAX_METADATA_BYTES} bytes")
     return metadata or {}
 
 

@@ -66,11 +66,11 @@ class ServerSettings:
         for agent in self.explorer_agents:
             checked_agent(agent)
         if isinstance(self.protocols, str) or not self.protocols or not set(self.protocols) <= set(ALL):
-            raise InvalidValue(f"protocols are some of {', '.join(ALL)}, not {self.protocols!r}")
+            raise InvalidValue(f"protocols must be one or more of {', '.join(ALL)}, not {self.protocols!r}")
         if self.operators not in get_args(Operators):
-            raise InvalidValue(f"operators is one of {', '.join(get_args(Operators))}, not {self.operators!r}")
+            raise InvalidValue(f"operators must be one of {', '.join(get_args(Operators))}, not {self.operators!r}")
         if isinstance(self.operator_roles, str) or not set(self.operator_roles) <= set(OPERATOR_ROLES):
-            raise InvalidValue(f"operator_roles are some of {', '.join(OPERATOR_ROLES)}, or none")
+            raise InvalidValue(f"operator_roles must be some of {', '.join(OPERATOR_ROLES)}, or empty")
         self._check_numbers()
         check_public_url(self.url)
         check_grpc_url(self.grpc_url)
@@ -86,7 +86,7 @@ class ServerSettings:
             if type(each.default) in (int, float):
                 low = 1 if each.name in ("body_bytes", "header_bytes") else 0
                 if isinstance(value, bool) or not isinstance(value, int | float) or not value >= low:
-                    raise InvalidValue(f"{each.name} is a number of at least {low}, not {value!r}")
+                    raise InvalidValue(f"{each.name} must be a number of at least {low}, not {value!r}")
 
     @property
     def versions(self) -> tuple[ProtocolVersion, ...]:

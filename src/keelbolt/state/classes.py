@@ -38,7 +38,7 @@ class Types:
 
     def __init__(self, choice: Choice = "auto") -> None:
         if choice not in ("auto", "own", "penguiflow"):
-            raise InvalidState(f"types is 'auto', 'own' or 'penguiflow', not {choice!r}")
+            raise InvalidState(f"types must be 'auto', 'own' or 'penguiflow', not {choice!r}")
         installed = choice != "own" and find_spec("penguiflow") is not None
         if choice == "penguiflow" and not installed:
             raise InvalidState("types='penguiflow', but penguiflow is not installed: pip install penguiflow")

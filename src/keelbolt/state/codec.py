@@ -61,7 +61,7 @@ def encode(value: Any, fallback: Fallback = describe) -> bytes:
     try:
         return _plain(_marked(value, fallback, 0)).encode()
     except RecursionError:
-        raise InvalidState("a value is nested too deep, or holds itself") from None
+        raise InvalidState("a value is nested too deep or contains itself") from None
 
 
 def decode(data: bytes) -> Any:
@@ -144,7 +144,7 @@ def _is_json(value: Any) -> bool:
 
 def _marked(value: Any, fallback: Fallback, depth: int) -> Any:
     if depth > MAX_DEPTH:
-        raise InvalidState(f"a value is nested more than {MAX_DEPTH} deep, or holds itself")
+        raise InvalidState(f"a value is nested more than {MAX_DEPTH} levels deep or contains itself")
     if value is None or isinstance(value, bool):
         return value
     kind = _PLAIN.get(type(value))
@@ -169,7 +169,7 @@ def _described(value: Any, fallback: Fallback) -> Any:
     try:
         return fallback(value)
     except Exception as error:
-        raise InvalidState(f"a {type(value).__qualname__} can't be kept: {error!r}") from error
+        raise InvalidState(f"a {type(value).__qualname__} can't be stored: {error!r}") from error
 
 
 def _mapping(value: Mapping[Any, Any], fallback: Fallback, depth: int) -> Any:

@@ -10,13 +10,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from keelbolt.state.artifacts.discovery import discover_artifact_store
 
 __all__ = [
-    "background_saves",
     "get_artifact_store",
     "list_planner_events_compat",
     "list_steering_compat",
@@ -30,14 +28,6 @@ __all__ = [
 ]
 
 get_artifact_store = discover_artifact_store
-
-
-async def background_saves() -> None:
-    """Wait for the tasks in which PenguiFlow's planners of this loop save events; PenguiFlow does not await them."""
-    current = asyncio.current_task()
-    tasks = [task for task in asyncio.all_tasks() if task.get_name().startswith("penguiflow-persist-")]
-    if waiting := [task for task in tasks if task is not current]:
-        await asyncio.wait(waiting)
 
 
 async def save_update_compat(store: object, update: Any) -> None:

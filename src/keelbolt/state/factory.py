@@ -20,7 +20,7 @@ def create_store(environ: Mapping[str, str] | None = None) -> StateStore:
     found = os.environ if environ is None else environ
     url = found.get(URL)
     if not url:
-        raise InvalidState(f"set {URL} to the storage of the state, such as sqlite:///state.db")
+        raise InvalidState(f"{URL} is not set; set it to the URL of a storage, such as sqlite:///state.db")
     given: dict[str, Any] = {}
     for variable, (argument, read) in SETTINGS.items():
         if text := found.get(variable):
@@ -41,7 +41,7 @@ def create_session_store(environ: Mapping[str, str] | None = None) -> Any:
 def _flag(text: str) -> bool:
     known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
     if text.lower() not in known:
-        raise InvalidValue("write true or false")
+        raise InvalidValue("must be true or false")
     return known[text.lower()]
 
 

@@ -43,7 +43,7 @@ class HybridStateStore:
     def __init__(self, durable: Any, *, fast: Any) -> None:
         missing = missing_capabilities(fast, FAST)
         if missing:
-            raise TypeError(f"the fast store of a hybrid keeps pauses and memory, but this one has no {missing}")
+            raise TypeError(f"the fast store must store pauses and memory; these methods are missing: {missing}")
         self.durable = durable
         self.fast = fast
         for name in DURABLE:

@@ -31,7 +31,7 @@ class MemoryStates:
         state that it could not read.
         """
         if not isinstance(state, dict):
-            raise InvalidState(f"a memory state must be a dict, not a {type(state).__name__}")
+            raise InvalidState(f"a memory state must be a dict, not {type(state).__name__}")
         body = self._desk.encode({"key": key, "state": state})
         fields = {"saved": self._desk.tick()}
         kept: Operation
@@ -40,7 +40,7 @@ class MemoryStates:
                 raise StateNotSaved("save_memory_state", failure) from failure
             kept = Put(MEMORY, name(key), body, fields)
         elif isinstance(if_version, bool) or not isinstance(if_version, int) or if_version < 0:
-            raise InvalidState(f"if_version is a version that load_memory_version returned, not {if_version!r}")
+            raise InvalidState(f"if_version must be a version that load_memory_version returned, not {if_version!r}")
         elif if_version == 0:
             kept = Insert(MEMORY, name(key), body, fields)
         else:

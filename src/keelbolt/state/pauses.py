@@ -96,7 +96,7 @@ class Pauses:
     def save(self, token: str, payload: dict[str, Any]) -> Saved:
         """Save a pause; saving it again replaces it and restarts its expiry."""
         if not isinstance(payload, dict):
-            raise InvalidState(f"the payload of a pause must be a dict, not a {type(payload).__name__}")
+            raise InvalidState(f"the payload of a pause must be a dict, not {type(payload).__name__}")
         body = self._desk.encode({"token": token, "payload": payload})
         pause = Put(PAUSES, name(token), body, self._times(), expires_in=self._seconds)
         return self._desk.save("save_planner_state", (pause,), len(body), key=token, vital=True)
@@ -198,7 +198,7 @@ class Pauses:
         try:
             self._desk.host.begin(self._desk.scoped(write), seconds=self._desk.timeout_seconds)
         except StorageClosed:
-            logger.critical("a pause was taken when nobody waited for it any more, and is lost: the store is closed")
+            logger.critical("a pause is lost: its caller timed out or was cancelled, and the store is closed")
 
 
 async def waiting_pauses(
@@ -237,4 +237,4 @@ def _moment(microseconds: object) -> datetime | None:
 
 def _check_seconds(seconds: object, what: str) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_SECONDS:
-        raise InvalidState(f"{what} must be more than 0 and at most a hundred years, not {seconds!r}")
+        raise InvalidState(f"{what} must be more than 0 and at most 100 years, not {seconds!r}")

@@ -16,12 +16,11 @@ from keelbolt.state.artifacts.store import ArtifactStore
 from keelbolt.state.artifacts.totals import Retention
 from keelbolt.state.classes import Choice, Types
 from keelbolt.state.codec import Fallback, describe
-from keelbolt.state.compat import background_saves
 from keelbolt.state.engine.connection import StoreConnection
 from keelbolt.state.engine.health import StateHealth, counters_of, health_of
 from keelbolt.state.engine.host import LoopHost
 from keelbolt.state.engine.policy import Counters, PolicyName
-from keelbolt.state.engine.saving import Saved, handed_over
+from keelbolt.state.engine.saving import Saved, background_saves, handed_over
 from keelbolt.state.engine.sharing import SharedHost
 from keelbolt.state.engine.spool import FileSpool
 from keelbolt.state.engine.thread import ThreadHost, finish_on_sigterm
@@ -81,14 +80,16 @@ class StateStore:
         sweep_every: float | None = SWEEP_SECONDS,
     ) -> None:
         if policy not in ("strict", "resilient"):
-            raise InvalidState(f"policy is 'strict' or 'resilient', not {policy!r}")
+            raise InvalidState(f"policy must be 'strict' or 'resilient', not {policy!r}")
         if spool is not None:
             if policy != "resilient":
-                raise InvalidState("a spool is for policy='resilient'; a strict store tells what it could not save")
+                raise InvalidState("a spool requires policy='resilient'; with policy='strict', failed saves raise")
             try:
                 ensure_private_folder(spool)
             except OSError as error:
-                raise InvalidState(f"the spool {os.fspath(spool)!r} can't be a directory: {error.strerror}") from error
+                raise InvalidState(
+                    f"can't use {os.fspath(spool)!r} as the spool directory: {error.strerror}"
+                ) from error
 
         def engine() -> tuple[StoreConnection, StateWriter]:
             link = (

@@ -156,7 +156,7 @@ class StoreContext:
         writer = self.host.writer
         error: BaseException
         if self.policy == "resilient" and writer is not None and not writer.breaker.admits():
-            error = StateTimeout("the storage did not answer lately; it is not asked again yet")
+            error = StateTimeout("the storage did not respond recently; the next attempt is made later")
         else:
             try:
                 async with asyncio.timeout(self.timeout_seconds):
@@ -164,7 +164,7 @@ class StoreContext:
             except StateStoreError:
                 raise
             except TimeoutError:
-                error = StateTimeout(f"the storage did not answer within {self.timeout_seconds:g} seconds")
+                error = StateTimeout(f"the storage did not respond within {self.timeout_seconds:g} seconds")
             except Exception as refusal:
                 if self.policy == "strict" and not isinstance(refusal, KeelboltError):
                     raise  # a bug in this program; under resilient it is logged
@@ -238,4 +238,4 @@ def wanted(value: Any, kind: str, *attributes: str) -> None:
     """Raise InvalidState if the value lacks one of these attributes."""
     for attribute in attributes:
         if not hasattr(value, attribute):
-            raise InvalidState(f"a {kind} is wanted, not a {type(value).__name__}: it has no {attribute}")
+            raise InvalidState(f"the value must be a {kind}, not {type(value).__name__}: it has no {attribute}")

@@ -102,7 +102,7 @@ def _context(record: Record | None) -> dict[str, Any] | None:
         return None
     context = decode(record.body)
     if not isinstance(context, dict):
-        raise InvalidState(f"what is stored under {record.key!r} is no context of a task")
+        raise InvalidState(f"the record {record.key!r} is not the context of a task")
     return context
 
 

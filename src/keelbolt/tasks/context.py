@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("keelbolt.tasks")
 
 NO_ANSWER = (
-    "the worker returned None without an answer. Return a text or a JSON value, emit an artifact before you return, "
-    "or end the turn with ctx.complete(), ctx.respond(), ctx.fail(), ctx.request_input(), …"
+    "the worker returned None and did not end its turn. Return a text or a JSON value, emit an artifact before you "
+    "return, or end the turn with ctx.complete(), ctx.respond(), ctx.fail(), ctx.request_input(), …"
 )
 _UNCHANGED: Any = object()
 CONVERSATION_TASKS = 20  # `conversation` reads the messages of at most this many tasks
@@ -117,7 +117,7 @@ class TaskContext(TurnOutput):
         """
         if self._run.ended or self.is_cancelled:
             if result is not None:
-                logger.warning("task %s: what the worker returned after the end of its turn is dropped", self.task_id)
+                logger.warning("task %s: the worker's return value is dropped: its turn had ended", self.task_id)
         elif isinstance(result, str):
             await self.complete(result)
         elif result is not None:
@@ -127,7 +127,7 @@ class TaskContext(TurnOutput):
         else:
             logger.error("the worker returned from task %s without ending its turn: %s", self.task_id, NO_ANSWER)
             hint = InvalidAgentResponseError(NO_ANSWER)
-            await self.fail("The agent stopped without an answer: its worker did not end the turn.", error=hint)
+            await self.fail("The agent returned no result: its worker did not end the turn.", error=hint)
 
     async def _end(
         self,
@@ -172,7 +172,7 @@ class TaskContext(TurnOutput):
         try:
             found = TypeAdapter(kind).validate_json(json_bytes(self.state, "the state"))
         except ValidationError as error:
-            raise InvalidValue(f"the state of the task is no {kind.__name__}: {error}") from None
+            raise InvalidValue(f"the task's state is not a valid {kind.__name__}: {error}") from None
         self._state = found
         return found
 
@@ -342,7 +342,7 @@ class TaskContext(TurnOutput):
         run = self._run
         seconds = run.settings.cancel_seconds if seconds is None else seconds
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
-            raise InvalidValue(f"a shield lasts a number of seconds that is not negative, not {seconds!r}")
+            raise InvalidValue(f"seconds of ctx.shielded() must be a non-negative number, not {seconds!r}")
         run.on(EnterShield(seconds))
         try:
             yield

@@ -76,7 +76,7 @@ async def second_try(store: StoredTasks, task: StoredTask) -> Message:
     """
     if task.view.state not in REQUEUED:
         raise UnsupportedOperationError(
-            f"the task is {task.view.state.name}; only one that failed, was rejected or was canceled is requeued"
+            f"the task is {task.view.state.name}; only failed, rejected and canceled tasks can be requeued"
         )
     task_id = task.record.task_id
     for stretch in reversed(await store.values(task, task.view.history)):
@@ -92,4 +92,4 @@ async def second_try(store: StoredTasks, task: StoredTask) -> Message:
                         "reference_task_ids": [*known, task_id],
                     }
                 )
-    raise UnsupportedOperationError("the task has no message of a user that could be sent again")
+    raise UnsupportedOperationError("the task has no user message to send again")

@@ -39,7 +39,7 @@ class Dependencies:
             return self._given[key]
         except KeyError:
             name = key.__name__ if isinstance(key, type) else repr(key)
-            raise KeyError(f"no dependency {name}; give it to the server: dependencies={{{name}: …}}") from None
+            raise KeyError(f"no dependency {name}; pass it to the server: dependencies={{{name}: …}}") from None
 
     def get(self, key: Any, default: Any = None) -> Any:
         return self._given.get(key, default)
@@ -55,7 +55,7 @@ class Dependencies:
                     await value.startup()
                 except Exception as error:
                     await self.stop()
-                    raise KeelboltError(f"the dependency {key!r} did not start: {error}") from error
+                    raise KeelboltError(f"the dependency {key!r} failed to start: {error}") from error
                 self._started.append(value)
 
     async def stop(self) -> None:
@@ -65,4 +65,4 @@ class Dependencies:
             try:
                 await value.shutdown()
             except Exception:
-                logger.exception("the dependency %s did not shut down well", type(value).__name__)
+                logger.exception("the dependency %s failed to shut down", type(value).__name__)

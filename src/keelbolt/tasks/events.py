@@ -115,7 +115,7 @@ class Feed:
                 try:
                     self._again = await self._read_page() or self._again
                 except Exception as error:  # noqa: BLE001 - readers depend on this loop: it must not end
-                    logger.warning("reading the log of task %s again soon: %s", self.task_id, error)
+                    logger.warning("task %s: reading its log failed and is retried: %s", self.task_id, error)
                     await asyncio.sleep(AGAIN_SECONDS)
                     self._again = True
         finally:

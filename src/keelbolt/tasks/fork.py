@@ -15,13 +15,13 @@ from keelbolt.tasks.stored_tasks import StoredTask
 async def forked(task: StoredTask, seq: int) -> tuple[Message, list[Note]]:
     """Return the message of a fork (the user's last up to ``seq``), and the notes before it that the fork keeps."""
     if not 1 <= seq <= task.version:
-        raise InvalidTaskRequest(f"the log of this task has the numbers 1 to {task.version}, not {seq}")
+        raise InvalidTaskRequest(f"seq must be from 1 to {task.version}, the last entry of this task's log, not {seq}")
     notes = await _notes(task, seq)
     for place in range(len(notes) - 1, -1, -1):
         note = notes[place]
         if isinstance(note, MessageNote) and from_json(note.data)["role"] == Role.user:
             return _again(task, note), _kept(notes[:place])
-    raise UnsupportedOperationError("up to there nobody said anything that could be sent again")
+    raise UnsupportedOperationError("the log has no user message up to this entry; choose a later one")
 
 
 async def _notes(task: StoredTask, seq: int) -> list[Note]:
@@ -30,7 +30,9 @@ async def _notes(task: StoredTask, seq: int) -> list[Note]:
         try:
             page = await task.scope.read_log(EVENTS, task.record.task_id, after=len(notes), before=seq + 1)
         except LogTrimmed:
-            raise UnsupportedOperationError("the beginning of this task's log is no longer kept") from None
+            raise UnsupportedOperationError(
+                "the first entries of this task's log were trimmed; it can't be forked"
+            ) from None
         if not page.entries:  # the task was erased meanwhile
             raise TaskNotFoundError(task.record.task_id)
         notes += map(read_note, page.entries)

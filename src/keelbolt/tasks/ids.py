@@ -14,7 +14,7 @@ def check_context_id(context_id: str) -> None:
     Clients choose context ids, so any other character is allowed: tabs, emoji with joiners, control characters.
     """
     if not isinstance(context_id, str) or not 0 < len(context_id) <= MAX_CONTEXT_ID or not _is_text(context_id):
-        raise InvalidTaskRequest(f"a context id is 1 to {MAX_CONTEXT_ID} characters of valid text without NUL")
+        raise InvalidTaskRequest(f"a context id must be 1 to {MAX_CONTEXT_ID} characters of valid text without NUL")
 
 
 def is_task_id(task_id: str) -> bool:

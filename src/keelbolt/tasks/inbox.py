@@ -34,7 +34,7 @@ def post(
     task_id: str, kind: str, body: dict[str, Any], *, lane: str = "", priority: int = 0, max_attempts: int = 5
 ) -> list[Operation]:
     """Return the operations that add an entry to the inbox, and make sure that a process reads it."""
-    data = json_bytes({name: value for name, value in body.items() if value}, "what is posted to the task")
+    data = json_bytes({name: value for name, value in body.items() if value}, "the inbox entry")
     return [
         Append(INBOX, task_id, (Draft(kind, data),)),
         Enqueue(QUEUE, task_id, lane=lane, priority=priority, max_attempts=max_attempts),
@@ -48,7 +48,7 @@ def noted(entry: Entry) -> OtherNote:
 
 def cancelled(seq: int, body: Mapping[str, Any]) -> OtherNote:
     """Return the note of a cancel that did not go through the inbox. ``seq`` is the last entry of the inbox."""
-    given = from_json(json_bytes({name: value for name, value in body.items() if value}, "what came with the cancel"))
+    given = from_json(json_bytes({name: value for name, value in body.items() if value}, "the cancel request"))
     return OtherNote("steer", {**given, "inbox": seq, "kind": "cancel"})
 
 

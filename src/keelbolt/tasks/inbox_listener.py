@@ -100,7 +100,7 @@ class InboxListener:
             self._run.stop("lost")
         except KeelboltError as error:
             self._poked = True
-            logger.warning("the inbox of task %s is read again soon: %s", self._run.journal.claim.key, error)
+            logger.warning("task %s: reading its inbox failed and is retried: %s", self._run.journal.claim.key, error)
         finally:
             self._draining = None
 

@@ -203,7 +203,7 @@ class Intake:
                 # The task changed, or the same message came at the same time: read it again. If another process still
                 # holds its work item (after a late nudge), that process or the next holder starts the turn.
                 here = here and refusal.reason != "held"
-        raise StorageBusy("the task changes all the time; send the message again")
+        raise StorageBusy("concurrent changes to the task prevented this write; send the message again")
 
     async def _answer(self, task: StoredTask, message: Message, send: Send, envelope: Envelope, *, here: bool) -> Sent:
         record, view = task.record, task.view
@@ -254,7 +254,7 @@ class Intake:
             raise TaskNotAcceptingMessagesError(record.task_id, task.view.state)
         inbox = await task.scope.log_state(INBOX, record.task_id)
         if len(task.view.pending) + inbox.head - task.view.inbox >= MAX_WAITING:
-            words = "Too many messages wait for this task already; wait for its answer."
+            words = "Too many messages are already waiting for this task; wait for its response."
             raise TaskNotAcceptingMessagesError(record.task_id, task.view.state, words)
         body = {
             "message": from_json(_bound(message, send.text, record.task_id, record.context_id)),
@@ -289,9 +289,9 @@ class Intake:
 def checked_message(message: Message) -> bytes:
     """Return the message as JSON; raise InvalidTaskRequest if it can't start or continue a task."""
     if message.role is not Role.user:
-        raise InvalidTaskRequest("a message that is sent has the role user")
+        raise InvalidTaskRequest("a sent message must have the role user")
     if not message.parts:
-        raise InvalidTaskRequest("a message has at least one part")
+        raise InvalidTaskRequest("a message must have at least one part")
     if message.context_id:
         check_context_id(message.context_id)
     try:

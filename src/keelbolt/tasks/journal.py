@@ -195,7 +195,7 @@ class TaskJournal:
 
     def _given_up(self) -> StorageBusy:
         """Return the error for too many conflicts. Buffered notes are lost: the run must start again."""
-        error = StorageBusy("the task is written by others all the time; try again later")
+        error = StorageBusy("concurrent changes to the task prevented this write; try again later")
         self._error = error
         return error
 

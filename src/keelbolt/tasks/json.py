@@ -34,11 +34,11 @@ def json_bytes(value: Any, what: str) -> bytes:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} has no place in JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def _why(error: Exception) -> str:
     text = str(error)
     if "surrogate" in text:
-        return "it holds half of a character (a lone surrogate)"
+        return "it contains a lone surrogate (half of a character)"
     return text.splitlines()[0][:200] if text else type(error).__name__

@@ -24,7 +24,7 @@ _WORKING_ENDS = {
     TaskState.input_required: "ctx.request_input()",
     TaskState.auth_required: "ctx.request_auth()",
 }
-_PASSED_ON = "cancel of a question of another agent"
+_PASSED_ON = "a cancel is passed to another agent"
 _PAUSED_ENDS = {
     TaskState.submitted: f"the user sends a follow-up message / {_PASSED_ON}",
     TaskState.canceled: "cancel while it waits for the user",
@@ -36,7 +36,7 @@ TRANSITIONS: Mapping[TaskState, Mapping[TaskState, str]] = MappingProxyType(
         TaskState.submitted: {
             TaskState.working: "a worker picks it up",
             TaskState.canceled: "cancel before a worker picks it up",
-            TaskState.failed: "no worker could begin it",
+            TaskState.failed: "no worker could start it",
         },
         TaskState.working: _WORKING_ENDS,
         TaskState.input_required: _PAUSED_ENDS,

@@ -39,14 +39,16 @@ class RecordPage:
     total: Count
 
 
-async def list_records(scope: Scope, query: ListTasksQuery, *, until: str | None = None) -> RecordPage:
+async def list_records(
+    scope: Scope, query: ListTasksQuery, *, until: str | None = None, oldest_first: bool = False
+) -> RecordPage:
     """Return a page from the records alone: state, status, metadata. Raises InvalidTaskRequest.
 
-    ``until`` is an exclusive upper bound of the status timestamp.
+    ``until`` is an exclusive upper bound of the status timestamp. ``oldest_first`` reverses the order.
     """
     if not 1 <= query.page_size <= MAX_PAGE_SIZE:
-        raise InvalidTaskRequest(f"a page has 1 to {MAX_PAGE_SIZE} tasks, not {query.page_size}")
-    wanted = kernel_query(query, until)
+        raise InvalidTaskRequest(f"the page size must be 1 to {MAX_PAGE_SIZE}, not {query.page_size}")
+    wanted = kernel_query(query, until, oldest_first=oldest_first)
     if wanted is None:
         return RecordPage((), "", query.page_size, Count(0, exact=True))
     page, total = await asyncio.gather(
@@ -62,7 +64,7 @@ async def find_records(scope: Scope, query: Query, *, limit: int, token: str | N
     try:
         return await scope.find(query, limit=limit, cursor=token or None)
     except BadCursor:
-        raise InvalidTaskRequest("this page token belongs to another list of tasks, or is none at all") from None
+        raise InvalidTaskRequest("the page token is invalid or belongs to another list of tasks") from None
 
 
 async def newest_record(scope: Scope, query: ListTasksQuery) -> TaskRecord | None:
@@ -77,7 +79,7 @@ async def newest_record(scope: Scope, query: ListTasksQuery) -> TaskRecord | Non
 async def list_tasks(store: StoredTasks, scope: Scope, query: ListTasksQuery) -> TaskPage:
     """Return a page of tasks, each as JSON of protocol version 1.0. Raises InvalidTaskRequest."""
     if query.history_length is not None and query.history_length < 0:
-        raise InvalidTaskRequest("history_length is not negative")
+        raise InvalidTaskRequest("history_length must not be negative")
     if query.history_length == 0 and not query.include_artifacts:
         page = await list_records(scope, query)
         return TaskPage(list(map(record_json, page.records)), page.next_page_token, page.page_size, page.total.value)
@@ -121,7 +123,7 @@ async def _task_json(store: StoredTasks, scope: Scope, record: TaskRecord, query
     return await store.task_json(task, history_length=query.history_length, include_artifacts=query.include_artifacts)
 
 
-def kernel_query(query: ListTasksQuery, until: str | None = None) -> Query | None:
+def kernel_query(query: ListTasksQuery, until: str | None = None, *, oldest_first: bool = False) -> Query | None:
     """Return the query of the kernel; None: no task can match."""
     equal: dict[str, str] = {}
     if query.context_id is not None:
@@ -132,7 +134,7 @@ def kernel_query(query: ListTasksQuery, until: str | None = None) -> Query | Non
         equal["state"] = query.status.name
     since = moment(query.status_timestamp_after) if query.status_timestamp_after is not None else None
     before = moment(until) if until is not None else None
-    return Query(TASKS, equal, order="updated", since=since, until=before, newest_first=True)
+    return Query(TASKS, equal, order="updated", since=since, until=before, newest_first=not oldest_first)
 
 
 def _valid(text: str) -> bool:

@@ -135,7 +135,7 @@ class TaskManager(Intake):
             except CommitRefused:
                 continue
         else:
-            raise StorageBusy("the task changes all the time; cancel it again")
+            raise StorageBusy("concurrent changes to the task prevented the cancel; cancel it again")
         ended = await self._stopped(task, words, seconds)
         if ended.view.state.terminal and ended.view.state is not TaskState.canceled:
             raise TaskNotCancelableError(task_id, ended.view.state)
@@ -251,7 +251,7 @@ class TaskManager(Intake):
         ``prioritise`` moves a waiting task ahead of those of its tenant with a smaller ``priority``.
         """
         if kind not in STEERING:
-            raise InvalidTaskRequest(f"a task is steered by {', '.join(STEERING)}, not by {kind!r}")
+            raise InvalidTaskRequest(f"the kind of steering must be one of {', '.join(STEERING)}, not {kind!r}")
         task = await self.store.load(self.scope(principal), task_id)
         if task.view.state.name not in RUNNING:
             raise TaskNotAcceptingMessagesError(task_id, task.view.state)
@@ -260,10 +260,10 @@ class TaskManager(Intake):
             priority = given.get("priority", 1)
             if type(priority) is not int or not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
                 raise InvalidTaskRequest(
-                    f"the priority of a task is an integer up to {MAX_PRIORITY}, or its negative: the larger goes first"
+                    f"the priority must be an integer from -{MAX_PRIORITY} to {MAX_PRIORITY}; higher runs first"
                 )
         body = {"source": source or principal.owner, "reason": reason, "payload": given}
-        json_bytes(body, "what the task is steered with")
+        json_bytes(body, "the steering request")
         try:
             item = await task.scope.work(QUEUE, task_id)
             await self._post(task, item, kind, body, FieldIn(TASKS, task_id, "state", RUNNING))

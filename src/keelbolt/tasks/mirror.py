@@ -88,17 +88,17 @@ KEEP_PUSHED_SECONDS = 86_400.0  # ... and the time if it has webhooks, whose rec
 STOPPED = "The agent was stopped before it finished this task."
 RETRIES = 20
 UNVERSIONED = (
-    "several engines: two messages to a task at once may both be accepted and one be lost, and the same message may be "
-    "run by each of them, since the storage has no versions (override get_version, and obey expected_version)"
+    "several engines: two concurrent messages to a task may both be accepted and one be lost, and each engine may run "
+    "the same message, since the storage has no versions (override get_version, and obey expected_version)"
 )
 _ALWAYS = (
-    "takeover: a task whose process dies is not run again by another one",
-    "resume: a task that runs when this process ends can't go on later; it is failed if the process ends in good order",
-    "sends: that a message was sent before is known only as long as this process runs",
-    "steps: what steps and sleeps recorded, and ctx.state, is known only as long as this process runs",
-    "follow-ups: a message to a task that runs is stored when its turn begins",
-    "push: who is to be told about a task is known only as long as this process runs",
-    "events: a client can resume a stream only as long as this process runs; later it gets the task as it is",
+    "takeover: when a process dies, no other process continues its tasks",
+    "resume: a task that is running when this process ends can't continue later; a graceful shutdown marks it failed",
+    "sends: repeated messages are recognised only while this process runs",
+    "steps: the records of steps and sleeps, and ctx.state, are kept only while this process runs",
+    "follow-ups: a message to a running task is stored only when its turn begins",
+    "push: push configs are kept only while this process runs",
+    "events: a client can resume a stream only while this process runs; later it gets the current task",
 )
 
 
@@ -124,19 +124,19 @@ class Mirror:
         if isinstance(self.storage, ListsOwned):
             pass  # lists work for all owners
         elif overrides(self.storage, "list_tasks"):
-            found.append("lists: only for callers without a name, since the storage does not tell owners apart")
+            found.append("lists: only for anonymous callers, since the storage does not distinguish owners")
         else:
             found.append("lists: tasks can't be listed (override list_tasks)")
         if not overrides(self.storage, "delete_task"):
             found.append("erasing: tasks can't be erased (override delete_task)")
         if not (overrides(self.storage, "load_context") and overrides(self.storage, "update_context")):
-            found.append("contexts: what workers keep about a context ends with this process (override update_context)")
+            found.append("contexts: context data is kept only while this process runs (override update_context)")
         return tuple(found)
 
     def warn(self) -> None:
         """Log the limits for operators."""
         name = type(self.storage).__name__
-        logger.warning("%s is not one of Keelbolt's own storages. What it can't do:\n%s", name, "\n".join(self.limits))
+        logger.warning("%s is not one of Keelbolt's own storages. Limitations:\n%s", name, "\n".join(self.limits))
 
     # ---------------------------------------------------------------------------------------------------------- write
 
@@ -300,7 +300,7 @@ class MirrorKernel(MemoryKernel):
                     raise
                 break
             else:
-                raise StorageBusy("the task is written by others all the time; try again later")
+                raise StorageBusy("concurrent changes to the task prevented this write; try again later")
             receipt = await self.commit_here(scope, *operations)
         if written(operations).state in TERMINAL:
             asyncio.get_running_loop().call_later(KEEP_SECONDS, self._let_go, scope, subject)

@@ -59,7 +59,7 @@ class MirrorManager(TaskManager):
 
     async def _double_text(self, task: StoredTask, message: Message, send: Send, envelope: Envelope) -> Sent:
         if await self.mirror.store.is_run_elsewhere(task):
-            words = "Another process works on this task, and can't be reached from here; wait for its answer."
+            words = "Another process is working on this task and can't be reached from here; wait until it finishes."
             raise TaskNotAcceptingMessagesError(task.record.task_id, task.view.state, words)
         return await super()._double_text(task, message, send, envelope)
 
@@ -72,7 +72,7 @@ class MirrorManager(TaskManager):
         if not overrides(storage, "list_tasks"):
             raise UnsupportedOperationError(f"tasks can't be listed here: {name} has no list_tasks of its own")
         if principal.partition != ANONYMOUS.partition:
-            raise UnsupportedOperationError(f"tasks can't be listed here: {name} does not tell owners apart")
+            raise UnsupportedOperationError(f"tasks can't be listed here: {name} does not distinguish owners")
         page = await asked(storage.list_tasks(query), self.mirror)
         # Hide tasks of named owners. The total of the storage still includes them.
         tasks = [task for task in page.tasks if OWNER not in (task.metadata or {})]

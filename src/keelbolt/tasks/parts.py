@@ -33,7 +33,7 @@ def data_part(data: Any) -> bytes:
 
 def json_text(text: str) -> bytes:
     if not isinstance(text, str):
-        raise InvalidAgentResponseError(f"text is a string, not {type(text).__name__}")
+        raise InvalidAgentResponseError(f"text must be a string, not {type(text).__name__}")
     return json_bytes(plain(text), "the text")
 
 
@@ -51,7 +51,7 @@ def content_part(content: dict[str, Any], *, media_type: str | None = None, file
     elif isinstance(value, bytes | bytearray | memoryview):
         json = b'"%b"' % base64.b64encode(value)
     else:
-        raise InvalidAgentResponseError(f"file_bytes are bytes, not {type(value).__name__}")
+        raise InvalidAgentResponseError(f"file_bytes must be bytes, not {type(value).__name__}")
     more = b""
     for name, text in ((b"filename", filename), (b"mediaType", media_type)):
         if text is not None:
@@ -61,7 +61,7 @@ def content_part(content: dict[str, Any], *, media_type: str | None = None, file
 
 def encoded_part(part: Part) -> bytes:
     if not isinstance(part, Part):
-        raise InvalidAgentResponseError(f"parts are Parts, not {type(part).__name__}")
+        raise InvalidAgentResponseError(f"parts must be Part objects, not {type(part).__name__}")
     json_bytes([part.data, part.metadata], "a part")
     try:
         return encode(part)

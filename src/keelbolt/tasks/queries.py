@@ -44,5 +44,5 @@ def moment(text: str) -> int:
             read = read.replace(tzinfo=UTC)
         since = read - datetime(1970, 1, 1, tzinfo=UTC)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidTaskRequest(f"{text!r} is not a moment; write it as 2026-01-31T12:00:00.000Z") from None
+        raise InvalidTaskRequest(f"{text!r} is not a timestamp; write it as 2026-01-31T12:00:00.000Z") from None
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

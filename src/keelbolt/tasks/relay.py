@@ -42,6 +42,7 @@ from keelbolt.protocol.types import (
     TaskStatusUpdateEvent,
     encode,
 )
+from keelbolt.tasks.deadline import new_deadline, seconds_left
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.parts import encoded_part, plain
 from keelbolt.tasks.relay_output import RelayOutput
@@ -133,9 +134,9 @@ class Relay:
         self._record = {"until": self._until(), "message": from_json(encode(self._message))}
         await self._steps.note(self._key, "started", result=self._record)
 
-    def _until(self) -> int | None:
+    def _until(self) -> dict[str, Any] | None:
         seconds = self._options.seconds
-        return None if seconds is None else self._run.store.clock.wall() + int(seconds * 1_000_000)
+        return None if seconds is None else new_deadline(self._run.store.clock, seconds)
 
     async def _repeatable(self) -> bool:
         """Return whether the message may be sent again although it may have arrived."""
@@ -147,7 +148,8 @@ class Relay:
 
     async def _answer(self) -> Task | Message:
         until = self._record.get("until")
-        left = None if until is None else (until - self._run.store.clock.wall()) / 1_000_000
+        seconds = self._options.seconds
+        left = None if until is None else seconds_left(self._run.store.clock, until, otherwise=seconds or 0.0)
         limit = asyncio.timeout(left)
         try:
             async with limit:
@@ -181,7 +183,7 @@ class Relay:
             if self._paused is not None:
                 await self._question(self._paused, None)
             if self._remote is None:
-                raise A2AResponseError("the agent ended the stream without an answer")
+                raise A2AResponseError("the agent ended the stream without a response")
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _events(self) -> AsyncGenerator[Event, None]:
@@ -331,7 +333,7 @@ class Relay:
     async def _recorded(self, state: str, recorded: Any) -> Task | Message:
         """Return the answer of an earlier run."""
         if state == "refused":
-            raise StepFailed(f"the relay {self._options.name!r} was in doubt, and was answered as failed")
+            raise StepFailed(f"the relay {self._options.name!r} was in doubt, and the user answered 'failed'")
         if isinstance(recorded, dict) and "message" in recorded:
             return Message.model_validate(recorded["message"])
         if not isinstance(recorded, dict) or "task" not in recorded:  # the client's answer about a relay in doubt
@@ -366,7 +368,7 @@ class Relay:
                 self._ctx.task_id,
                 self._remote,
                 self._client.url,
-                str(error) or "no answer in time",
+                str(error) or "no response in time",
             )
 
     async def _lost_task(self) -> str | None:

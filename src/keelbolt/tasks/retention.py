@@ -38,7 +38,7 @@ class RetentionPolicy(FacePolicy):
     def __post_init__(self) -> None:
         FacePolicy.__post_init__(self)
         if not self.every > 0:
-            raise InvalidValue("every is more than 0 seconds")
+            raise InvalidValue("every must be more than 0 seconds")
 
     def ages(self) -> Iterator[tuple[TaskState, float]]:
         """Yield the states whose tasks are erased, and the age in seconds."""

@@ -142,7 +142,7 @@ class TaskRun:
             await self._turns(message)
         except LeaseLost:
             logger.warning(
-                "task %s: this process lost its lease; another one continues",
+                "task %s: this process lost its lease; another process continues the task",
                 self.journal.claim.key,
                 extra=self._fields,
             )
@@ -151,7 +151,7 @@ class TaskRun:
         except (StorageUnavailable, asyncio.CancelledError) as error:
             if self.state.stop != "lost":
                 why = str(error) or "the process stops"
-                logger.warning("task %s is given back: %s", self.journal.claim.key, why, extra=self._fields)
+                logger.warning("task %s is released: %s", self.journal.claim.key, why, extra=self._fields)
                 await self._let_go(ready_in=AGAIN_SECONDS if isinstance(error, StorageUnavailable) else 0.0)
         except Exception as error:
             logger.exception("task %s could not be run", self.journal.claim.key, extra=self._fields)
@@ -389,7 +389,7 @@ class TaskRun:
         except CommitRefused:
             pass
         except KeelboltError as error:
-            logger.warning("task %s could not be given back: %s", claim.key, error)
+            logger.warning("task %s could not be released: %s", claim.key, error)
             self.runner.give_back_later(claim)
 
     def _close(self) -> None:
@@ -454,7 +454,7 @@ class TaskRun:
 
     def _overrule(self) -> None:
         """Write the end of the task without the worker, which was stopped and continues."""
-        said = "the worker of task %s does not stop; the task goes on without it"
+        said = "task %s: its worker did not stop in time; the task ends without it"
         logger.warning(said, self.journal.claim.key, extra=self._fields)
         self._overruling = asyncio.create_task(self._end_without_worker())
 

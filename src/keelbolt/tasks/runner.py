@@ -269,10 +269,10 @@ class Runner:
             with contextlib.suppress(KeelboltError):
                 await claim.scope.commit(claim.complete())
         except StorageUnavailable as error:
-            logger.warning("task %s could not be begun: %s", claim.key, error, extra=log_fields(claim))
+            logger.warning("task %s could not be started: %s", claim.key, error, extra=log_fields(claim))
             self.give_back_later(claim)
         except Exception as error:
-            logger.exception("task %s could not be begun", claim.key, extra=log_fields(claim))
+            logger.exception("task %s could not be started", claim.key, extra=log_fields(claim))
             await self.attempt_failed(claim, error)
         finally:
             self.unreserve()
@@ -325,7 +325,7 @@ class Runner:
             if item is not None and item.holder == self.name and (scope, task_id) not in self.runs:
                 await scope.commit(Release(QUEUE, task_id, item.fence))
         except KeelboltError as error:
-            logger.warning("task %s waits for the end of a lease: %s", task_id, error)
+            logger.warning("task %s could not be released and waits until its lease expires: %s", task_id, error)
 
     async def attempt_failed(self, claim: Claim, error: Exception) -> None:
         """Count a failed attempt that was not caused by a storage outage; the last attempt ends the task."""
@@ -338,7 +338,7 @@ class Runner:
         except CommitRefused:
             pass
         except KeelboltError as problem:
-            logger.warning("task %s could not be given back: %s", claim.key, problem)
+            logger.warning("task %s could not be released: %s", claim.key, problem)
             self.give_back_later(claim)
 
     async def _give_up(self, claim: Claim, error: Exception) -> None:
@@ -372,7 +372,7 @@ class Runner:
     def _log_dead_letter(self, claim: Claim, reason: str, record: TaskRecord | None = None) -> None:
         self._count("dead_letters")
         attempts = min(claim.attempt, claim.max_attempts)  # the last claim may only have been made to end the task
-        said = "task %s is given up after %d attempts; it is a dead letter now: %s"
+        said = "task %s is a dead letter after %d attempts: %s"
         logger.warning(said, claim.key, attempts, reason, extra=log_fields(claim, record))
 
     def give_back_later(self, claim: Claim) -> None:

@@ -36,14 +36,14 @@ class TaskSettings:
             value = getattr(self, field.name)
             if words := _WORDS.get(field.name):
                 if value not in words:
-                    raise InvalidValue(f"{field.name} is one of {', '.join(words)}, not {value!r}")
+                    raise InvalidValue(f"{field.name} must be one of {', '.join(words)}, not {value!r}")
             elif isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-                raise InvalidValue(f"{field.name} is a number that is not negative, not {value!r}")
+                raise InvalidValue(f"{field.name} must be a non-negative number, not {value!r}")
         for count in (self.concurrency, self.max_attempts):
             if not isinstance(count, int) or count < 1:
-                raise InvalidValue("concurrency and max_attempts are whole numbers, and at least 1")
+                raise InvalidValue("concurrency and max_attempts must be integers of at least 1")
         if not 0 < self.heartbeat_seconds <= self.lease_seconds / 2:
-            raise InvalidValue("heartbeat_seconds is more than 0 and at most half of lease_seconds")
+            raise InvalidValue("heartbeat_seconds must be more than 0 and at most half of lease_seconds")
 
     @classmethod
     def of(cls, environment: Mapping[str, str] | None = None, **given: Any) -> Self:

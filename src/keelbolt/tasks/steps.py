@@ -14,6 +14,7 @@ from pydantic_core import from_json
 
 from keelbolt.errors import InvalidValue, StepFailed
 from keelbolt.protocol.types import Message, TaskState
+from keelbolt.tasks.deadline import new_deadline, seconds_left
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import Note, OtherNote
@@ -118,7 +119,7 @@ class Steps:
         if known is not None:
             match known.state:
                 case "refused":
-                    raise StepFailed(f"the step {name!r} was in doubt, and was answered as failed")
+                    raise StepFailed(f"the step {name!r} was in doubt, and the user answered 'failed'")
                 case "started" | "asked":
                     doubt = await self._doubt(key, policy, probe, args, kwargs)
                     if doubt is not None:
@@ -182,8 +183,8 @@ class Steps:
         """End the turn, and ask the client whether the step took effect."""
         record = self._run.journal.task.record
         text = (
-            f"The step {key!r} was begun and then interrupted: nobody knows whether it took effect. "
-            "Answer 'retry' (do it again), 'done' (it took effect) or 'failed' (it did not, and shall not)."
+            f"The step {key!r} was started and then interrupted; it is unknown whether it took effect. "
+            "Answer 'retry' (run it again), 'done' (it took effect) or 'failed' (it did not, and must not run again)."
         )
         data = {"step": key, "inDoubt": True, "answers": list(ANSWERS)}
         message = agent_message(record.task_id, record.context_id, text_part(text) + b"," + data_part(data))
@@ -221,16 +222,16 @@ class Steps:
 
     async def sleep(self, seconds: float) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
-            raise InvalidValue(f"a sleep is a number of seconds that is not negative, not {seconds!r}")
+            raise InvalidValue(f"seconds of a sleep must be a non-negative number, not {seconds!r}")
         key = self.key("~sleep")
         clock = self._run.store.clock
         known = self._run.journal.task.view.steps.get(key)
         if known is None:
-            until = clock.wall() + int(seconds * 1_000_000)
-            await self.note(key, "started", result=until)
+            deadline = new_deadline(clock, seconds)
+            await self.note(key, "started", result=deadline)
         else:
-            until = known.result
-        remaining = (until - clock.wall()) / 1_000_000
+            deadline = await self.result(key, known)
+        remaining = seconds_left(clock, deadline, otherwise=0.0)  # the engine's clock woke the task
         self.passed()
         if remaining > 0:
             self._run.check_cancel()
@@ -252,12 +253,12 @@ def read_answer(parts: list[Any]) -> tuple[str, Any] | None:
 
 def _policy(name: str, in_doubt: Policy | None, probe: Probe | None, *, idempotent: bool) -> Policy:
     if not isinstance(name, str) or not name or name.startswith("~"):
-        raise InvalidValue(f"a step has a name, which does not begin with ~; {name!r} is none")
+        raise InvalidValue(f"the name of a step must be a non-empty string that does not begin with ~, not {name!r}")
     policy = in_doubt or ("retry" if idempotent else "verify" if probe is not None else "ask")
     if policy not in ("retry", "verify", "ask"):
-        raise InvalidValue(f"in_doubt is 'retry', 'verify' or 'ask', not {policy!r}")
+        raise InvalidValue(f"in_doubt must be 'retry', 'verify' or 'ask', not {policy!r}")
     if policy == "verify" and probe is None:
-        raise InvalidValue("in_doubt='verify' needs a probe, which answers Done(result) or None")
+        raise InvalidValue("in_doubt='verify' needs a probe that returns Done(result) or None")
     return policy
 
 
@@ -267,7 +268,7 @@ def _call(name: str, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, 
         if inspect.iscoroutine(function):
             function.close()
         raise InvalidValue(
-            f"the step {name!r} is given a function and its arguments, not {type(function).__name__}: "
+            f"the step {name!r} takes a function and its arguments, not {type(function).__name__}: "
             "write ctx.step(name, function, argument), not ctx.step(name, function(argument))"
         )
     try:

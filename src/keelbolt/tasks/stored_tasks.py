@@ -80,12 +80,12 @@ class StoredTasks:
             view = await self._view(scope, record)
             if view is not None:
                 return StoredTask(scope, record, view)
-        raise StorageCorrupt(f"task {task_id}: its log and its snapshot don't fit together")
+        raise StorageCorrupt(f"task {task_id}: its log and its snapshot are inconsistent")
 
     async def load(self, scope: Scope, task_id: str) -> StoredTask:
         """Return the task; raise TaskNotFoundError."""
         if not isinstance(task_id, str) or not task_id:
-            raise InvalidTaskRequest("a task id is a string that is not empty")
+            raise InvalidTaskRequest("a task id must be a non-empty string")
         found = await self.find(scope, task_id) if is_task_id(task_id) else None
         if found is None:
             raise TaskNotFoundError(task_id)

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import LogTrimmed
-from keelbolt.kernel import Put, Receipt, Record, Scope, Version
+from keelbolt.kernel import Operation, Put, Receipt, Record, Scope, Version
 from keelbolt.observability.masking import MASK, SECRET_NAME
 from keelbolt.tasks.families import EVENTS, TASKS, TEXTS
 from keelbolt.tasks.record import ENDED
@@ -25,7 +25,8 @@ ASKED_CHARACTERS = 4_000
 ANSWERED_CHARACTERS = 4_000
 LOG_ENTRIES = 500  # limits of the log that is read per task
 LOG_BYTES = 256 * 1024
-READS = 16  # concurrent reads of logs
+READS = 64  # concurrent reads of logs
+WRITES = 50  # texts per commit
 KINDS = ("message", "status", "said", "artifact")
 
 
@@ -48,8 +49,19 @@ class Texts:
         """Return the text of these tasks, folded."""
         kept = await scope.get_many(TEXTS, [record.key for record in records])
         missing = [record for record, text in zip(records, kept, strict=True) if text is None]
-        read = iter(await asyncio.gather(*(self._read(scope, record) for record in missing)))
-        return [next(read) if text is None else text.body.decode() for text in kept]
+        read = await asyncio.gather(*(self._read(scope, record) for record in missing))
+        self._keep(scope, [pair for pair in zip(missing, read, strict=True) if pair[0].fields["state"] in ENDED])
+        found = iter(read)
+        return [next(found) if text is None else text.body.decode() for text in kept]
+
+    def _keep(self, scope: Scope, texts: Sequence[tuple[Record, str]]) -> None:
+        """Start to write the texts of ended tasks. The search does not wait for the writes."""
+        for first in range(0, len(texts), WRITES):
+            operations: list[Operation] = []
+            for record, text in texts[first : first + WRITES]:
+                operations.append(Version(TASKS, record.key, record.version))  # the task may be erased meanwhile
+                operations.append(Put(TEXTS, record.key, text.encode(errors="replace")))
+            asyncio.ensure_future(scope.commit(*operations)).add_done_callback(_ignore)
 
     async def _read(self, scope: Scope, record: Record) -> str:
         async with self._reading:
@@ -59,12 +71,7 @@ class Texts:
             except LogTrimmed:  # only its snapshot is left
                 task = await self._store.find(scope, record.key)
                 bodies = [] if task is None else [from_json(await self._store.task_json(task))]
-            text = folded(_words(bodies))
-            if record.fields["state"] in ENDED:
-                same = Version(TASKS, record.key, record.version)  # the task may be erased meanwhile
-                put = scope.commit(same, Put(TEXTS, record.key, text.encode(errors="replace")))
-                asyncio.ensure_future(put).add_done_callback(_ignore)  # the search does not wait for the write
-        return text
+            return folded(_words(bodies))
 
 
 def _ignore(written: asyncio.Future[Receipt]) -> None:
@@ -84,7 +91,7 @@ def _words(bodies: Sequence[Any]) -> str:
 
 def _parts(body: Any, *, user: bool) -> Iterator[tuple[list[Any], bool]]:
     """Yield the lists of parts in a message, status, artifact or task, and whether the user wrote them."""
-    if isinstance(body, Mapping):
+    if isinstance(body, dict):
         user = user or body.get("role") == "ROLE_USER"
         if isinstance(body.get("parts"), list):
             yield body["parts"], user

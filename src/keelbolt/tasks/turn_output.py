@@ -60,7 +60,7 @@ class TurnOutput(TaskInput):
             given = {"text": text, "data": data, "raw": file_bytes, "url": file_url}
             content = {key: value for key, value in given.items() if value is not None}
             if len(content) != 1:
-                raise InvalidAgentResponseError("an artifact is made of one of text, data, file_bytes, file_url, parts")
+                raise InvalidAgentResponseError("an artifact needs one of text, data, file_bytes, file_url, parts")
             json = content_part(content, media_type=media_type, filename=filename)
         else:
             json = b",".join([encoded_part(part) for part in parts])
@@ -101,7 +101,7 @@ class TurnOutput(TaskInput):
         try:
             async for chunk in chunks:
                 if not isinstance(chunk, str):
-                    raise InvalidAgentResponseError(f"a chunk of text is a string, not {type(chunk).__name__}")
+                    raise InvalidAgentResponseError(f"a chunk of text must be a string, not {type(chunk).__name__}")
                 if chunk:
                     await self.emit_text_artifact(chunk, artifact_id=artifact_id, append=append or bool(texts))
                     texts.append(plain(chunk))
@@ -170,7 +170,7 @@ class TurnOutput(TaskInput):
         last: bool = False,
     ) -> ArtifactNote:
         if not isinstance(artifact_id, str) or not artifact_id:
-            raise InvalidAgentResponseError("artifact_id is a string that is not empty")
+            raise InvalidAgentResponseError("artifact_id must be a non-empty string")
         artifact_id = plain(artifact_id)
         earlier: bytes | None = None
         if append and artifact_id not in self._touched:

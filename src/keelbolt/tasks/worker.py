@@ -77,6 +77,6 @@ def _check_parameter(handler: Handler) -> None:
 
 def _not_a_worker(name: str) -> InvalidValue:
     return InvalidValue(
-        f"a worker is a Worker or an `async def` that takes a TaskContext, not {name}; "
+        f"a worker must be a Worker or an `async def` that takes a TaskContext, not {name}; "
         "put blocking work into `await asyncio.to_thread(...)`"
     )

@@ -29,7 +29,7 @@ class CrashPoint:
 
     def __init__(self, point: str, *, hit: int = 1, with_signal: signal.Signals = signal.SIGKILL) -> None:
         if point not in POINTS:
-            raise ValueError(f"{point!r} is no crash point; there are {', '.join(POINTS)}")
+            raise ValueError(f"{point!r} is not a crash point; choose one of: {', '.join(POINTS)}")
         self.point = point
         self.signal = with_signal
         self._left = hit

@@ -42,7 +42,7 @@ class ScriptedModel:
             said: Said = self._script(request)
         else:
             if number >= len(self._script):
-                raise AssertionError(f"the script has {len(self._script)} entries, and the model is asked once more")
+                raise AssertionError(f"the script has {len(self._script)} entries, but the model was called once more")
             said = self._script[number]
         entries = [said] if isinstance(said, str) or not isinstance(said, Sequence) else said
         for entry in entries:

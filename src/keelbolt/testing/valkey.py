@@ -180,15 +180,15 @@ class OwnValkey(ValkeyServer):
 
     def pause(self) -> None:
         """Send SIGSTOP: the server hangs."""
-        assert self._process is not None, "it does not run"
+        assert self._process is not None, "the server is not running"
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        assert self._process is not None, "it does not run"
+        assert self._process is not None, "the server is not running"
         self._process.send_signal(signal.SIGCONT)
 
     def _end(self, number: signal.Signals) -> None:
-        assert self._process is not None, "it does not run"
+        assert self._process is not None, "the server is not running"
         self._process.send_signal(number)
         self._process.wait(60)
         self._process = None

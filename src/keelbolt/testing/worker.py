@@ -191,7 +191,7 @@ class WorkerHarness:
 
     def _running(self) -> TaskEngine:
         if self._engine is None:
-            raise KeelboltError("a WorkerHarness is used in an `async with` block")
+            raise KeelboltError("use a WorkerHarness in an `async with` block")
         return self._engine
 
     def _known(self) -> str:

@@ -119,4 +119,4 @@ def _tell(listener: Callable[[object], None], reason: object) -> None:
     try:
         listener(reason)
     except Exception:  # noqa: BLE001
-        _log.exception("a listener of an abort raised; the abort goes on")
+        _log.exception("a listener of an abort raised; the abort continues")

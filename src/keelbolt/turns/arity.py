@@ -21,7 +21,7 @@ def arity_problem(function: object, count: int) -> str | None:
         if parameter.kind is parameter.VAR_POSITIONAL:
             return f"hides its parameters behind *{parameter.name}; name them"
         if parameter.kind is parameter.KEYWORD_ONLY and bare:
-            return f"needs the keyword {parameter.name}, which nobody will pass; give it a default"
+            return f"requires the keyword argument {parameter.name}, which the runner does not pass; give it a default"
         if parameter.kind in {parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD} and bare:
             needed += 1
     if needed == count:

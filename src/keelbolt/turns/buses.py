@@ -13,8 +13,8 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
+from keelbolt.names import suggestion
 from keelbolt.turns.events import EVENTS, TurnWarning, now
-from keelbolt.turns.names import suggestion
 
 Listener: TypeAlias = Callable[[Any], Any]
 
@@ -32,9 +32,9 @@ class Bus:
     def add(self, name: str, listener: Listener, *, once: bool = False) -> Callable[[], None]:
         """Add a listener for these events; return a function that removes it."""
         if name not in EVENTS:
-            raise ValueError(f"there is no event {name!r}{suggestion(name, EVENTS)}")
+            raise ValueError(f"unknown event {name!r}{suggestion(name, EVENTS)}")
         if not callable(listener):
-            raise TypeError(f"a listener is a function of one argument, not {type(listener).__name__}")
+            raise TypeError(f"a listener must be a function of one argument, not {type(listener).__name__}")
         entry = (listener, once)
         self._listeners.setdefault(name, []).append(entry)
         return lambda: self._drop(name, entry)
@@ -101,7 +101,7 @@ class Emitter:
                     task.cancel()
                 raise
             for task in late:
-                _log.warning("an async listener did not end in time and was cancelled")
+                _log.warning("an async listener timed out and was cancelled")
                 task.cancel()
             self._working -= late
 
@@ -109,7 +109,7 @@ class Emitter:
         try:
             answer = listener(payload)
         except Exception:  # noqa: BLE001
-            _log.exception("a listener of %r raised; the turn goes on", name)
+            _log.exception("a listener of %r raised; the turn continues", name)
             return
         if inspect.isawaitable(answer):
             task = asyncio.ensure_future(_finish(name, answer))
@@ -128,4 +128,4 @@ async def _finish(name: str, answer: Awaitable[Any]) -> None:
     try:
         await answer
     except Exception:  # noqa: BLE001
-        _log.exception("an async listener of %r raised; the turn goes on", name)
+        _log.exception("an async listener of %r raised; the turn continues", name)

@@ -78,7 +78,7 @@ class TurnContext(BaseContext):
         progress_store: ProgressStore | None = None,
     ) -> None:
         if not isinstance(turn_input, TurnInput):
-            raise InvalidTurnContext(f"a turn begins with a TurnInput, not {type(turn_input).__name__}")
+            raise InvalidTurnContext(f"a turn takes a TurnInput, not {type(turn_input).__name__}")
         self.id = _turn_id(turn_input.turn_id)
         self.iterations_done = 0  # in earlier runs of this turn
         self._stage = "turn"
@@ -90,7 +90,7 @@ class TurnContext(BaseContext):
         self.tools = tools
         controller = turn_input.abort_controller
         if controller is not None and not isinstance(controller, AbortController):
-            raise InvalidTurnContext(f"abort_controller is an AbortController, not {type(controller).__name__}")
+            raise InvalidTurnContext(f"abort_controller must be an AbortController, not {type(controller).__name__}")
         self._controller = AbortController() if controller is None else controller
         self._callbacks = callbacks
         self._emitter = emitter
@@ -175,23 +175,23 @@ def _turn_id(value: object) -> str:
     if value is None:
         return new_id()
     if not isinstance(value, str) or not value:
-        raise InvalidTurnContext(f"turn_id is a str that is not empty, or None for a new one, not {value!r}")
+        raise InvalidTurnContext(f"turn_id must be a non-empty str, or None for a new id, not {value!r}")
     return value
 
 
 def _prompt(value: object) -> Tokenizable:
     if not isinstance(value, str | Tokenizable) or not value:
-        raise InvalidTurnContext("system_prompt is a str or a Tokenizable that is not empty")
+        raise InvalidTurnContext("system_prompt must be a non-empty str or Tokenizable")
     return Tokenizable.of(value).copy()
 
 
 def _instructions(value: object) -> list[str | Tokenizable]:
     if isinstance(value, str | Tokenizable) or not isinstance(value, Iterable):
-        raise InvalidTurnContext(f"standing_instructions is a list of texts, not {type(value).__name__}")
+        raise InvalidTurnContext(f"standing_instructions must be a list of texts, not {type(value).__name__}")
     found = list(value)
     for item in found:
         if not isinstance(item, str | Tokenizable) or not item:
-            raise InvalidTurnContext("standing_instructions holds texts (str or Tokenizable) that are not empty")
+            raise InvalidTurnContext("standing_instructions must contain non-empty texts (str or Tokenizable)")
     return found
 
 
@@ -201,7 +201,7 @@ def _incoming(value: object) -> tuple[Message, ...]:
     found = tuple(value) if isinstance(value, Iterable) else (value,)
     for each in found:
         if not isinstance(each, Message):
-            raise InvalidTurnContext(f"incoming is a list of Message, not of {type(each).__name__}")
+            raise InvalidTurnContext(f"incoming must be a list of Message, not of {type(each).__name__}")
     return found
 
 

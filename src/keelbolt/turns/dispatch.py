@@ -113,10 +113,10 @@ class DispatchRunner:
         if (source is None) == (raw is None):
             raise InvalidLlmDispatchInput("pass either source, a turn's context, or raw, a RawDispatch")
         if source is not None and not isinstance(source, TurnContext):
-            raise InvalidLlmDispatchInput(f"source is a TurnContext, not {type(source).__name__}")
+            raise InvalidLlmDispatchInput(f"source must be a TurnContext, not {type(source).__name__}")
         if raw is not None:
             if not isinstance(raw, RawDispatch):
-                raise InvalidLlmDispatchInput(f"raw is a RawDispatch, not {type(raw).__name__}")
+                raise InvalidLlmDispatchInput(f"raw must be a RawDispatch, not {type(raw).__name__}")
             raw.check()
         alone = emitter is None
         hooks = raw.hooks if raw is not None else None
@@ -213,11 +213,11 @@ class _Run:
             return
         if all(call.is_complete for call in ctx.own_tool_calls):
             self.runner.warned = True
-            wrote = "the same" if before else "nothing"
+            wrote = "the same values" if before else "nothing"
             self.emitter.warn(
                 "not_signalled",
                 f"two iterations in a row wrote {wrote} and ended without ctx.ack() or ctx.nack(); "
-                "the executor is called again, until max_iterations. Call ctx.ack() when the turn is done",
+                "the executor is called again until max_iterations is reached. Call ctx.ack() when the turn is done",
             )
 
     async def _passed(self, pipeline: Pipeline) -> bool:

@@ -75,7 +75,7 @@ class DispatchContext(BaseContext):
 
     def __init__(self, seed: DispatchSeed) -> None:
         if not isinstance(seed, DispatchSeed):
-            raise InvalidLlmDispatchInput("a dispatch context is made by dispatch(), not by hand")
+            raise InvalidLlmDispatchInput("only dispatch() creates a dispatch context")
         source, raw = seed.source, seed.raw
         if source is not None:
             self.holdings = source.holdings.copy()
@@ -146,7 +146,7 @@ class DispatchContext(BaseContext):
             try:
                 handler()
             except Exception:  # noqa: BLE001
-                _log.exception("a handler of on_ack raised; the others are called all the same")
+                _log.exception("a handler of on_ack raised; the other handlers are still called")
 
     def nack(self, error: BaseException | str | None = None) -> None:
         """Signal failure: the writes of this iteration are dropped and the dispatch ends with this error."""
@@ -240,7 +240,7 @@ class DispatchContext(BaseContext):
         function = self._raw_callback(callback)
         if function is None:
             if callback.endswith("_bytes_callback"):
-                raise InvalidLlmExecutionContext(f"there is no {callback}; pass one in callbacks= of the raw dispatch")
+                raise InvalidLlmExecutionContext(f"the raw dispatch has no {callback}; pass it in callbacks=")
             return []
         answer = function(self, *arguments)
         return await answer if inspect.isawaitable(answer) else answer

@@ -16,7 +16,7 @@ _TYPES["refresh_standing_instructions_callback"] = (str, Tokenizable)
 def fetched(callback: str, found: Any) -> Sequence[Any]:
     """Return the fetched values; raise InvalidInitialValue if they are not a list of the callback's type."""
     if found is None:
-        raise InvalidInitialValue(f"{callback} returned None; return a list, an empty one when there is nothing")
+        raise InvalidInitialValue(f"{callback} returned None; return a list, empty if there are no values")
     if isinstance(found, str | bytes | Mapping) or not isinstance(found, Iterable):
         raise InvalidInitialValue(f"{callback} returned {type(found).__name__}; return a list")
     values = found if isinstance(found, Sequence) else list(found)

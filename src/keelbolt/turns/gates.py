@@ -206,7 +206,7 @@ async def _settled(ctx: TurnContext, gate: TurnGate, signal: AbortSignal, store:
     forget = signal.on_abort(lambda reason: _soon(loop, gate, reason))
     timer = None
     if gate.timeout_ms is not None:  # a stored gate's timeout runs from its first opening
-        past = 0.0 if store is None else (now() - gate.created_at).total_seconds()
+        past = 0.0 if store is None else max(0.0, (now() - gate.created_at).total_seconds())  # the wall clock may jump
         timer = loop.call_later(max(0.0, gate.timeout_ms / 1000 - past), _expire, gate)
     elsewhere = asyncio.ensure_future(store.wait(ctx, gate)) if store is not None else None
     here = asyncio.ensure_future(gate.wait())
@@ -234,7 +234,7 @@ async def _ended(waiting: asyncio.Future[Settlement] | None) -> None:
 
 
 def _expire(gate: TurnGate) -> None:
-    words = f"nobody settled gate {gate.id} within {gate.timeout_ms} ms"
+    words = f"gate {gate.id} timed out: it was not settled within {gate.timeout_ms} ms"
     gate.settle(Settlement("timeout", error=TurnGateTimeout(words)))
 
 
@@ -251,5 +251,5 @@ def _timeout(value: object) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise Wrong(f"timeout_ms is a whole number of milliseconds of at least 1, or None, not {value!r}")
+        raise Wrong(f"timeout_ms must be an integer of at least 1, or None, not {value!r}")
     return value

@@ -51,7 +51,7 @@ class ExecutorHelpers:
         """Report new data of this call; it is merged with the earlier reports."""
         before = self._calls.get(id)
         if before is not None and before.is_complete:
-            raise ReportAfterCompletion(f"the tool call {id} was reported complete already; report another id")
+            raise ReportAfterCompletion(f"the tool call {id} is already reported complete; use another id")
         moment = now()
         known = before or ToolCallReport(
             id=id,
@@ -130,7 +130,7 @@ class Log:
 def _grown(reports: dict[str, TextReport], what: str, id: str, delta: str, *, is_complete: bool) -> TextReport:  # noqa: A002
     before = reports.get(id)
     if before is not None and before.is_complete:
-        raise ReportAfterCompletion(f"the {what} {id} was reported complete already; report another id")
+        raise ReportAfterCompletion(f"the {what} {id} is already reported complete; use another id")
     moment = now()
     reports[id] = TextReport(
         id=id,

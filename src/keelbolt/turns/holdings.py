@@ -44,7 +44,7 @@ def checked_write(op: Op, kind: Kind, value: Any) -> SetWrite:
         return SetWrite(op, kind, value.frozen() if isinstance(value, Tokenizable) else value)
     if op == "delete":
         if not isinstance(value, str) or not value:
-            raise InvalidInitialValue(f"{called} takes the id of what is deleted, not {type(value).__name__}")
+            raise InvalidInitialValue(f"{called} takes the id of the value to delete, not {type(value).__name__}")
     elif not isinstance(value, TYPES[kind]):
         raise InvalidInitialValue(f"{called} takes a {TYPES[kind].__name__}, not {type(value).__name__}")
     return SetWrite(op, kind, value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from keelbolt.errors import InvalidValue
+from keelbolt.names import suggestion
 from keelbolt.turns.codec.kinds import PLURALS
 from keelbolt.turns.context import TurnContext
-from keelbolt.turns.names import suggestion
 from keelbolt.turns.pipeline import Middleware, Next
 from keelbolt.turns.primitives import Tokenizable
 from keelbolt.turns.windows import EVERYTHING, Limit, asking, check_limit
@@ -39,10 +39,10 @@ def _wanted(names: Sequence[str], limits: dict[str, Limit]) -> dict[str, Limit |
     for name, limit in limits.items():
         wanted[name] = check_limit(name, limit)
     if not wanted:
-        raise InvalidValue(f"hydrate needs to know what: {', '.join(_NAMES)}")
+        raise InvalidValue(f"hydrate needs at least one name: {', '.join(_NAMES)}")
     for name in wanted:
         if name not in _NAMES:
-            raise InvalidValue(f"hydrate does not know {name!r}{suggestion(name, _NAMES)}")
+            raise InvalidValue(f"hydrate: unknown name {name!r}{suggestion(name, _NAMES)}")
     if wanted.get("tools") is not None:
         raise InvalidValue("tools are fetched without a limit")
     return wanted

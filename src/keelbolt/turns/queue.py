@@ -79,9 +79,7 @@ class WriteQueue:
 
     def check_open(self) -> None:
         if self._closed:
-            raise InvalidLlmExecutionContext(
-                "this dispatch is over; what is stored now would be lost. Store it earlier"
-            )
+            raise InvalidLlmExecutionContext("this dispatch has ended, and a write would be lost. Store before it ends")
 
     def put(self, write: SetWrite) -> Coroutine[Any, Any, None]:
         """Queue the write now, whether or not the returned coroutine is awaited."""
@@ -117,7 +115,7 @@ class WriteQueue:
             await self._make_all()
         for entry in self._entries:
             if entry.error is not None:
-                _log.warning("%s, which nobody awaited, failed: %s", entry.write, entry.error)
+                _log.warning("%s, which was not awaited, failed: %s", entry.write, entry.error)
         self._entries.clear()
 
     def close(self) -> None:

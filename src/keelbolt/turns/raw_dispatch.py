@@ -61,10 +61,10 @@ class RawDispatch:
 
     def _text_problems(self) -> Iterable[str]:
         if not isinstance(self.system_prompt, str | Tokenizable) or not self.system_prompt:
-            yield "system_prompt is a str or a Tokenizable that is not empty"
+            yield "system_prompt must be a non-empty str or Tokenizable"
         texts = self.standing_instructions
         if isinstance(texts, str | Tokenizable) or not all(isinstance(one, str | Tokenizable) and one for one in texts):
-            yield "standing_instructions is a list of texts (str or Tokenizable) that are not empty"
+            yield "standing_instructions must be a list of non-empty texts (str or Tokenizable)"
         try:
             Registry(self.stash)
         except InvalidInitialRegistryValue as wrong:
@@ -78,19 +78,19 @@ class RawDispatch:
                 or not isinstance(items, Iterable)
                 or not all(isinstance(i, type_) for i in items)
             ):
-                yield f"{PLURALS[kind]} is a list of {type_.__name__}"
+                yield f"{PLURALS[kind]} must be a list of {type_.__name__}"
         yield from tool_problems(self.tools)
 
     def _function_problems(self) -> Iterable[str]:
         for name, functions in (("callbacks", self.callbacks), ("hooks", self.hooks)):
             if not isinstance(functions, Mapping):
-                yield f"{name} is a dict of functions, not {type(functions).__name__}"
+                yield f"{name} must be a dict of functions, not {type(functions).__name__}"
                 return
         yield from callback_problems(self.callbacks, required=False)
         yield from unknown_problems(self.callbacks, CALLBACKS)
-        yield from (f"hooks: there is no {name!r}" for name in self.hooks if name not in HOOKS)
-        yield from (f"hooks: {name} is no function" for name, hook in self.hooks.items() if not callable(hook))
+        yield from (f"hooks: unknown name {name!r}" for name in self.hooks if name not in HOOKS)
+        yield from (f"hooks: {name} must be a function" for name, hook in self.hooks.items() if not callable(hook))
         if self.wait_for is not None and not callable(self.wait_for):
-            yield "wait_for is a function that opens a gate and waits for it"
+            yield "wait_for must be a function that opens a gate and waits for it"
         if self.abort_controller is not None and not isinstance(self.abort_controller, AbortController):
-            yield "abort_controller is an AbortController"
+            yield "abort_controller must be an AbortController"

@@ -25,7 +25,7 @@ class Registry:
             raise InvalidInitialRegistryValue(f"a registry starts from a dict, not {type(values).__name__}")
         for key in values or ():
             if not isinstance(key, str):
-                raise InvalidInitialRegistryValue(f"the keys of a registry are strings, not {key!r}")
+                raise InvalidInitialRegistryValue(f"the keys of a registry must be strings, not {key!r}")
         self._values: dict[str, Any] = _copied(values or {})
         self._frozen = False
 
@@ -99,7 +99,7 @@ _NOTHING = object()
 
 def _path(key: str) -> list[str]:
     if not isinstance(key, str) or not key:
-        raise KeyError(f"a path is a non-empty str, not {key!r}")
+        raise KeyError(f"a path must be a non-empty str, not {key!r}")
     return key.split(".")
 
 
@@ -108,7 +108,7 @@ def _copied(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception as uncopied:
         raise InvalidInitialRegistryValue(
-            f"a value can't be copied ({uncopied}); keep plain data here, and connections elsewhere"
+            f"a value can't be copied ({uncopied}); use plain data, and store connections elsewhere"
         ) from uncopied
 
 

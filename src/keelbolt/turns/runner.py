@@ -231,7 +231,7 @@ class _Turn:
         try:
             found = await self.ctx.progress.begin(self.ctx)
         except Exception as error:  # noqa: BLE001 - emitted, like every failure of a turn
-            self._fail(InputPipelineError(f"it can't be found out how far the turn is: {error}", cause=error))
+            self._fail(InputPipelineError(f"the progress of the turn could not be loaded: {error}", cause=error))
             return False
         self.ctx.iterations_done, self.ended = found.iterations, found.ended
         return True

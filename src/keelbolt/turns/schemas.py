@@ -31,11 +31,11 @@ _LIMITS: dict[str, tuple[type | tuple[type, ...], Callable[[Any, Any], bool], st
     "maximum": ((int, float), lambda value, limit: value <= limit, "at most"),
     "exclusiveMinimum": ((int, float), lambda value, limit: value > limit, "more than"),
     "exclusiveMaximum": ((int, float), lambda value, limit: value < limit, "less than"),
-    "minLength": (str, lambda value, limit: len(value) >= limit, "of a length of at least"),
-    "maxLength": (str, lambda value, limit: len(value) <= limit, "of a length of at most"),
+    "minLength": (str, lambda value, limit: len(value) >= limit, "of length at least"),
+    "maxLength": (str, lambda value, limit: len(value) <= limit, "of length at most"),
     "pattern": (str, lambda value, limit: re.search(limit, value) is not None, "a match of"),
-    "minItems": ((list, tuple), lambda value, limit: len(value) >= limit, "of a length of at least"),
-    "maxItems": ((list, tuple), lambda value, limit: len(value) <= limit, "of a length of at most"),
+    "minItems": ((list, tuple), lambda value, limit: len(value) >= limit, "of length at least"),
+    "maxItems": ((list, tuple), lambda value, limit: len(value) <= limit, "of length at most"),
 }
 _FORMS = ("anyOf", "allOf", "oneOf")
 _DEFINED = ("$defs", "definitions")
@@ -57,7 +57,7 @@ def checker(schema: Schema) -> Check:
         return lambda value: _checked(schema, value)
     if callable(schema) and not isinstance(schema, type):
         return schema
-    raise ValueError(f"a schema is a pydantic model, a TypeAdapter, a JSON Schema or a function, not {schema!r}")
+    raise ValueError(f"a schema must be a pydantic model, a TypeAdapter, a JSON Schema or a function, not {schema!r}")
 
 
 def json_schema(schema: Schema) -> dict[str, Any] | None:
@@ -92,13 +92,13 @@ def _understood(schema: Any, place: str, root: Mapping[str, Any]) -> None:
     if isinstance(schema, bool):
         return
     if not isinstance(schema, Mapping):
-        raise ValueError(f"{place} is a dict, not {type(schema).__name__}")  # noqa: TRY004
+        raise ValueError(f"{place} must be a dict, not {type(schema).__name__}")  # noqa: TRY004
     if unknown := [name for name in schema if name not in {*_STRUCTURE, *_LIMITS, *_NOTES}]:
-        raise ValueError(f"{place} uses {unknown[0]!r}, which is not checked here; use a pydantic model or a function")
+        raise ValueError(f"{place} uses {unknown[0]!r}, which is not supported; use a pydantic model or a function")
     kinds = schema.get("type", [])
     for kind in [kinds] if isinstance(kinds, str) else kinds:
         if kind not in _TYPES:
-            raise ValueError(f"{place} has the type {kind!r}; types are {', '.join(_TYPES)}")
+            raise ValueError(f"{place} has the unknown type {kind!r}; types are {', '.join(_TYPES)}")
     _well_formed(schema, place)
     inner, seen = schema, set[str]()
     while isinstance(inner, Mapping) and "$ref" in inner:
@@ -129,17 +129,17 @@ def _referred(schema: Mapping[str, Any], root: Mapping[str, Any], place: str) ->
 def _well_formed(schema: Mapping[str, Any], place: str) -> None:
     for name in _LISTS:
         if not isinstance(schema.get(name, []), list | tuple):
-            raise ValueError(f"{place}.{name} is a list, not {type(schema[name]).__name__}")  # noqa: TRY004
+            raise ValueError(f"{place}.{name} must be a list, not {type(schema[name]).__name__}")  # noqa: TRY004
     for name in ("properties", *_DEFINED):
         if not isinstance(schema.get(name, {}), Mapping):
-            raise ValueError(f"{place}.{name} is a dict, not {type(schema[name]).__name__}")  # noqa: TRY004
+            raise ValueError(f"{place}.{name} must be a dict, not {type(schema[name]).__name__}")  # noqa: TRY004
     for name in _LIMITS:
         if name in schema and name != "pattern" and not _TYPES["number"](schema[name]):
-            raise ValueError(f"{place}.{name} is a number, not {schema[name]!r}")
+            raise ValueError(f"{place}.{name} must be a number, not {schema[name]!r}")
     try:
         re.compile(schema.get("pattern", ""))
     except (re.error, TypeError) as wrong:
-        raise ValueError(f"{place}.pattern is no regular expression: {wrong}") from None
+        raise ValueError(f"{place}.pattern is not a regular expression: {wrong}") from None
 
 
 def _same(one: object, other: object) -> bool:
@@ -182,9 +182,9 @@ def _problem(schema: Any, value: Any, place: str, root: Mapping[str, Any]) -> st
         if problem := _problem(inner, value, place, root):
             return problem
     if "anyOf" in schema and all(_problem(inner, value, place, root) for inner in schema["anyOf"]):
-        return f"{place}: fits none of its forms"
+        return f"{place}: must match one of its schemas"
     if "oneOf" in schema and sum(_problem(inner, value, place, root) is None for inner in schema["oneOf"]) != 1:
-        return f"{place}: must fit exactly one of its forms"
+        return f"{place}: must match exactly one of its schemas"
     return _members(schema, value, place, root) if isinstance(value, Mapping) else None
 
 

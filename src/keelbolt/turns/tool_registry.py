@@ -27,10 +27,10 @@ class ToolRegistry:
     def register(self, tool: Tool, *, overwrite: bool = False) -> None:
         """Add the tool; with ``overwrite`` it replaces one of the same name."""
         if not isinstance(tool, Tool):
-            raise InvalidInitialToolValue(f"a Tool is registered, not {type(tool).__name__}")
+            raise InvalidInitialToolValue(f"register takes a Tool, not {type(tool).__name__}")
         if tool.name in self._tools and not overwrite:
             raise ToolAlreadyRegistered(
-                f"a tool named {tool.name!r} is registered; pass overwrite=True, or name it differently"
+                f"a tool named {tool.name!r} is already registered; pass overwrite=True or use another name"
             )
         self._tools[tool.name] = tool
 
@@ -93,7 +93,7 @@ class ToolRegistry:
     def merge(registries: Iterable[ToolRegistry], *, on_collision: Collision = "throw") -> ToolRegistry:
         """Return one registry of all. For equal names the later tool's own policy decides, or else ``on_collision``."""
         if on_collision not in COLLISIONS:
-            raise InvalidInitialToolValue(f"on_collision is throw, replace or keep, not {on_collision!r}")
+            raise InvalidInitialToolValue(f"on_collision must be throw, replace or keep, not {on_collision!r}")
         merged = ToolRegistry()
         for registry in registries:
             hidden = registry.hidden()

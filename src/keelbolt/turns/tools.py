@@ -80,24 +80,26 @@ class Tool:
         self._check = checker(self.input_schema)
         self._handler = _handler(handler)
         if artifact_constructor is not None and not callable(artifact_constructor):
-            raise Wrong("artifact_constructor is a class of artifacts (SpooledArtifact, or one made from it)")
+            raise Wrong("artifact_constructor must be SpooledArtifact or a subclass")
         self.artifact_constructor = artifact_constructor
         if meta is not None and not isinstance(meta, dict):
-            raise Wrong(f"meta is a dict, not {type(meta).__name__}")
+            raise Wrong(f"meta must be a dict, not {type(meta).__name__}")
         self.meta = Registry(meta)
         self.ephemeral = flag("ephemeral", ephemeral)
         self.trusted = flag("trusted", trusted)
         if optional_text("on_collision", on_collision) not in {None, *COLLISIONS}:
-            raise Wrong(f"on_collision is throw, replace or keep, not {on_collision!r}")
+            raise Wrong(f"on_collision must be throw, replace or keep, not {on_collision!r}")
         self.on_collision = on_collision
         if not isinstance(needs_approval, bool | str) and not callable(needs_approval):
-            raise Wrong("needs_approval is True, a question such as 'Pay {amount}?', or a function of the arguments")
+            raise Wrong(
+                "needs_approval must be a bool, a question such as 'Pay {amount}?', or a function of the arguments"
+            )
         self.needs_approval = needs_approval
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0):
-            raise Wrong(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
+            raise Wrong(f"timeout must be a number of seconds above 0, or None, not {timeout!r}")
         self.timeout = timeout
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-            raise Wrong(f"retries is a whole number from 0, not {retries!r}")
+            raise Wrong(f"retries must be an integer of at least 0, not {retries!r}")
         self.retries = retries
 
     def json_schema(self) -> dict[str, Any] | None:
@@ -184,14 +186,14 @@ def _schema(value: Any) -> Schema:
         raise Wrong(f"input_schema: {wrong}") from None
     shown = json_schema(value)
     if shown is not None and shown.get("type") != "object":
-        raise Wrong('input_schema describes an object; a JSON Schema begins with "type": "object"')
+        raise Wrong('input_schema must describe an object; a JSON Schema needs "type": "object"')
     schema: Schema = value
     return schema
 
 
 def _handler(value: Any) -> Handler:
     if not callable(value):
-        raise Wrong(f"handler is a function (args, ctx, meta), not {type(value).__name__}")
+        raise Wrong(f"handler must be a function (args, ctx, meta), not {type(value).__name__}")
     if wrong := arity_problem(value, 3):
         raise Wrong(f"handler {wrong}; it must take 3: (args, ctx, meta)")
     handler: Handler = value
@@ -204,5 +206,5 @@ def _fitting(name: str, result: object) -> None:
     if isinstance(result, list | tuple) and result and all(isinstance(item, Media) for item in result):
         return
     raise ToolDownstreamError(
-        f"the tool {name} answered {type(result).__name__}; a tool answers a str, bytes, Media or a list of Media"
+        f"the tool {name} returned {type(result).__name__}; a tool returns a str, bytes, Media or a list of Media"
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from keelbolt.names import suggestion
 from keelbolt.turns.arity import arity_problem
 from keelbolt.turns.callbacks import CALLBACKS, Callback
 from keelbolt.turns.events import KINDS
-from keelbolt.turns.names import suggestion
 from keelbolt.turns.tools import Tool
 
 _STORES = {"gate_store": ("open", "settle", "wait"), "progress_store": ("begin", "reached", "leave")}
@@ -48,7 +48,7 @@ def executor_problems(config: Mapping[str, Any]) -> list[str]:
 
 def tool_problems(tools: object) -> list[str]:
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
-        return [f"tools is a list of Tool, not {type(tools).__name__}"]
+        return [f"tools must be a list of Tool, not {type(tools).__name__}"]
     problems: list[str] = []
     names: set[str] = set()
     for index, tool in enumerate(tools):
@@ -63,7 +63,7 @@ def tool_problems(tools: object) -> list[str]:
 
 def pipeline_problems(name: str, middleware: object) -> list[str]:
     if isinstance(middleware, str | bytes | Mapping) or not isinstance(middleware, Iterable):
-        return [f"{name} is a list of functions (ctx, next), not {type(middleware).__name__}"]
+        return [f"{name} must be a list of functions (ctx, next), not {type(middleware).__name__}"]
     return [
         f"{name}[{index}] is {type(step).__name__}; it must be a function (ctx, next)"
         for index, step in enumerate(middleware)
@@ -74,14 +74,14 @@ def pipeline_problems(name: str, middleware: object) -> list[str]:
 def persistence_problems(persistence: object) -> list[str]:
     """Return the problems of ``persistence``: `"deferred"`, `"immediate"`, or a dict of them by kind or ``"*"``."""
     if isinstance(persistence, str):
-        return [] if persistence in MODES else [f"persistence is deferred or immediate, not {persistence!r}"]
+        return [] if persistence in MODES else [f"persistence must be deferred or immediate, not {persistence!r}"]
     if not isinstance(persistence, Mapping):
-        return [f"persistence is deferred, immediate or a dict of kinds, not {type(persistence).__name__}"]
+        return [f"persistence must be deferred, immediate or a dict of kinds, not {type(persistence).__name__}"]
     unknown = [repr(kind) for kind in persistence if kind not in {*KINDS, "*"}]
     wrong = [repr(mode) for mode in persistence.values() if mode not in MODES]
     return [
-        *(f"persistence knows no kind {kind}; it knows {', '.join(KINDS)} and *" for kind in unknown),
-        *(f"persistence of a kind is deferred or immediate, not {mode}" for mode in wrong),
+        *(f"persistence: unknown kind {kind}; the kinds are {', '.join(KINDS)} and *" for kind in unknown),
+        *(f"persistence of a kind must be deferred or immediate, not {mode}" for mode in wrong),
     ]
 
 
@@ -90,20 +90,22 @@ def option_problems(config: Mapping[str, Any]) -> list[str]:
     problems: list[str] = []
     limit = config.get("max_iterations")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        problems.append(f"max_iterations is a number of at least 1, or None for no limit, not {limit!r}")
+        problems.append(f"max_iterations must be an integer of at least 1, or None for no limit, not {limit!r}")
     wait = config.get("listener_timeout_seconds")
     if wait is not None and (isinstance(wait, bool) or not isinstance(wait, int | float) or not wait > 0):
-        problems.append(f"listener_timeout_seconds is a number above 0, or None, not {wait!r}")
+        problems.append(f"listener_timeout_seconds must be a number above 0, or None, not {wait!r}")
     unit = config.get("unit_of_work")
     if unit is not None and not callable(unit):
-        problems.append(f"unit_of_work is a function (ctx) that answers an async context manager, not {_named(unit)}")
+        problems.append(
+            f"unit_of_work must be a function (ctx) that returns an async context manager, not {_named(unit)}"
+        )
     for name, methods in _STORES.items():
         store = config.get(name)
         if store is not None and not all(callable(getattr(store, method, None)) for method in methods):
             words = f"{', '.join(methods[:-1])} and {methods[-1]}"
-            problems.append(f"{name} has the methods {words}; {_named(store)} has not")
+            problems.append(f"{name} must have the methods {words}; {_named(store)} does not")
     if not isinstance(config.get("check_artifact_ids", False), bool):
-        problems.append("check_artifact_ids is True or False")
+        problems.append("check_artifact_ids must be True or False")
     return problems
 
 

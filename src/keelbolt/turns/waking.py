@@ -19,7 +19,6 @@ from keelbolt.tasks.manager import TaskManager
 from keelbolt.turns.durable.families import WAKES
 from keelbolt.turns.durable.gate_records import StoredGate
 from keelbolt.turns.durable.gates import DurableGates
-from keelbolt.turns.events import now
 
 WAKE = "keelbolt.gate"  # key in the message's data: the token of a settled gate
 TRIES = 20
@@ -82,10 +81,10 @@ class Waker:
             try:
                 await self._kernel.retire(self._name)
             except KeelboltError as error:
-                logger.warning("the lease of the waker ends by itself: %s", error)
+                logger.warning("the lease of the gate waker could not be released and will expire: %s", error)
 
     async def _run(self) -> None:
-        outage = Outage("no gate can be looked at", logger)
+        outage = Outage("tasks of settled gates can't be woken", logger)
         with self._kernel.watch(QueueTopic(WAKES)) as watch:
             while True:
                 try:
@@ -101,9 +100,9 @@ class Waker:
 
     async def _wake(self, claim: Claim) -> None:
         gate = await self._gates.due(claim)
-        if gate is not None and not gate.settled and gate.deadline is not None:  # this process's clock is behind
-            left = max(POLL_SECONDS, (gate.deadline - now()).total_seconds())
-            await claim.scope.commit(claim.release(ready_in=left))
+        left = gate.seconds_left if gate is not None and not gate.settled else None
+        if left is not None:  # this process's clock is behind
+            await claim.scope.commit(claim.release(ready_in=max(POLL_SECONDS, left)))
             return
         if gate is not None:
             await wake_task(self._tasks, gate)

@@ -21,7 +21,7 @@ class Window:
 
     def __post_init__(self) -> None:
         if self.last is not None and (isinstance(self.last, bool) or not isinstance(self.last, int) or self.last < 1):
-            raise InvalidValue(f"last is a whole number from 1, or None for everything, not {self.last!r}")
+            raise InvalidValue(f"last must be an integer of at least 1, or None for all, not {self.last!r}")
 
     def of(self, values: Sequence[T]) -> list[T]:
         """Return the values within the window."""
@@ -37,9 +37,9 @@ class TopK:
 
     def __post_init__(self) -> None:
         if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
-            raise InvalidValue(f"k is a whole number from 1, not {self.k!r}")
+            raise InvalidValue(f"k must be an integer of at least 1, not {self.k!r}")
         if self.by not in ("importance", "confidence"):
-            raise InvalidValue(f"by is 'importance' or 'confidence', not {self.by!r}")
+            raise InvalidValue(f"by must be 'importance' or 'confidence', not {self.by!r}")
 
     def of(self, values: Sequence[T]) -> list[T]:
         """Return the best values."""
@@ -72,7 +72,7 @@ def check_limit(name: str, limit: object) -> Limit:
     if isinstance(limit, Window) or (isinstance(limit, TopK) and name == "memories"):
         return limit
     allowed = "a Window or a TopK" if name == "memories" else "a Window"
-    raise InvalidValue(f"{name} is limited by {allowed}, not by {limit!r}")
+    raise InvalidValue(f"the limit of {name} must be {allowed}, not {limit!r}")
 
 
 _asked: ContextVar[Mapping[str, Limit]] = ContextVar("keelbolt_turns_asked", default={})  # noqa: B039 - never changed

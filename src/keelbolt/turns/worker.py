@@ -63,9 +63,9 @@ def turn_worker(
     is not open is opened and closed with the server.
     """
     if runner.gate_store is not storage.gates or runner.progress_store is not storage.progress:
-        raise InvalidValue("this runner does not keep its turns in this storage; make it with storage.runner(…)")
+        raise InvalidValue("this runner does not store its turns in this storage; create it with storage.runner(…)")
     if unknown := [name for name in show if name not in SHOWN]:
-        raise InvalidValue(f"show knows {', '.join(SHOWN)}, but not {unknown[0]!r}")
+        raise InvalidValue(f"show: unknown name {unknown[0]!r}; the names are {', '.join(SHOWN)}")
     return TurnWorker(runner, storage, system_prompt=system_prompt, agent=agent, stash=stash, show=show)
 
 

@@ -127,13 +127,13 @@ class PushConfigs:
             raise WebhookAddressError(f"the webhook can't be used: {wrong}") from None
         config_id = config.id or new_id()
         if len(config_id) > MAX_ID or not config_id.isprintable() or "/" in config_id:
-            raise InvalidTaskRequest(f"the id of a push config has at most {MAX_ID} characters, and no slash")
+            raise InvalidTaskRequest(f"the id of a push config must have at most {MAX_ID} characters and no slash")
         _check_header("token", config.token, MAX_TOKEN)
         if config.authentication is not None:
             scheme = config.authentication.scheme
             _check_header("credentials", config.authentication.credentials, MAX_CREDENTIALS)
             if len(scheme) > MAX_SCHEME or not _SCHEME.fullmatch(scheme):
-                raise InvalidTaskRequest("the scheme of the authentication is one word, such as Bearer")
+                raise InvalidTaskRequest("the scheme of the authentication must be one word, such as Bearer")
         return config.model_copy(update={"id": config_id})
 
     async def create(
@@ -188,7 +188,7 @@ class PushConfigs:
                 if new:
                     issue(stored.secret)
                 return shown(config, task_id)
-        raise StorageBusy("the task changes all the time; try again")
+        raise StorageBusy("concurrent changes to the task prevented this write; try again")
 
     async def renew_secret(self, scope: Scope, task_id: str, config_id: str) -> str:
         """Give a config a new signing secret, and return it. Raises TaskNotFoundError."""
@@ -207,7 +207,7 @@ class PushConfigs:
             operations = [Replace(PUSH_CONFIGS, key, record.version, body, {"task": task_id})]
             if await self._committed(scope, operations):
                 return stored.secret
-        raise StorageBusy("the config changes all the time; try again")
+        raise StorageBusy("concurrent changes to the config prevented this write; try again")
 
     async def delete(self, scope: Scope, task_id: str, config_id: str | None) -> None:
         """Remove the config, or all configs; no error if there is none."""
@@ -223,7 +223,7 @@ class PushConfigs:
                 operations += [Delete(PUSH_CONFIGS, key), Delete(PUSH_CURSORS, key), Remove(WEBHOOKS, key)]
             if await self._committed(scope, operations):
                 return
-        raise StorageBusy("the task changes all the time; try again")
+        raise StorageBusy("concurrent changes to the task prevented this write; try again")
 
     async def _task(self, scope: Scope, task_id: str) -> Record:
         task = await scope.get(TASKS, task_id)
@@ -281,7 +281,7 @@ class PushConfigs:
             if await self._committed(scope, operations):
                 return
             await self.get(scope, task_id, config_id)  # the config may have been deleted meanwhile
-        raise StorageBusy("the webhook is told about events all the time; try again")
+        raise StorageBusy("concurrent deliveries to the webhook prevented this write; try again")
 
     async def list(
         self, scope: Scope, task_id: str, *, page_size: int | None = None, page_token: str | None = None
@@ -291,7 +291,7 @@ class PushConfigs:
         try:
             page = await scope.find(query, limit=limit, cursor=page_token or None)
         except BadCursor:
-            raise InvalidTaskRequest("this page token belongs to another list, or is damaged") from None
+            raise InvalidTaskRequest("the page token is invalid or belongs to another list") from None
         configs = [shown(StoredConfig.of(record, self._sealer).config, task_id) for record in page.records]
         return PushConfigPage(configs, page.cursor or "")
 
@@ -307,6 +307,8 @@ def shown(config: PushConfig, task_id: str) -> PushConfig:
 
 def _check_header(name: str, value: str | None, longest: int) -> None:
     if value and len(value) > longest:
-        raise InvalidTaskRequest(f"the {name} of a push config have at most {longest} characters")
+        raise InvalidTaskRequest(f"the {name} of a push config must have at most {longest} characters")
     if value and not _VALUE.fullmatch(value):
-        raise InvalidTaskRequest(f"the {name} of a push config go into a header: printable ASCII, no line breaks")
+        raise InvalidTaskRequest(
+            f"the {name} of a push config are sent in a header: use printable ASCII without line breaks"
+        )

@@ -177,7 +177,7 @@ class Deliverer:
             logger.warning("webhook %s: %s", claim.key, error)
             await self._let_go(claim, POLL_SECONDS)
         except Exception:
-            logger.exception("webhook %s is tried again in %g s", claim.key, BROKEN_SECONDS)
+            logger.exception("webhook %s failed; retried in %g s", claim.key, BROKEN_SECONDS)
             await self._let_go(claim, BROKEN_SECONDS)
 
     async def _let_go(self, claim: Claim, seconds: float) -> None:
@@ -186,7 +186,7 @@ class Deliverer:
         except CommitRefused:
             pass  # another process has it
         except KeelboltError as error:
-            logger.warning("webhook %s is given back once the store answers: %s", claim.key, error)
+            logger.warning("webhook %s is released once the storage is reachable: %s", claim.key, error)
             self._give_back_later(claim)
 
     def _give_back_later(self, claim: Claim) -> None:
@@ -306,7 +306,7 @@ class Deliverer:
     async def _post(self, letter: WebhookRequest) -> PostResult:
         receiver = receiver_of(letter.url)
         if not await self._receivers.enter(receiver):
-            reason = "the receiver does not answer; another delivery finds out when it does"
+            reason = "the receiver does not respond; another delivery is probing it"
             return PostResult(ok=False, error=reason, tried=False, category="receiver")
         silent = False
         try:
@@ -324,12 +324,12 @@ class Deliverer:
         cursor = cursor.failed(answer.error, now, self._dice, category=answer.category)
         if answer.gone or now - cursor.since > self.settings.give_up_seconds:
             logger.warning("webhook %s is given up: %s", claim.key, answer.error)
-            reason = "the receiver wants nothing more (410)" if answer.gone else answer.error
+            reason = "the receiver returned 410 (Gone)" if answer.gone else answer.error
             await progress.end(cursor.given_up(), claim.bury(reason))
             return
         wait = cursor.retry_at - now
         level = logging.WARNING if cursor.failures == 1 else logging.INFO  # log a long outage once
-        logger.log(level, "webhook %s failed, and is tried again in %.0f s: %s", claim.key, wait, answer.error)
+        logger.log(level, "webhook %s failed; retried in %.0f s: %s", claim.key, wait, answer.error)
         await progress.end(cursor, claim.release(ready_in=wait))
 
     def _now(self) -> float:

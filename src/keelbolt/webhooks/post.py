@@ -80,7 +80,9 @@ class Poster:
                 target = check_url(url, loopback=self._loopback, hosts=self._hosts)
                 status = await self._post(target, _head(target, len(body), headers), body)
         except TimeoutError:
-            return PostResult(ok=False, silent=True, error=f"no answer within {self._seconds:g} s", category="timeout")
+            return PostResult(
+                ok=False, silent=True, error=f"no response within {self._seconds:g} s", category="timeout"
+            )
         except AddressNotAllowed as error:
             return PostResult(ok=False, error=str(error), category="address")
         except BadResponse as error:

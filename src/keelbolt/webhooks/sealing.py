@@ -28,7 +28,7 @@ class Sealer:
     def __init__(self, *secrets: str) -> None:
         if not secrets or any(len(secret) < MIN_KEY_CHARACTERS for secret in secrets):
             raise InvalidValue(
-                f"KEELBOLT_SECRET_KEY is one secret, or several with commas between, each of at least "
+                f"KEELBOLT_SECRET_KEY must be one secret, or several separated by commas, each of at least "
                 f"{MIN_KEY_CHARACTERS} characters. Make one with: "
                 "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
@@ -71,7 +71,7 @@ class Sealer:
             return key.decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], place.encode())
         except (InvalidTag, ValueError):
             raise SecretKeyMissing(
-                "the encrypted credentials are damaged, or were moved here from another config; create the config anew"
+                "the encrypted credentials are damaged, or were moved here from another config; create the config again"
             ) from None
 
 

@@ -1,78 +1,35 @@
-"""What a seeded fault is made of."""
+"""Seeded faults of one suite."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from keelbolt.conformance.storage import DataPlace, KernelSubject
-from keelbolt.kernel.blobs import Detach
-from keelbolt.kernel.commits import Operation, Receipt
-from keelbolt.kernel.contract import Kernel
-from keelbolt.kernel.memory import MemoryKernel
-from keelbolt.kernel.records import Collection
+from keelbolt.conformance.subject import ConformanceSubject
 
-# Does nothing, in the place of an operation that a broken engine forgets.
-NOTHING = Detach("0" * 64, "nobody")
-
-
-class Broken(MemoryKernel):
-    """The memory engine, with a place to put a fault in. Its receipts name the operations that were asked for."""
-
-    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
-        changed = tuple(self.change(partition, operation) for operation in operations)
-        end = super()._submit(partition, changed)
-        return end if end.exception() is not None else done(operations, end.result())
-
-    def change(self, partition: str, operation: Operation) -> Operation:
-        """What becomes of an operation."""
-        return operation
-
-
-K = TypeVar("K", bound=type[MemoryKernel])
+T = TypeVar("T", bound=type[Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     name: str
     caught_by: str
-    kernel: type[MemoryKernel]
-
-    @property
-    def subject(self) -> KernelSubject:
-        from tests.conformance.broken.kept import Kept, kept  # they are faults themselves
-
-        if issubclass(self.kernel, Kept):
-            return kept(self.kernel)
-
-        def make(_place: DataPlace, declare: Sequence[Collection]) -> Kernel:
-            return self.kernel(declare=declare)
-
-        return KernelSubject(self.name, make)
+    subject: ConformanceSubject[Any]
 
 
-FAULTS: list[Fault] = []
+class Faults(list[Fault]):
+    """Classes with a fault; ``subject`` makes the subject of a class."""
 
+    def __init__(self, subject: Callable[[Any], ConformanceSubject[Any]]) -> None:
+        super().__init__()
+        self.subject = subject
 
-def caught_by(law: str) -> Callable[[K], K]:
-    """Seed this fault; its class name says what is broken."""
+    def caught_by(self, *laws: str) -> Callable[[T], T]:
+        """Register a class whose name describes its fault."""
 
-    def seed(kernel: K) -> K:
-        FAULTS.append(Fault(kernel.__name__, law, kernel))
-        return kernel
+        def seed(kind: T) -> T:
+            self.extend(Fault(kind.__name__, law, self.subject(kind)) for law in laws)
+            return kind
 
-    return seed
-
-
-def failed(error: BaseException) -> asyncio.Future[Receipt]:
-    future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-    future.set_exception(error)
-    return future
-
-
-def done(operations: tuple[Operation, ...], receipt: Receipt) -> asyncio.Future[Receipt]:
-    future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-    future.set_result(Receipt(operations, receipt.outcomes))
-    return future
+        return seed

@@ -87,6 +87,6 @@ async def test_files_of_an_agent_are_downloaded_with_credentials() -> None:
                 await client.download(f"{part.url}0")
             with pytest.raises(ValueError, match="trusted_origins"):
                 await client.download("https://elsewhere.example/file")
-            with pytest.raises(ValueError, match="no file"):
+            with pytest.raises(ValueError, match="not a file"):
                 await client.download(Part(text="Hi"))
         server.drain()

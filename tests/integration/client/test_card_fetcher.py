@@ -61,7 +61,7 @@ async def test_an_old_card_is_better_than_none(agent: BadAgent, caplog: pytest.L
         now = 11.0
         with caplog.at_level(logging.WARNING, "keelbolt.client"):
             await client.get_task("t")
-        assert "the old one stays in use" in caplog.text
+        assert "the old card stays in use" in caplog.text
         with pytest.raises(A2ADiscoveryError):
             await client.discover(refresh=True)
 

@@ -105,7 +105,7 @@ async def test_credentials_are_metadata_for_trusted_origins_alone(spoken: dict[s
         async with A2AClient(url, headers=good, **spoken) as client:
             with pytest.raises(A2ADiscoveryError, match="trusted_origins") as elsewhere:
                 await client.send_message("Hello")
-        origin = str(elsewhere.value).split("leads to ")[1].split(",")[0]
+        origin = str(elsewhere.value).split("refers to ")[1].split(",")[0]
         async with A2AClient(url, headers=good, trusted_origins=[origin], **spoken) as client:
             assert text_of(await client.send_message("Hello")) == "You said: Hello"
         async with A2AClient(url, headers=bad, trusted_origins=[origin], **spoken) as client:
@@ -148,5 +148,5 @@ async def test_a_card_that_offers_nothing_we_speak_says_what_it_offers(url: str)
         {"url": "https://a", "protocolBinding": "JSONRPC", "protocolVersion": "0.2.5"},
     ]
     async with A2AClient(url, card={"name": "other", "supportedInterfaces": interfaces}) as client:
-        with pytest.raises(A2ADiscoveryError, match=r"offers SLIMRPC 1\.0, JSONRPC 0\.2\.5; spoken here are"):
+        with pytest.raises(A2ADiscoveryError, match=r"offers SLIMRPC 1\.0, JSONRPC 0\.2\.5; this client supports"):
             await client.send_message("Hello")

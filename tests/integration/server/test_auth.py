@@ -193,7 +193,7 @@ async def test_everything_that_answers_needs_authentication_but_what_is_public()
 
 @pytest.mark.parametrize("prefixes", [["/explorer"], (), "/public", {"/x"}])
 def test_exempt_prefixes_are_refused_with_the_reason(prefixes: Any) -> None:
-    with pytest.raises(AuthMisconfigured, match=r"a prefix also lets in .*exact paths"):
+    with pytest.raises(AuthMisconfigured, match=r"a prefix also exempts .*exact paths"):
         A2AServer(worker=tell, agent_card=CARD, auth=authenticator(), exempt_prefixes=prefixes)
 
 

@@ -130,20 +130,36 @@ async def test_tasks_are_listed_with_filters_and_totals(url: str) -> None:
         later = there["status"]["timestamp"]
         assert [task["id"] for task in (await get(client, "/tasks", since=later))["tasks"]] == [there["id"]]
 
-        seen: list[str] = []
-        token = ""
-        while True:
-            page = await get(client, "/tasks", pageSize=2, **({"pageToken": token} if token else {}))
-            assert page["total"] == 5
-            seen += [task["id"] for task in page["tasks"]]
-            if not (token := page["nextPageToken"]):
-                break
-        assert seen == [task["id"] for task in everything["tasks"]]
+        newest_first = [task["id"] for task in everything["tasks"]]
+        assert await paged(client, 5) == await paged(client, 5, sort="-updated") == newest_first
+        assert await paged(client, 5, sort="updated") == newest_first[::-1]
+        assert await paged(client, 5, sort="updated", q="echo") == [
+            task["id"] for task in reversed(everything["tasks"]) if "echo" in task["said"]
+        ]
+
+
+async def paged(client: httpx2.AsyncClient, total: int, **query: str) -> list[str]:
+    """The ids of all pages, each of two tasks."""
+    seen: list[str] = []
+    token = ""
+    while True:
+        page = await get(client, "/tasks", pageSize=2, **query, **({"pageToken": token} if token else {}))
+        assert page["total"] == total
+        seen += [task["id"] for task in page["tasks"]]
+        if not (token := page["nextPageToken"]):
+            return seen
 
 
 async def test_a_query_that_means_nothing_is_refused() -> None:
     async with talking(agent()) as client:
-        for query in ("state=tired", "pageSize=0", "pageSize=101", "pageToken=made-up", "since=yesterday"):
+        for query in (
+            "state=tired",
+            "pageSize=0",
+            "pageSize=101",
+            "pageToken=made-up",
+            "since=yesterday",
+            "sort=created",
+        ):
             answer = await client.get(f"{PREFIX}/tasks?{query}")
             assert answer.status_code == 400, query
             assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
@@ -263,6 +279,20 @@ async def test_each_task_whose_status_changes_is_told() -> None:
                 if seen[-1] == (asked["id"], "TASK_STATE_COMPLETED"):
                     break
         assert (asked["id"], "TASK_STATE_INPUT_REQUIRED") in seen
+
+
+async def test_changes_are_told_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = agent()
+    async with asyncio.timeout(20), talking(server) as client, followed(client, "/events") as events:
+        before = await send(client, "ask")
+        while (await anext(events))[1]["id"] != before["id"]:
+            pass
+        clock = server.routes.service.engine.store.clock
+        wall = clock.wall
+        monkeypatch.setattr(clock, "wall", lambda: wall() - 3600 * 1_000_000)
+        after = await send(client, "ask")
+        while (await anext(events))[1]["id"] != after["id"]:
+            pass
 
 
 async def test_however_many_watch_the_index_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,7 +446,7 @@ async def test_a_webhook_is_delivered_to_again() -> None:
         receiver.answering = fine
         await post(client, f"{path}/mine/replay")
         await until(lambda: shows("delivered", 3))
-        await client.post(f"{PREFIX}{path}/mine/replay?after=0", json={})
+        await post(client, f"{path}/mine/replay", after=0)
         await until(lambda: len(receiver.arrivals) == 7)
         assert receiver.seqs()[1:4] == receiver.seqs()[4:7]
         for wrong in ({"after": -1}, {"after": "x"}, {"after": True}):
@@ -589,6 +619,31 @@ async def test_a_caller_sees_its_own_and_an_operator_what_it_asks_for() -> None:
         assert await status("/system", {}) == 401  # also at this machine, since the agent knows its callers
         found = (await client.get(f"{PREFIX}/partitions", headers=olga)).json()["partitions"]
         assert found == ["acme/ada"]
+
+
+async def test_unknown_parameters_are_refused_with_the_nearest_name() -> None:
+    """A misspelt filter would list everything, and a misspelt dryRun would erase."""
+    server = A2AServer(worker=act, agent_card=CARD, auth=authenticator())
+    ada, olga = dict(bearer("ada")), dict(bearer("olga", roles=["operator:all"]))
+    async with talking(server) as client:
+        for method, path, query, body, field, words in (
+            ("GET", "/tasks", {"contxt": "c"}, None, "contxt", "query parameter; did you mean 'context'?"),
+            ("GET", "/work", {"page_token": "x"}, None, "page_token", "did you mean 'pageToken'?"),
+            ("GET", "/system", {"tenant": "acme"}, None, "tenant", "query parameter; known are none"),
+            ("GET", "/system/events", {"x": ""}, None, "x", "known are none"),
+            ("GET", "/state/sessions", {"q": "x"}, None, "q", "known are pageSize, pageToken, tenant"),
+            ("POST", "/erase", {}, {"kind": "task", "id": "1", "dryrun": True}, "dryrun", "did you mean 'dryRun'?"),
+            ("POST", "/erase", {"dryRun": "true"}, {"kind": "task", "id": "1"}, "dryRun", "query parameter"),
+        ):
+            answer = await client.request(method, PREFIX + path, params=query, json=body, headers=olga)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["status"]) == (400, "INVALID_ARGUMENT")
+            assert error["message"].startswith(f"{field}: there is no such ")
+            assert words in error["message"]
+            violations = [each for detail in error["details"] for each in detail.get("fieldViolations", ())]
+            assert [violation["field"] for violation in violations] == [field]
+        hidden = await client.get(f"{PREFIX}/system", params={"x": "1"}, headers=ada)
+        assert hidden.status_code == 404  # callers without the role learn nothing of the route
 
 
 # ----------------------------------------------------------------------------------------------------------- OpenAPI

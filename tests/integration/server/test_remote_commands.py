@@ -126,6 +126,11 @@ def test_the_commands_work_both_ways(agent: Agent, way: str) -> None:
     ids = {asked, failed, done}
     assert {task["id"] for task in both(agent, "tasks", "list")["tasks"]} == ids
     assert {task["id"] for task in both(agent, "tasks", "list", "--all")["tasks"]} == ids
+    listed = [
+        [task["id"] for task in both(agent, "tasks", "list", "--sort", sort)["tasks"]]
+        for sort in ("-updated", "updated")
+    ]
+    assert listed[0] == listed[1][::-1]
     assert both(agent, "tasks", "list", "--state", "failed")["tasks"][0]["said"] == "fail"
     assert both(agent, "tasks", "show", asked)["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     assert both(agent, "tasks", "list", "--owner", "ada")["tasks"] == []
@@ -240,7 +245,7 @@ def test_neither_storage_nor_server_is_a_mistake_that_says_what_to_do() -> None:
     [
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9: connection refused. Is the agent running"),
         ("http://no-such-host.invalid", 1, "http://no-such-host.invalid: the name of the host is not known"),
-        ("localhost:9", 2, "the URL of an agent begins with"),
+        ("localhost:9", 2, "the URL of an agent must begin with"),
     ],
 )
 def test_a_server_that_is_not_there_is_told_in_one_line(url: str, code: int, words: str) -> None:

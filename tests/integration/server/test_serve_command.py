@@ -261,7 +261,7 @@ def test_several_processes_share_the_port_and_one_that_is_killed_is_replaced(fol
         task = send(agent.url, "1", "before")
         os.kill(min(first), signal.SIGKILL)
         agent.until("as process", 3)
-        assert f"process {min(first)} ended with -9; another takes its place" in agent.log
+        assert f"process {min(first)} exited with code -9; a new process replaces it" in agent.log
         assert send(agent.url, "1", "before")["id"] == task["id"]
         assert send(agent.url, "2", "after")["artifacts"][0]["parts"] == [{"text": "after"}]
 
@@ -327,14 +327,14 @@ def test_a_client_that_waits_is_answered_before_it_stops(tmp_path: Path) -> None
 
 
 def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
-    """Without a traceback; the task is given back, and not lost until its lease ends."""
+    """Without a traceback; the task is released and does not wait for its lease to expire."""
     (tmp_path / "slow.py").write_text(SLOW)
     with serving(tmp_path, "slow:slow", KEELBOLT_DRAIN_SECONDS="60") as agent:
         send(agent.url, "1", "long", now=True)
         agent.process.send_signal(signal.SIGINT)
         agent.until("is stopping")
         assert agent.stop(signal.SIGINT) == 0
-        assert "is given back" in agent.log
+        assert "is released" in agent.log
         assert "Traceback" not in agent.log
 
 

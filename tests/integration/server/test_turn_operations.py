@@ -11,6 +11,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
+from keelbolt.auth import ANONYMOUS
 from keelbolt.kernel import Put
 from keelbolt.operations.table import PREFIX
 from keelbolt.server.settings import ServerSettings
@@ -88,6 +89,20 @@ async def test_everything_of_a_thread_is_found_and_shown(tmp_path: Path, name: s
         at = f"/shared/{quote(shared['ref'], safe='')}"
         assert (await get(client, f"{at}/memories", **whose))["records"] == shared["memories"]
         assert (await get(client, f"{at}/standing-instructions", **whose))["records"] == shared["instructions"]
+
+
+async def test_a_turn_of_a_task_that_is_over_is_not_shown_as_running(tmp_path: Path) -> None:
+    """The process died, and the task was given up or canceled: the turn itself could not store its end."""
+    async with looking(tmp_path) as (storage, client):
+        for words in ("echo 1", "wait"):
+            sent = {"messageId": words, "role": "ROLE_USER", "parts": [{"text": words}]}
+            body = {"message": sent, "configuration": {"returnImmediately": words == "wait"}}
+            task = (await client.post("/message:send", json=body)).json()["task"]
+            turn = Turn(f"{task['id']}.1", tenant=ANONYMOUS.partition, thread=words)
+            await Calls(storage.callbacks(), turn).store_message(message("m"))
+            await storage.progress.begin(turn)
+            (shown,) = (await get(client, f"/threads/{words}", tenant=ANONYMOUS.partition))["turns"]
+            assert shown["state"] == ("running" if words == "wait" else "failed")
 
 
 async def test_what_is_deleted_or_anothers_or_unknown_is_not_there(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Turns that are run under a lease without an agent server."""
+"""Turns with a lease, without an agent server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from keelbolt.turns import (
     durable_storage,
     hydrate,
 )
-from keelbolt.turns.durable.families import TURN_RUNS
+from keelbolt.turns.durable.families import TURN_RUNS, TURNS
+from keelbolt.turns.durable.scope import partition_of
 from tests.integration.turns.stage import Calls, Turn, message
 from tests.integration.turns.test_killed import TURNERS, run
 from tests.integration.turns.turners import TURN_LEASE_SECONDS, three_iterations
@@ -68,8 +69,8 @@ async def everything_once(storage: DurableStorage) -> None:
     assert await calls.ids("thought") == ["t0", "t1", "t2"]
 
 
-async def test_a_killed_turn_continues_while_no_caller_asks(lasting_url: str) -> None:
-    """Another process with the same runner goes on after the last stored iteration."""
+async def test_a_killed_turn_continues_without_a_caller(lasting_url: str) -> None:
+    """Another process with the same runner continues after the last stored iteration."""
     assert await asyncio.to_thread(run, "leased", lasting_url, "in-1") == (-9, ["iteration 0", "iteration 1"])
     async with leased(lasting_url) as (storage, _):
         await until(lambda: ended(storage))
@@ -77,7 +78,7 @@ async def test_a_killed_turn_continues_while_no_caller_asks(lasting_url: str) ->
 
 
 async def test_a_stopped_turn_stores_nothing_after_its_lease(lasting_url: str) -> None:
-    """Another process has finished the turn; the one that continues is refused."""
+    """Another process has finished the turn; the stopped one is refused."""
     command = (sys.executable, TURNERS, "leased", lasting_url, "stop")
     child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     try:
@@ -132,8 +133,63 @@ async def test_a_process_that_cannot_renew_its_lease_stops_its_turns(
         assert runs[0] == runs[1]
 
 
+async def state_of(storage: DurableStorage, turn_id: str) -> object:
+    record = await storage.kernel.get(partition_of("acme"), TURNS, f"thread/thread-1/{turn_id}")
+    return None if record is None else record.fields["state"]
+
+
+async def test_a_turn_that_is_given_up_is_shown_as_failed(
+    storage: DurableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its last attempt; so that no list shows a turn as running that no process continues."""
+    started = asyncio.Event()
+
+    async def execute(_ctx: DispatchContext, _helpers: Any) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async def fails(*_args: Any, **_options: Any) -> None:
+        raise StorageUnreachable
+
+    monkeypatch.setattr("keelbolt.turns.durable.leased.MAX_ATTEMPTS", 1)
+    runner = storage.runner(executor_callback=execute)
+    async with storage.leased(runner, again=again, lease_seconds=TURN_LEASE_SECONDS) as turns:
+        running = asyncio.create_task(turns.run(TurnInput(system_prompt="Go.", scope=ACME, turn_id="t")))
+        await started.wait()
+        assert await state_of(storage, "t") == "running"
+        with monkeypatch.context() as patched:
+            patched.setattr(storage.kernel, "heartbeat", fails)
+            with pytest.raises(TurnTakenOver):
+                await asyncio.wait_for(running, 10 * TURN_LEASE_SECONDS)
+
+        async def failed() -> bool:
+            return await state_of(storage, "t") == "failed"
+
+        await until(failed)
+    assert (await storage.kernel.count_work([TURN_RUNS])).work[TURN_RUNS]["dead"] == 1
+
+
+async def test_a_turn_that_fails_can_be_started_again(storage: DurableStorage) -> None:
+    states: list[object] = []
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        states.append(await state_of(storage, "t"))
+        if len(states) == 1:
+            raise ValueError("no")
+        ctx.ack()
+
+    runner = storage.runner(executor_callback=execute)
+    async with storage.leased(runner, again=again, lease_seconds=TURN_LEASE_SECONDS) as turns:
+        given = TurnInput(system_prompt="Go.", scope=ACME, turn_id="t")
+        assert not (await turns.run(given)).ok
+        assert await state_of(storage, "t") == "failed"
+        assert (await turns.run(given)).ok
+        assert await state_of(storage, "t") == "ended"
+    assert states == ["running", "running"]
+
+
 async def test_a_turn_is_run_by_one_process(url: str) -> None:
-    """A second run of the same id is refused while the first one is under way; erasing the thread ends both."""
+    """A second run with the same id is refused during the first; erasing the thread ends both."""
     async with durable_storage(url) as storage:
         started, erased = asyncio.Event(), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Parts to inputs, outputs to parts, and what bytes are."""
+"""Conversion of message parts to inputs and of outputs to parts, and detection of media types."""
 
 from __future__ import annotations
 
@@ -100,17 +100,17 @@ def test_parts_become_input(model: Any, parts: list[Part], wanted: Any) -> None:
         (Sum, [data({"numbers": [1]}), data({"numbers": [2]})], "two parts"),
         (Words, [data({"text": "x", "_approval_token": "t"})], "_approval_token"),
         (Words, [text('{"text": "x", "_approval_token": "t"}')], "_approval_token"),
-        (Words, [Part(raw=b"x")], "takes no such file"),
-        (Picture, [Part(url="https://a.example/x")], "by its bytes"),
+        (Words, [Part(raw=b"x")], "does not accept this file"),
+        (Picture, [Part(url="https://a.example/x")], "send the bytes of this file"),
         (Picture, [Part(raw=b"x"), Part(raw=b"y")], "file"),
     ],
 )
-def test_what_is_no_input_is_refused(model: Any, parts: list[Part], words: str) -> None:
+def test_invalid_inputs_are_refused(model: Any, parts: list[Part], words: str) -> None:
     with pytest.raises(SkillInputError, match=words):
         parts_to_input(parts, module(model))
 
 
-def test_what_apcore_would_refuse_is_refused_with_pointers() -> None:
+def test_schema_violations_are_refused_with_json_pointers() -> None:
     check_input({"numbers": [1]}, module(Sum))
     check_input({"image": b"\xff"}, module(Picture))
     check_input({"anything": 1}, module(None))
@@ -136,7 +136,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_an_input_is_made_or_refused_and_nothing_else(value: Any) -> None:
+def test_parts_to_input_returns_or_raises_skill_input_error(value: Any) -> None:
     for part in (Part(data=value), Part(text=str(value))):
         for model in (Words, Sum, Picture, None):
             with contextlib.suppress(SkillInputError):
@@ -168,7 +168,7 @@ class Color(Enum):
     red = "r"
 
 
-async def test_what_is_nearly_json_is_made_json() -> None:
+async def test_json_compatible_values_are_converted() -> None:
     moment = datetime(2026, 1, 2, tzinfo=UTC)
     given = {"when": moment, "price": Decimal("1.10"), "id": uuid.UUID(int=1), "tags": {"a"}, "color": Color.red}
     [part] = await output_to_parts({**given, "model": Words(text="x"), 5: (1,)}, keep)
@@ -191,12 +191,12 @@ async def test_numbers_are_exact(number: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {"a": {"b": lambda: 0}}])
-async def test_what_is_no_json_is_refused(value: Any) -> None:
+async def test_outputs_that_are_not_json_are_refused(value: Any) -> None:
     with pytest.raises(InvalidAgentResponseError, match="not JSON"):
         await output_to_parts({"x": value}, keep)
 
 
-async def test_large_files_are_kept_elsewhere() -> None:
+async def test_large_files_are_stored_as_task_files() -> None:
     kept.clear()
     small, large = bytes(INLINE_BYTES), bytes(INLINE_BYTES + 1)
     _, inline_part, kept_part = await output_to_parts({"a": small, "b": [large]}, keep)
@@ -205,7 +205,7 @@ async def test_large_files_are_kept_elsewhere() -> None:
     assert kept == [(large, "application/octet-stream", "b.0")]
 
 
-async def test_files_whose_names_meet_are_both_there() -> None:
+async def test_files_with_equal_names_get_distinct_names() -> None:
     parts = await output_to_parts({"a": {"b": b"one"}, "a.b": b"two"}, keep)
     assert sorted(part.raw or b"" for part in parts[1:]) == [b"one", b"two"]
 

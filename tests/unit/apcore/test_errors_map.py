@@ -1,4 +1,4 @@
-"""Every error of apcore, as its caller is told of it: the table, and nothing that should stay in the log."""
+"""Mapping of apcore's errors to errors for the caller, without details that belong in the log."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_table(error: Exception, code: int, message: str, kind: str) -> None
 
 
 def classes() -> list[type[ModuleError]]:
-    """Every class of error that apcore has, wherever it lies."""
+    """Return every error class of apcore, from all of its modules."""
     for module in pkgutil.walk_packages(apcore.__path__, "apcore."):
         if ".__main__" not in module.name:
             importlib.import_module(module.name)
@@ -73,7 +73,7 @@ def classes() -> list[type[ModuleError]]:
 
 
 def made(kind: Any) -> Any:
-    """An error of this class whose words and details should stay in the log."""
+    """Return an error of this class whose message and details must stay in the log."""
     error = kind.__new__(kind)
     codes = [value for name, value in vars(ErrorCodes).items() if name.isupper()]
     ModuleError.__init__(error, code=codes[0], message=WHY, details={"path": SECRET, "errors": [{"message": WHY}]})
@@ -100,7 +100,7 @@ def _argument(name: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", classes(), ids=lambda kind: kind.__name__)
-def test_no_error_of_apcore_tells_what_it_should_not(kind: type[ModuleError]) -> None:
+def test_no_apcore_error_leaks_details(kind: type[ModuleError]) -> None:
     error = made(kind)
     found = ErrorMapper().to_jsonrpc_error(error)
     assert found["code"] in (-32001, -32601, -32602, -32603)
@@ -111,16 +111,16 @@ def test_no_error_of_apcore_tells_what_it_should_not(kind: type[ModuleError]) ->
     assert len(found["message"]) <= 500
 
 
-def test_there_are_many_of_them() -> None:
+def test_error_classes_are_found() -> None:
     assert len(classes()) > 60
 
 
-def test_every_code_of_the_table_is_one_of_apcores() -> None:
+def test_every_code_of_the_table_exists_in_apcore() -> None:
     codes = {value for name, value in vars(ErrorCodes).items() if name.isupper()}
     assert set(ERROR_MAP) - codes <= {"INVALID_INPUT", "EXECUTION_CANCELLED"}
 
 
-def test_what_a_module_calls_its_own_errors_is_its_own_affair() -> None:
+def test_own_error_codes_of_modules_have_no_details() -> None:
     class SecretProjectError(ModuleError):  # type: ignore[misc]
         pass
 
@@ -162,16 +162,16 @@ def test_json_pointers_survive() -> None:
         ("x" * 900, "x" * 500),
     ],
 )
-def test_messages_are_cleaned(message: str, wanted: str) -> None:
+def test_messages_are_sanitized(message: str, wanted: str) -> None:
     assert sanitized(message) == wanted
 
 
 @given(st.text(max_size=3000))
-def test_cleaning_is_total_and_bounded(message: str) -> None:
+def test_sanitizing_never_raises_and_is_bounded(message: str) -> None:
     found = sanitized(message)
     assert len(found) <= 500
     assert not any(ord(character) < 32 and character not in "\t\n" for character in found)
 
 
-def test_what_is_logged_is_cut_and_clean() -> None:
+def test_logged_texts_are_cut_and_sanitized() -> None:
     assert loggable("a\x00b\x1b[0m\tc\n" + "d" * 2000) == ("ab[0m\tc\n" + "d" * 2000)[:1000]

@@ -1,4 +1,4 @@
-"""Whole numbers fit integers, wherever a schema has them."""
+"""Floats with whole values become integers where a schema has integers."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_whole_numbers_fit(given: Any, wanted: Any) -> None:
         ({"unknown": 3.0}, {"unknown": 3.0}),
     ],
 )
-def test_what_does_not_match_is_left_to_the_validation(given: Any, wanted: Any) -> None:
+def test_values_that_do_not_match_are_left_to_validation(given: Any, wanted: Any) -> None:
     found = fitted(given, Everything.model_json_schema())
     assert found == given
     if wanted is not None:
@@ -163,7 +163,7 @@ KINDS: st.SearchStrategy[Kind] = st.recursive(
 
 
 def floats(value: Any) -> Any:
-    """The value as a wire without integers carries it."""
+    """Return the value as JSON without integers carries it."""
     if isinstance(value, dict):
         return {name: floats(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -172,7 +172,7 @@ def floats(value: Any) -> Any:
 
 
 @given(st.data())
-def test_whatever_the_schema_a_valid_input_stays_valid_without_integers(data: st.DataObject) -> None:
+def test_valid_inputs_stay_valid_without_integers(data: st.DataObject) -> None:
     kind, values = data.draw(KINDS)
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     value = data.draw(values)
@@ -182,8 +182,8 @@ def test_whatever_the_schema_a_valid_input_stays_valid_without_integers(data: st
     adapter.validate_json(json.dumps(found), strict=True)
 
 
-def test_unions_within_unions_end() -> None:
-    """Nested alternatives multiply; beyond a bound the value stays as it is."""
+def test_nested_unions_are_bounded() -> None:
+    """Nested alternatives multiply; beyond a limit the value is returned unchanged."""
     schema: Metadata = {"$defs": {"x": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/x"}}] * 8}}}
     value: Any = "no array"
     for _ in range(40):
@@ -192,5 +192,5 @@ def test_unions_within_unions_end() -> None:
 
 
 @pytest.mark.parametrize("inner", [{"$ref": "#/$defs/x"}, {"anyOf": [{"$ref": "#/$defs/x"}]}, {"$ref": "#"}])
-def test_a_definition_that_is_only_itself_ends(inner: Any) -> None:
+def test_a_definition_that_refers_only_to_itself_is_bounded(inner: Any) -> None:
     assert fitted({"a": 3.0}, {"$defs": {"x": inner}, "$ref": "#/$defs/x"}) == {"a": 3.0}

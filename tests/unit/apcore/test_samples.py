@@ -1,4 +1,4 @@
-"""Inputs to begin with: they fit the schema that they are made from."""
+"""Sample inputs, which match the schema that they are made from."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Tree(BaseModel):
 
 
 @pytest.mark.parametrize("model", [Text, Numbers, Anything, All, Tree])
-def test_a_sample_fits(model: Any) -> None:
+def test_a_sample_matches_its_schema(model: Any) -> None:
     sample = sample_input(inline(model.model_json_schema()))
     model.model_validate_json(json.dumps(sample), strict=True)
     assert "left_out" not in sample
@@ -53,5 +53,5 @@ def test_a_sample_fits(model: Any) -> None:
 
 
 @pytest.mark.parametrize("schema", [{}, {"required": ["x"]}, {"properties": {"x": {}}, "required": ["x"]}])
-def test_whatever_the_schema(schema: dict[str, Any]) -> None:
+def test_samples_match_generated_schemas(schema: dict[str, Any]) -> None:
     assert isinstance(sample_input(schema), dict)

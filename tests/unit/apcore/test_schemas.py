@@ -1,4 +1,4 @@
-"""Schemas: references inlined, recursion finite, and what a module wants found out."""
+"""Schemas: inlined references, bounded recursion, and the input types that a module accepts."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def test_references_are_inlined_and_definitions_gone() -> None:
     assert found["type"] == "object"
 
 
-def test_a_schema_within_itself_ends() -> None:
+def test_a_recursive_schema_is_bounded() -> None:
     found = SchemaConverter().convert_output_schema(descriptor(Tree.model_json_schema()))
     text = json.dumps(found)
     assert "$ref" not in text
-    assert "within itself" in text
+    assert "recursive" in text
     assert len(text) < 5000
 
 
-def test_definitions_that_double_end_too() -> None:
+def test_definitions_that_grow_exponentially_are_bounded() -> None:
     defs = {
         f"d{n}": {"type": "object", "properties": {s: {"$ref": f"#/$defs/d{n + 1}"} for s in "ab"}} for n in range(40)
     }
@@ -64,7 +64,7 @@ def test_the_schema_is_not_changed() -> None:
     assert json.dumps(schema) == before
 
 
-def test_what_leads_nowhere_is_said() -> None:
+def test_unresolvable_references_are_described() -> None:
     found = inline({"properties": {"a": {"$ref": "https://elsewhere.example/x.json"}, "b": {"$ref": "#/$defs/no"}}})
     assert "not part of this schema" in found["properties"]["a"]["description"]
     assert "not part of this schema" in found["properties"]["b"]["description"]
@@ -91,7 +91,7 @@ def test_root_types(schema: Any, wanted: str) -> None:
 
 
 @pytest.mark.parametrize("schema", [None, {}, "no schema"])
-def test_no_schema_is_an_empty_one(schema: Any) -> None:
+def test_a_missing_schema_is_an_empty_schema(schema: Any) -> None:
     assert SchemaConverter().convert_input_schema(descriptor(schema)) == {}
 
 
@@ -107,7 +107,7 @@ def test_no_schema_is_an_empty_one(schema: Any) -> None:
         ({}, None),
     ],
 )
-def test_where_plain_text_goes(schema: Any, wanted: str | None) -> None:
+def test_property_for_plain_text(schema: Any, wanted: str | None) -> None:
     assert text_property(schema) == wanted
 
 

@@ -1,4 +1,4 @@
-"""Modules as skills of the card, by the descriptors of a real registry."""
+"""Skills of the agent card, made from the descriptors of a real registry."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def builder_of(registry: Registry, acl: ACL | None = None, **options: Any) -> Ag
     return AgentCardBuilder(SkillCatalog(registry), name="Images", version="2.0", access=access, **options)
 
 
-def test_a_skill_has_all_that_its_module_says() -> None:
+def test_a_skill_has_all_data_of_its_module() -> None:
     registry = registry_of(image__resize_all=Resize())
     skill = SkillMapper().to_skill(registry.get_definition("image.resize_all"))
     assert skill is not None
@@ -120,7 +120,7 @@ def test_the_overlay_and_the_intent_of_a_module_are_shown() -> None:
 
 
 @pytest.mark.parametrize("display", ["text", {"a2a": "text"}, {"alias": 3, "tags": "no list"}, None])
-def test_an_overlay_of_another_shape_is_left_out(display: Any) -> None:
+def test_an_invalid_overlay_is_ignored(display: Any) -> None:
     descriptor = ModuleDescriptor("text.odd", None, "Odd", None, {}, {}, metadata={"display": display})
     skill = SkillMapper().to_skill(descriptor)
     assert skill is not None
@@ -175,7 +175,7 @@ def test_the_catalog_follows_the_registry() -> None:
     registry.register("also.hidden", Hidden())
     registry.unregister("resize")
     assert list(catalog.modules) == ["say"]
-    assert list(before) == ["resize"]  # what somebody holds does not change below them
+    assert list(before) == ["resize"]  # a mapping that a caller holds does not change
     assert changes == [["resize", "say"], ["resize", "say"], ["say"]]
     catalog.close()
     registry.register("late", Say())
@@ -227,7 +227,7 @@ def test_many_threads_register_while_others_read() -> None:
     assert sorted(catalog.modules) == sorted(registry.list())
 
 
-def test_a_listener_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_listener_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     registry = registry_of(resize=Resize())
     catalog = SkillCatalog(registry)
     heard: list[int] = []
@@ -264,11 +264,11 @@ def test_the_card() -> None:
 ADMINS = ACL([ACLRule(["*"], ["admin.*"], "allow", conditions={"roles": ["admin"]}), ACLRule(["*"], ["say"], "allow")])
 
 
-def test_what_a_caller_may_call_is_what_it_is_shown() -> None:
+def test_callers_see_only_skills_that_they_may_call() -> None:
     registry = registry_of(admin__resize=Resize(), say=Say())
     builder = builder_of(registry, ADMINS, authenticated=True)
     assert [skill.id for skill in builder.build().skills] == ["say"]
-    assert builder.build().description == "apcore agent with 1 skills"  # nor is the number of the others told
+    assert builder.build().description == "apcore agent with 1 skills"  # the number of hidden skills is not shown
 
     async def shown(*roles: str) -> list[str]:
         caller = Caller(Principal("ann", roles=frozenset(roles)))
@@ -278,7 +278,7 @@ def test_what_a_caller_may_call_is_what_it_is_shown() -> None:
     assert asyncio.run(shown()) == ["say"]
 
 
-def test_an_acl_about_arguments_is_asked_with_them() -> None:
+def test_an_acl_with_conditions_gets_the_arguments() -> None:
     rule = ACLRule(["*"], ["say"], "deny", conditions={"arguments": {"has_key": ["force"]}})
     access = AccessPolicy(Executor(registry_of(say=Say()), acl=ACL([rule, ACLRule(["*"], ["*"], "allow")])))
 

@@ -1,4 +1,4 @@
-"""Executors see modules through views, and nobody can tell the difference."""
+"""Module views behave like the modules that they wrap."""
 
 from __future__ import annotations
 
@@ -65,23 +65,23 @@ def test_the_schema_is_made_once_and_is_the_same() -> None:
         seen.model_json_schema()
         assert seen._known is made
         assert getattr(view, name) is seen
-        assert "model_json_schema" not in vars(model)  # the user's class is as it was
+        assert "model_json_schema" not in vars(model)  # the user's class is unchanged
 
 
-def test_what_a_caller_does_to_it_is_its_own_affair() -> None:
+def test_callers_get_a_copy_of_the_schema() -> None:
     view = ModelView(Outer)
     view.model_json_schema()["properties"].clear()
     assert view.model_json_schema() == Outer.model_json_schema()
 
 
-def test_questions_of_another_kind_are_passed_on() -> None:
+def test_other_schema_arguments_are_passed_to_the_model() -> None:
     view = ModelView(Outer)
     assert view.model_json_schema(by_alias=False) == Outer.model_json_schema(by_alias=False)
     assert view.model_json_schema(mode="serialization") == Outer.model_json_schema(mode="serialization")
     assert view.model_validate({"inner": {}}) == Outer(inner=Inner())
 
 
-def test_a_model_that_is_built_anew_has_a_schema_anew() -> None:
+def test_a_rebuilt_model_gets_a_new_schema() -> None:
     class Late(BaseModel):
         word: str
 
@@ -94,19 +94,19 @@ def test_a_model_that_is_built_anew_has_a_schema_anew() -> None:
 
 
 @pytest.mark.parametrize("model", [Decimals, Nameless, Pairs])
-def test_what_json_can_not_hold_is_made_each_time(model: type[BaseModel]) -> None:
+def test_schemas_that_are_not_json_are_not_cached(model: type[BaseModel]) -> None:
     view = ModelView(model)
     assert str(view.model_json_schema()) == str(model.model_json_schema())
     assert view._known is None
 
 
 @pytest.mark.parametrize("schema", [None, {"type": "object"}, "text", int, Own, Own()])
-def test_what_makes_no_usual_schemas_is_left_alone(schema: Any) -> None:
+def test_models_with_custom_schemas_are_not_wrapped(schema: Any) -> None:
     assert ModuleView(Module(schema)).input_schema is schema
     assert getattr(ModuleView(object()), "input_schema", None) is None
 
 
-def test_another_model_is_another_view() -> None:
+def test_each_model_has_its_own_view() -> None:
     module = Module(Outer)
     view = ModuleView(module)
     before = view.input_schema
@@ -118,7 +118,7 @@ def test_another_model_is_another_view() -> None:
 # ------------------------------------------------------------------------------------------------------------ modules
 
 
-def test_a_registry_shows_views_and_forgets_them() -> None:
+def test_a_registry_returns_views_and_drops_them() -> None:
     registry = registry_of(echo=Echo(), count=Count())
     view = RegistryView(registry)
     seen = view.get("echo")
@@ -144,7 +144,7 @@ async def test_a_module_does_not_end_the_process(error: BaseException) -> None:
 # ---------------------------------------------------------------------------------------------------------- executors
 
 
-async def test_the_last_server_of_an_executor_leaves_it_as_it_was() -> None:
+async def test_the_last_server_of_an_executor_restores_it() -> None:
     registry = registry_of(echo=Echo())
     executor = Executor(registry)
     [step] = [step for step in executor.current_strategy.steps if step.name == "module_lookup"]
@@ -160,7 +160,7 @@ async def test_the_last_server_of_an_executor_leaves_it_as_it_was() -> None:
     assert await executor.call_async("echo", {"text": "hi"}) == {"text": "hi"}
 
 
-def test_executors_of_other_kinds_are_left_alone() -> None:
+def test_other_executors_are_not_changed() -> None:
     assert look_through_views(object())[0] is None
     look_through_views(object())[1]()
     executor = Executor(Registry(), strategy="minimal")

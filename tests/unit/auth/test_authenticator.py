@@ -81,7 +81,7 @@ async def test_identities_of_every_shape_become_principals(
     "answer", [True, 5, object(), {}, {"owner": None}, {"id": 5}, {"id": "a", "roles": "admin"}, [1]]
 )
 async def test_an_answer_that_is_no_identity_lets_nobody_in(answer: Any) -> None:
-    with pytest.raises(AuthMisconfigured, match="no identity"):
+    with pytest.raises(AuthMisconfigured, match="not an identity"):
         await Resolver(Plain(lambda _: answer), require_auth=False).principal(bearer("x"))
 
 

@@ -36,8 +36,8 @@ def test_new_secrets_are_long_and_different() -> None:
         ({}, "at least one"),
         ({"the key itself": "alice"}, "sha256_hex"),
         ({sha256_hex("x").upper(): "alice"}, "sha256_hex"),
-        ({sha256_hex("x"): ANONYMOUS}, "somebody"),
-        ({sha256_hex("x"): ""}, "somebody"),
+        ({sha256_hex("x"): ANONYMOUS}, "needs an owner"),
+        ({sha256_hex("x"): ""}, "needs an owner"),
     ],
 )
 def test_wrong_tables_are_refused(table: dict[str, Any], words: str) -> None:

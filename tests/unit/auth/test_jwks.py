@@ -135,7 +135,7 @@ async def test_in_an_outage_the_old_keys_serve(trouble: str, caplog: pytest.LogC
         with caplog.at_level(logging.WARNING, "keelbolt.auth"):
             assert await refused(authenticator, signed(2)) == "key"
         assert time.perf_counter() - started < 2
-        assert "those loaded before stay in use" in caplog.text
+        assert "keys loaded before stay in use" in caplog.text
         assert await authenticator.authenticate(signed(1)) == ALICE
 
         ticks.now += 86_400

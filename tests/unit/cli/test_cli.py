@@ -199,14 +199,14 @@ def test_a_mistyped_path_creates_nothing(action: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["no_such_module:factory", "json:nothing", "json:decoder", "json"])
 def test_an_invalid_factory_is_an_error(name: str) -> None:
-    result = keelbolt("conformance", "storage", name)
+    result = keelbolt("conformance", "kernel", name)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
 
 
 def test_conformance_of_the_memory_engine() -> None:
-    result = keelbolt("conformance", "storage", "keelbolt.kernel.memory:MemoryKernel", "--only", "records", "--json")
+    result = keelbolt("conformance", "kernel", "keelbolt.kernel.memory:MemoryKernel", "--only", "records", "--json")
     assert result.exit_code == 0, result.stdout
     report = json.loads(result.stdout)
     assert report["ok"]
@@ -222,7 +222,7 @@ def test_an_engine_that_breaks_a_law_exits_with_1(tmp_path: Path, monkeypatch: p
         "        return None\n"
     )
     monkeypatch.chdir(tmp_path)
-    result = keelbolt("conformance", "storage", "forgetful:Forgetful", "--only", "records")
+    result = keelbolt("conformance", "kernel", "forgetful:Forgetful", "--only", "records")
     assert result.exit_code == 1
     assert "FAILED" in result.stdout
 

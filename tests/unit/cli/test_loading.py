@@ -82,7 +82,7 @@ def test_other_objects_can_be_loaded() -> None:
         ("some_agent:ecco", "some_agent has no ecco; it has echo"),
         ("some_agent:Nested.outer", "some_agent has no Nested.outer; it has inner"),
         ("some_agent:blocking", "put blocking work into"),
-        ("some_agent:Nested", "a worker is a Worker or an `async def`"),
+        ("some_agent:Nested", "a worker must be a Worker or an `async def`"),
         ("some_agent:Model", "name an instance instead of the class"),
         ("some_agent:Keyless", "RuntimeError: MODEL_KEY is not set"),
         ("some_agent:Unfinished", "handle"),

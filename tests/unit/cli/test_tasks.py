@@ -144,7 +144,7 @@ def test_an_invalid_page_token_is_refused(url: str, everyone: list[str], token: 
     asyncio.run(run_all(url, *THREE))
     result = keelbolt("tasks", "list", *everyone, "--page", token)
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: this page token")
+    assert result.stderr.startswith("error: the page token")
 
 
 # --------------------------------------------------------------------------------------------------------- show, tail

@@ -30,7 +30,7 @@ LIMITS = Limits(items=3)
 def test_a_list_that_is_too_long_is_named(params: dict[str, Any], name: str) -> None:
     with pytest.raises(RequestTooLargeError) as caught:
         bounded(params, LIMITS)
-    assert str(caught.value) == f"{name} has 4 items; 3 are the most"
+    assert str(caught.value) == f"{name} has 4 items; the limit is 3"
 
 
 @pytest.mark.parametrize(

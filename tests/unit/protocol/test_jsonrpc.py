@@ -88,7 +88,7 @@ def test_not_an_object(text: bytes) -> None:
 
 
 def test_batches_are_refused_with_a_reason() -> None:
-    with pytest.raises(InvalidRequestError, match="batches are not taken"):
+    with pytest.raises(InvalidRequestError, match="batches are not supported"):
         parse(b"[" + body() + b"," + body() + b"]")
 
 

@@ -69,7 +69,7 @@ def test_fields_are_counted_in_all() -> None:
     ],
 )
 def test_bytes_that_are_no_message(content: bytes) -> None:
-    with pytest.raises(ParseError, match=r"the request is no lf.a2a.v1.SendMessageRequest"):
+    with pytest.raises(ParseError, match=r"the request is not a valid lf.a2a.v1.SendMessageRequest"):
         check_fields(content, REQUEST, Limits())
 
 

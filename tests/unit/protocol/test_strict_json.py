@@ -92,7 +92,7 @@ def test_many_brackets_side_by_side_are_no_levels() -> None:
 
 def test_size() -> None:
     assert read(b'"12345678"', limits=Limits(body_bytes=10))
-    with pytest.raises(RequestTooLargeError, match="10 bytes; 9 are the most"):
+    with pytest.raises(RequestTooLargeError, match="10 bytes; the limit is 9"):
         read(b'"12345678"', limits=Limits(body_bytes=9))
 
 

@@ -38,7 +38,7 @@ def test_asked(header: str | None, query: str | None, found: tuple[ProtocolVersi
     "header", ["1", "2.0", "0.2", "0.30", "1.1", "10.0", "99.0", "1.0.0.0", "v1.0", "1.0-rc", "1,0", "١.٠", "x", ","]
 )
 def test_not_spoken(header: str) -> None:
-    with pytest.raises(VersionNotSupportedError, match=r"this agent speaks 0\.3 and 1\.0"):
+    with pytest.raises(VersionNotSupportedError, match=r"this agent supports 0\.3 and 1\.0"):
         asked(header)
     with pytest.raises(VersionNotSupportedError):
         asked(None, header)
@@ -48,7 +48,7 @@ def test_the_message_repeats_only_numbers() -> None:
     with pytest.raises(VersionNotSupportedError) as caught:
         asked("<script>")
     assert "script" not in str(caught.value)
-    with pytest.raises(VersionNotSupportedError, match=r"^A2A 2\.0 is not spoken here"):
+    with pytest.raises(VersionNotSupportedError, match=r"^A2A 2\.0 is not supported"):
         asked("2.0")
 
 
@@ -65,7 +65,7 @@ def test_an_agent_of_one_version() -> None:
     assert asked("1.0", supported=(NEW,)) == (NEW,)
     assert asked("1.0, 0.3", supported=(NEW,)) == (NEW,)
     assert chosen((NEW, OLD), supported=(OLD,)) is OLD
-    with pytest.raises(VersionNotSupportedError, match=r"A2A 0\.3 is not spoken here; this agent speaks 1\.0"):
+    with pytest.raises(VersionNotSupportedError, match=r"A2A 0\.3 is not supported; this agent supports 1\.0"):
         asked("0.3", supported=(NEW,))
-    with pytest.raises(VersionNotSupportedError, match=r"A2A 0\.3 is not spoken here; this agent speaks 1\.0"):
+    with pytest.raises(VersionNotSupportedError, match=r"A2A 0\.3 is not supported; this agent supports 1\.0"):
         chosen((OLD,), supported=(NEW,))

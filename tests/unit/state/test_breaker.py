@@ -1,11 +1,11 @@
-"""The circuit breaker opens, waits longer each time, and closes at the first success."""
+"""The circuit breaker opens, waits longer after each failure, and closes at the first success."""
 
 from __future__ import annotations
 
 from keelbolt.state.engine.breaker import Breaker
 
 
-def test_it_opens_and_closes() -> None:
+def test_the_breaker_opens_and_closes() -> None:
     now = [0.0]
     breaker = Breaker(failures=2, cooldown_seconds=1.0, longest_seconds=3.0, now=lambda: now[0])
     breaker.failed()
@@ -27,7 +27,7 @@ def test_it_opens_and_closes() -> None:
     assert breaker.seconds_left() == 1.0
 
 
-def test_of_many_that_ask_at_once_one_looks() -> None:
+def test_one_of_many_concurrent_calls_is_admitted() -> None:
     now = [0.0]
     breaker = Breaker(failures=1, cooldown_seconds=1.0, now=lambda: now[0])
     assert [breaker.admits(), breaker.admits()] == [True, True]
@@ -35,7 +35,7 @@ def test_of_many_that_ask_at_once_one_looks() -> None:
     assert not breaker.admits()
     now[0] += 1.0
     assert [breaker.admits(), breaker.admits()] == [True, False]
-    now[0] += 1.0  # who looked was not heard of
+    now[0] += 1.0  # the admitted call never reported a result
     assert [breaker.admits(), breaker.admits()] == [True, False]
     breaker.succeeded()
     assert [breaker.admits(), breaker.admits()] == [True, True]

@@ -1,4 +1,4 @@
-"""Which classes come back, and that nothing a newer class has is lost."""
+"""The classes of loaded objects, and fields of newer versions of these classes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ def test_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Types("auto").name == "penguiflow"
     assert Types("auto").StoredEvent is penguiflow.state.StoredEvent
     assert Types("own").StoredEvent is types.StoredEvent
-    assert Types("penguiflow").ArtifactRetentionConfig is types.ArtifactRetentionConfig  # none of theirs is needed
-    with pytest.raises(InvalidState, match="types is 'auto', 'own' or 'penguiflow', not 'both'"):
+    assert (
+        Types("penguiflow").ArtifactRetentionConfig is types.ArtifactRetentionConfig
+    )  # penguiflow's classes are not needed
+    with pytest.raises(InvalidState, match="types must be 'auto', 'own' or 'penguiflow', not 'both'"):
         Types("both")  # type: ignore[arg-type]
     monkeypatch.setattr(classes, "find_spec", lambda _name: None)
     assert Types("auto").name == "own"
@@ -30,7 +32,7 @@ def test_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
         Types("penguiflow")
 
 
-def test_penguiflow_is_imported_only_when_something_comes_back() -> None:
+def test_penguiflow_is_imported_at_the_first_load() -> None:
     code = (
         "import sys, keelbolt.state as s; store = s.StateStore('memory:'); "
         "store.save_event(s.StoredEvent('t', 1.0, 'k', None, None, {})); assert 'penguiflow' not in sys.modules"
@@ -60,7 +62,7 @@ def test_the_fields_of_a_newer_class_are_kept() -> None:
     assert (again.shade, again.unknown) == ("green", [1])
 
 
-def test_a_kind_newer_than_the_class_is_given_back_as_it_is() -> None:
+def test_an_unknown_kind_is_returned_unchanged() -> None:
     found = made(
         types.StateUpdate,
         {"session_id": "s", "task_id": "t", "update_id": "u", "update_type": "SHINY", "content": 1, "created_at": None},

@@ -1,4 +1,4 @@
-"""Whatever is kept comes back as it was, as JSON that everybody can read."""
+"""Stored values are loaded unchanged, and the stored form is plain JSON."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ values = st.recursive(
 
 @given(values)
 @settings(max_examples=300)
-def test_everything_comes_back_as_it_was(value: Any) -> None:
+def test_values_survive_a_round_trip(value: Any) -> None:
     data = encode(value)
     back = decode(data)
     assert back == value
@@ -67,7 +67,7 @@ def _refuse(constant: str) -> None:
 
 
 def _kinds(value: Any) -> Any:
-    """The types of everything in it: True is equal to 1, and is not the same."""
+    """Return the types of all values in it: True equals 1 but has another type."""
     if isinstance(value, dict):
         return {(type(key), repr(key)): _kinds(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -96,7 +96,7 @@ def test_numbers_of_any_length(number: int) -> None:
     assert decode(encode({"n": number, "also": {number}})) == {"n": number, "also": {number}}
 
 
-def test_nan_comes_back() -> None:
+def test_nan_survives_a_round_trip() -> None:
     back = decode(encode({"deep": [math.nan, math.inf, {"x": -math.inf}]}))
     assert math.isnan(back["deep"][0])
     assert back["deep"][1:] == [math.inf, {"x": -math.inf}]
@@ -141,7 +141,7 @@ NOW = datetime(2026, 1, 2, tzinfo=timezone(timedelta(hours=2)))
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_other_objects_have_a_declared_form(value: Any, back: Any) -> None:
+def test_other_objects_have_a_defined_form(value: Any, back: Any) -> None:
     assert decode(encode(value)) == back
 
 
@@ -149,12 +149,12 @@ def test_another_fallback() -> None:
     assert decode(encode([Odd()], lambda value: {"kind": type(value).__name__})) == [{"kind": "Odd"}]
 
 
-def test_what_can_not_be_kept_is_named() -> None:
+def test_values_that_can_not_be_stored_are_named() -> None:
     class Broken:
         def __str__(self) -> str:
             raise RuntimeError("no")
 
-    with pytest.raises(InvalidState, match="Broken can't be kept"):
+    with pytest.raises(InvalidState, match="Broken can't be stored"):
         encode({"a": Broken()})
     deep: list[Any] = []
     for _ in range(MAX_DEPTH * 2):
@@ -167,6 +167,6 @@ def test_plain_json_stays_plain() -> None:
     assert encode({"a": [1, 2.5, None, True, "x"]}) == b'{"a":[1,2.5,null,true,"x"]}'
 
 
-def test_the_second_of_two_equal_hours_stays_the_second() -> None:
+def test_the_fold_of_ambiguous_times_is_stored() -> None:
     for moment in (time(2, 30, fold=1), datetime(2026, 10, 25, 2, 30, fold=1)):  # noqa: DTZ001  (as a clock shows it)
         assert decode(encode(moment)).fold == 1

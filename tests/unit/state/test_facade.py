@@ -1,4 +1,4 @@
-"""The store has every capability; a store from the environment; two stores as one."""
+"""Capabilities of the store, configuration from the environment, and the hybrid store."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ CAPABILITIES = [name for name in theirs.__all__ if name[0] == "S" and name != "S
 
 
 @pytest.mark.parametrize("name", [*CAPABILITIES, "StateStore"])
-def test_every_capability_of_theirs_is_ours(name: str) -> None:
-    """The methods and their parameters are those of penguiflow's protocols, and the store has them all."""
+def test_the_store_has_all_capabilities_of_penguiflow(name: str) -> None:
+    """The store has all methods of penguiflow's protocols, with their parameters."""
     their, our = getattr(theirs, name), getattr(protocols, "SupportsEvents" if name == "StateStore" else name)
     store = StateStore("memory:")
     assert isinstance(store, their)
@@ -51,7 +51,7 @@ def test_missing_capabilities_are_named() -> None:
 
 def test_a_store_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KEELBOLT_STATE_URL", raising=False)
-    with pytest.raises(InvalidState, match="set KEELBOLT_STATE_URL"):
+    with pytest.raises(InvalidState, match="KEELBOLT_STATE_URL is not set"):
         create_store()
     monkeypatch.setenv("KEELBOLT_STATE_URL", "memory:")
     assert (create_store().tenant, create_store().policy) == ("default", "strict")
@@ -61,7 +61,7 @@ def test_a_store_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (store.tenant, store.policy, store.partition) == ("acme", "resilient", "~state/acme")
 
 
-async def test_two_stores_as_one() -> None:
+async def test_a_hybrid_store() -> None:
     async with HybridStateStore(StateStore("memory:"), fast=StateStore("memory:")) as hybrid:
         store: Any = hybrid
         await store.save_planner_state("token", {"a": 1})
@@ -81,7 +81,7 @@ async def test_two_stores_as_one() -> None:
 
 
 async def test_a_hybrid_flushes_both() -> None:
-    """Also when the first has something lost to tell."""
+    """The second store is flushed even if the first one raises."""
     flushed = []
 
     class Lossy(StateStore):
@@ -101,14 +101,14 @@ def theirs_event() -> Any:
     return PlannerEvent("finish", 1.0, 1)
 
 
-def test_a_hybrid_can_do_what_its_stores_can() -> None:
+def test_a_hybrid_has_the_capabilities_of_its_stores() -> None:
     class Three:
         save_event = load_history = save_remote_binding = None
 
     hybrid = HybridStateStore(Three(), fast=StateStore("memory:"))
     assert missing_capabilities(hybrid, ["save_event", "save_task", "save_planner_state"]) == ["save_task"]
     assert hybrid.artifact_store is None
-    with pytest.raises(TypeError, match="keeps pauses and memory"):
+    with pytest.raises(TypeError, match="must store pauses and memory"):
         HybridStateStore(StateStore("memory:"), fast=Three())
 
 
@@ -129,7 +129,7 @@ async def test_every_setting_has_a_variable(tmp_path: Path) -> None:
     assert (settings["behind"], settings["timeout_seconds"], settings["pause_seconds"]) == (True, 3.0, 60.0)
     assert (settings["retention"].sessions, settings["sweep_every"]) == (30 * 86400.0, None)
     await store.close()
-    with pytest.raises(InvalidState, match="KEELBOLT_STATE_WRITE_BEHIND='maybe': write true or false"):
+    with pytest.raises(InvalidState, match="KEELBOLT_STATE_WRITE_BEHIND='maybe': must be true or false"):
         create_store({"KEELBOLT_STATE_URL": "memory:", "KEELBOLT_STATE_WRITE_BEHIND": "maybe"})
     with pytest.raises(InvalidState, match="KEELBOLT_STATE_TIMEOUT_SECONDS='soon'"):
         create_store({"KEELBOLT_STATE_URL": "memory:", "KEELBOLT_STATE_TIMEOUT_SECONDS": "soon"})
@@ -139,7 +139,7 @@ async def test_every_setting_has_a_variable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in dir(StateStore) if name.startswith(("save_", "load_", "list_"))])
 def test_methods_are_coroutine_functions(name: str) -> None:
-    """Frameworks and mocks look for that."""
+    """Frameworks and mocks check for coroutine functions."""
     method = getattr(StateStore, name)
     assert inspect.iscoroutinefunction(method)
     assert asyncio.iscoroutinefunction(method)

@@ -1,4 +1,4 @@
-"""Short-term memory: strategies, budgets, and a health that finds back by itself."""
+"""Short-term memory: strategies, budgets, health and recovery."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def turn(number: int, *, chars: int = 0) -> ConversationTurn:
 
 
 class Summariser:
-    """Joins what it is given; fails so many times first; waits at ``gate`` when there is one."""
+    """Joins its inputs. It fails a given number of times first, and waits at ``gate`` if there is one."""
 
     def __init__(self, failures: int = 0) -> None:
         self.calls: list[Mapping[str, Any]] = []
@@ -50,7 +50,7 @@ class Summariser:
 
 
 class Clock:
-    """Time passes only when somebody sleeps."""
+    """A clock that advances only in sleep()."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -66,7 +66,7 @@ class Clock:
 
 
 class Shelf:
-    """A store of memory, as small as can be."""
+    """A minimal store of memory states."""
 
     def __init__(self) -> None:
         self.states: dict[str, dict[str, Any]] = {}
@@ -98,7 +98,7 @@ async def context(memory: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------- strategies
 
 
-async def test_none_keeps_nothing() -> None:
+async def test_strategy_none_stores_nothing() -> None:
     memory = ShortTermMemory()
     await memory.add_turn(turn(1))
     assert await memory.get_llm_context() == {}
@@ -118,7 +118,7 @@ async def test_rolling_summary() -> None:
     }
 
 
-async def test_a_turn_that_comes_while_summarising_is_not_lost() -> None:
+async def test_a_turn_added_while_summarizing_is_not_lost() -> None:
     summariser = Summariser()
     summariser.gate = asyncio.Event()
     memory = rolling(summariser)
@@ -171,8 +171,8 @@ def test_wrong_budgets_are_named(wrong: dict[str, Any]) -> None:
     total=st.integers(0, 200),
     strategy=st.sampled_from(["truncation", "rolling_summary"]),
 )
-async def test_what_is_shown_is_what_penguiflow_shows(sizes: list[int], zone: int, total: int, strategy: Any) -> None:
-    """With the policy "truncate_oldest"; summaries are made between turns, so that both are at the same point."""
+async def test_the_context_equals_penguiflow_s(sizes: list[int], zone: int, total: int, strategy: Any) -> None:
+    """With the policy "truncate_oldest"; summaries are made between turns, so that both are in the same state."""
     budget: dict[str, Any] = {
         "full_zone_turns": zone,
         "total_max_tokens": total,
@@ -197,7 +197,7 @@ async def test_what_is_shown_is_what_penguiflow_shows(sizes: list[int], zone: in
 
 @pytest.mark.parametrize("policy", get_args(OverflowPolicy))
 async def test_overflow(policy: OverflowPolicy) -> None:
-    """The budget is kept by every policy, and each lets go of what it says."""
+    """Every policy keeps the budget and drops the data that it names."""
     summariser = Summariser()
     budget = MemoryBudget(full_zone_turns=2, summary_max_tokens=40, total_max_tokens=60, overflow_policy=policy)
     memory = rolling(summariser, budget=budget)
@@ -245,8 +245,8 @@ async def test_a_summary_over_its_budget_is_a_failure_when_nothing_may_be_cut() 
 # ----------------------------------------------------------------------------------------------------------- health
 
 
-async def test_retries_fire_by_themselves() -> None:
-    """No turn is needed: the second attempt comes after the backoff, and all is well again."""
+async def test_retries_need_no_new_turn() -> None:
+    """The second attempt starts after the backoff without another turn, and the memory is healthy again."""
     clock, seen = Clock(), []
 
     async def changed(old: MemoryHealth, new: MemoryHealth) -> None:
@@ -262,8 +262,8 @@ async def test_retries_fire_by_themselves() -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-async def test_too_many_failures_degrade_and_it_recovers_by_itself(more: int) -> None:
-    """Also when no further turn comes; one that comes meanwhile waits with the others."""
+async def test_a_degraded_memory_recovers(more: int) -> None:
+    """Recovery needs no further turn; a turn added meanwhile waits in the backlog."""
     clock, seen = Clock(), []
 
     async def changed(_old: MemoryHealth, new: MemoryHealth) -> None:
@@ -287,8 +287,8 @@ async def test_too_many_failures_degrade_and_it_recovers_by_itself(more: int) ->
     assert (memory.summary, memory.to_dict()["backlog"]) == (expected, [])
 
 
-async def test_it_recovers_also_when_nothing_waits_for_it() -> None:
-    """A backlog of no turns is none to try again with; the next turns are."""
+async def test_a_memory_with_an_empty_backlog_recovers() -> None:
+    """Recovery does not start for an empty backlog; the next turns start it."""
     seen = []
 
     async def changed(_old: MemoryHealth, new: MemoryHealth) -> None:
@@ -304,8 +304,8 @@ async def test_it_recovers_also_when_nothing_waits_for_it() -> None:
     assert (seen, memory.summary) == (["degraded", "healthy"], "user 1")
 
 
-async def test_turns_that_come_while_it_recovers_are_summarised_too() -> None:
-    """And not at the same time: a model that has just come back is asked one thing after the other."""
+async def test_turns_added_during_recovery_are_summarized() -> None:
+    """Calls of the model are sequential during recovery."""
     summariser = Summariser(failures=1)
     summariser.gate = asyncio.Event()
     memory = rolling(summariser, retry_attempts=0)
@@ -316,7 +316,7 @@ async def test_turns_that_come_while_it_recovers_are_summarised_too() -> None:
         await asyncio.sleep(0)
     assert memory.health is MemoryHealth.RECOVERING
     await memory.add_turn(turn(3))
-    await memory.flush()  # nothing to wait for as long as it is not well
+    await memory.flush()  # flush has nothing to wait for until the memory is healthy
     assert (len(summariser.calls), memory.health.value) == (2, "recovering")
     summariser.gate.set()
     for _ in range(20):
@@ -325,7 +325,7 @@ async def test_turns_that_come_while_it_recovers_are_summarised_too() -> None:
     assert len(summariser.calls) == 3
 
 
-def test_a_recovery_whose_loop_has_ended_is_begun_anew() -> None:
+def test_a_recovery_is_restarted_after_its_loop_ended() -> None:
     summariser = Summariser(failures=1)
     summariser.gate = asyncio.Event()
     memory = rolling(summariser, retry_attempts=0)
@@ -349,7 +349,7 @@ def test_a_recovery_whose_loop_has_ended_is_begun_anew() -> None:
 
 
 @pytest.mark.parametrize("answer", [{}, {"summary": 1}, None, "text"])
-async def test_an_answer_that_is_no_summary_is_a_failure(answer: Any) -> None:
+async def test_an_invalid_summary_is_a_failure(answer: Any) -> None:
     async def wrong(_request: Mapping[str, Any]) -> Any:
         return answer
 
@@ -361,7 +361,7 @@ async def test_an_answer_that_is_no_summary_is_a_failure(answer: Any) -> None:
     await memory.close()
 
 
-async def test_callbacks_break_nothing() -> None:
+async def test_failing_callbacks_do_not_break_the_memory() -> None:
     async def wrong(*_arguments: Any) -> None:
         raise RuntimeError
 
@@ -376,7 +376,7 @@ async def test_callbacks_break_nothing() -> None:
 
 
 async def test_a_summary_is_stored_when_it_is_made() -> None:
-    """The planner persists before the summary is there; it must not be lost at the next run."""
+    """The planner persists before the summary exists; the summary must still be stored for the next run."""
     shelf, summariser = Shelf(), Summariser()
     memory = rolling(summariser)
     for number in range(6):
@@ -388,7 +388,7 @@ async def test_a_summary_is_stored_when_it_is_made() -> None:
     assert shelf.states["k"]["pending"] == []
 
 
-async def test_a_process_that_ended_while_summarising_leaves_the_work_to_the_next() -> None:
+async def test_the_next_process_finishes_an_interrupted_summary() -> None:
     shelf, summariser = Shelf(), Summariser()
     summariser.gate = asyncio.Event()
     first = rolling(summariser)
@@ -436,11 +436,10 @@ SAVED = [("a", "turn"), ("a", "turn"), ("a", "flush"), ("a", "turn"), ("a", "uns
 @example(UNSAVED)
 @example(SAVED)
 async def test_two_processes_lose_nothing_and_keep_nothing_twice(steps: list[tuple[str, str]]) -> None:
-    """Whatever they do in whatever order: in the end each turn is in the summary or beside it, once.
+    """For any sequence of operations, each turn ends up in the summary or next to it, exactly once.
 
-    A summary that was begun is finished at the next flush, whatever was stored meanwhile. (Two that read and write at
-    the same moment are another matter: then the last one wins, as the specification allows.)
-    """
+    A started summary is finished at the next flush, whatever was stored meanwhile. (Reads and writes at the same
+    moment are excluded: then the last writer wins, as the specification allows.)"""
     shelf, added = Shelf(), 0
     summarisers = {name: Summariser() for name in "ab"}
     memories = {name: rolling(summarisers[name], budget=MemoryBudget(full_zone_turns=1)) for name in "ab"}
@@ -473,7 +472,7 @@ async def test_two_processes_lose_nothing_and_keep_nothing_twice(steps: list[tup
     assert sorted([*state["summary"].split(), *beside]) == sorted(f"u{number}" for number in range(added))
 
 
-async def test_an_erased_memory_is_forgotten_here_too() -> None:
+async def test_hydrate_drops_an_erased_memory() -> None:
     shelf = Shelf()
     memory = rolling(Summariser())
     await memory.add_turn(turn(1))
@@ -483,7 +482,7 @@ async def test_an_erased_memory_is_forgotten_here_too() -> None:
     assert memory.to_dict()["turns"] == []
 
 
-async def test_a_store_that_fails_while_the_summary_is_stored_is_no_end() -> None:
+async def test_a_failing_store_does_not_break_the_memory() -> None:
     class Away(Shelf):
         async def load_memory_state(self, key: str) -> dict[str, Any] | None:
             raise ConnectionError
@@ -497,7 +496,7 @@ async def test_a_store_that_fails_while_the_summary_is_stored_is_no_end() -> Non
     assert (memory.health, memory.summary) == (MemoryHealth.HEALTHY, "user 0")
 
 
-async def test_what_was_stored_by_penguiflow_is_read_and_the_other_way_round() -> None:
+async def test_stored_memories_are_compatible_with_penguiflow() -> None:
     digest = theirs.TrajectoryDigest(["tool"], "seen", None, ["ref"])
     other = theirs.DefaultShortTermMemory(config=theirs.ShortTermMemoryConfig(strategy="truncation"))
     await other.add_turn(theirs.ConversationTurn("u", "a", digest, {"x": 1}, ["y"], 1.5))
@@ -521,7 +520,7 @@ async def test_what_was_stored_by_penguiflow_is_read_and_the_other_way_round() -
         {"version": 1, "health": "healthy", "pending": [{"trajectory_digest": 1}]},
     ],
 )
-async def test_what_is_no_memory_is_refused_and_changes_nothing(state: dict[str, Any]) -> None:
+async def test_invalid_memory_states_are_refused_without_changes(state: dict[str, Any]) -> None:
     memory = rolling(Summariser())
     await memory.add_turn(turn(1))
     before = memory.to_dict()
@@ -531,7 +530,7 @@ async def test_what_is_no_memory_is_refused_and_changes_nothing(state: dict[str,
 
 
 @pytest.mark.parametrize("health", ["retry", "degraded", "recovering"])
-async def test_an_ill_memory_that_was_stored_gets_well_in_the_next_process(health: str) -> None:
+async def test_a_stored_degraded_memory_recovers_in_the_next_process(health: str) -> None:
     shelf = Shelf()
     sick = rolling(Summariser())
     waiting = {"user_message": "user 0", "assistant_response": "a"}
@@ -548,8 +547,8 @@ async def test_an_ill_memory_that_was_stored_gets_well_in_the_next_process(healt
 # -------------------------------------------------------------------------------------------------------- isolation
 
 
-async def test_sessions_at_once_never_see_each_other() -> None:
-    """One object, as a planner has it; who is meant is said by hydrate, in the task of the run."""
+async def test_concurrent_sessions_are_isolated() -> None:
+    """A planner has one memory object; hydrate selects the conversation in the task of the run."""
     memory, shelf = ShortTermMemory(ShortTermMemoryConfig(strategy="truncation")), Shelf()
 
     async def run(key: str) -> list[str]:
@@ -567,7 +566,7 @@ async def test_sessions_at_once_never_see_each_other() -> None:
     assert found == [[key] * 3 for key in "abc"]
 
 
-async def test_only_so_many_conversations_are_held() -> None:
+async def test_the_number_of_cached_conversations_is_limited() -> None:
     memory = ShortTermMemory(ShortTermMemoryConfig(strategy="truncation"), max_conversations=2)
     shelf = Shelf()
     for key in "abc":
@@ -575,7 +574,7 @@ async def test_only_so_many_conversations_are_held() -> None:
         await memory.add_turn(ConversationTurn(key, key))
         await memory.persist(shelf, key)
     assert memory.of("b") is memory.of("b")
-    assert memory.of("a").to_dict()["turns"] == []  # forgotten here, and stored
+    assert memory.of("a").to_dict()["turns"] == []  # evicted from the cache, and stored
     await memory.hydrate(shelf, "a")
     assert [t["user"] for t in (await context(memory))["recent_turns"]] == ["a"]
 
@@ -592,7 +591,7 @@ def test_keys_are_found_in_a_tool_context() -> None:
 
 
 @given(st.lists(st.text(alphabet=":%3Aa", min_size=1, max_size=4), min_size=6, max_size=6))
-def test_two_keys_are_never_the_same_text(parts: list[str]) -> None:
+def test_different_keys_have_different_texts(parts: list[str]) -> None:
     one, two = MemoryKey(*parts[:3]), MemoryKey(*parts[3:])
     assert (one.composite() == two.composite()) == (one == two)
 

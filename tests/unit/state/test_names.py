@@ -1,4 +1,4 @@
-"""Ids as keys: any text, and different ids have different names."""
+"""Storage keys of ids: any text is an id, and different ids have different keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ids = st.text(st.characters(codec=None, categories=None)) | st.sampled_from(["",
 
 
 @given(ids)
-def test_every_id_has_a_name_that_every_engine_takes(text: str) -> None:
+def test_every_id_has_a_key_that_every_engine_accepts(text: str) -> None:
     check_key(name(text))
     assert unnamed(name(text)) in (text, None)
     assert (unnamed(name(text)) is None) == name(text).startswith("~")
@@ -38,7 +38,7 @@ def test_an_id_is_a_string() -> None:
 
 
 @given(ids, ids, ids)
-def test_no_caller_of_a_server_has_the_partition_of_a_state(tenant: str, owner: str, whose: str) -> None:
+def test_partitions_of_state_and_tasks_are_disjoint(tenant: str, owner: str, whose: str) -> None:
     check_partition(partition_of(tenant))
     assert partition_of(tenant) not in {
         Principal(owner=owner, tenant=whose).partition,

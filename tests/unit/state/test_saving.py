@@ -1,4 +1,4 @@
-"""What a save answers is a coroutine in all that callers can see, and need not be awaited."""
+"""The result of a save is a coroutine for all callers, and need not be awaited."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from keelbolt.errors import InvalidState
 from keelbolt.state.engine.saving import SAVED, Saved, Saving, handed_over, refused, settle
 
 
-async def test_what_is_saved_does_not_suspend() -> None:
+async def test_awaiting_a_finished_save_does_not_suspend() -> None:
     assert asyncio.iscoroutine(SAVED)
     assert await SAVED is None  # type: ignore[func-returns-value]
     assert await asyncio.create_task(SAVED) is None  # type: ignore[func-returns-value]
     await asyncio.gather(SAVED, SAVED)
 
 
-async def test_what_is_being_saved_is_waited_for() -> None:
-    """Also as a task, also from a future that another thread sets."""
+async def test_awaiting_an_unfinished_save_waits() -> None:
+    """This includes tasks and futures that another thread sets."""
     for wait in (lambda saving: saving, asyncio.create_task):
         saving = Saving()
         threading.Timer(0.01, settle, ((saving,),)).start()
@@ -30,7 +30,7 @@ async def test_what_is_being_saved_is_waited_for() -> None:
 
 
 async def test_saves_that_end_together_wake_their_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wake-up for each save would be a system call, and often a change of threads, for each save."""
+    """A wake-up per save would cost a system call, and often a thread switch, per save."""
     loop = asyncio.get_running_loop()
     wake_ups = 0
     wake = loop.call_soon_threadsafe
@@ -63,8 +63,8 @@ async def _awaits(saving: Saving) -> None:
     await saving
 
 
-def test_a_save_that_ends_while_its_caller_begins_to_wait_is_not_missed() -> None:
-    """The caller and the thread that settles race; no caller waits for ever."""
+def test_a_caller_that_races_with_the_end_of_its_save_wakes_up() -> None:
+    """The caller races with the thread that settles the save; the caller always wakes up."""
     savings = [Saving() for _ in range(2000)]
 
     async def caller() -> None:
@@ -81,7 +81,7 @@ def test_a_save_that_ends_while_its_caller_begins_to_wait_is_not_missed() -> Non
     thread.join()
 
 
-async def test_cancelling_who_waits_cancels_nothing_else() -> None:
+async def test_cancelling_a_waiter_does_not_cancel_the_save() -> None:
     saving = Saving()
     waiting = asyncio.create_task(saving)
     await asyncio.sleep(0)
@@ -108,7 +108,7 @@ async def test_a_refusal_is_raised_where_it_is_awaited() -> None:
     assert save.__doc__ == "Save it."
 
 
-def test_nobody_has_to_await(recwarn: pytest.WarningsRecorder) -> None:
+def test_a_save_need_not_be_awaited(recwarn: pytest.WarningsRecorder) -> None:
     refused(InvalidState())
     Saving().close()
     gc.collect()

@@ -1,4 +1,4 @@
-"""Sessions over a store with three methods, and stores with older names."""
+"""Sessions over a store with three methods, and stores with older method names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from keelbolt.state.types import (
 
 
 class ThreeMethods:
-    """A store that has no more, and that keeps a repeat twice."""
+    """A store with only three methods, which stores a repeated event twice."""
 
     def __init__(self) -> None:
         self.events: list[StoredEvent] = []
@@ -60,7 +60,7 @@ def steering(number: int, payload: dict[str, Any]) -> SteeringEvent:
     return SteeringEvent(session_id="s", task_id="t", event_id=str(number), event_type=kind, payload=payload)
 
 
-async def test_tasks_come_back_as_they_were_last_saved_in_the_order_in_which_they_came() -> None:
+async def test_tasks_are_loaded_in_order_with_their_last_state() -> None:
     sessions = adapter()
     first, second = task("1", result={"x": b"\0", 1: float("inf")}), task("2")
     for state in (first, second):
@@ -73,8 +73,8 @@ async def test_tasks_come_back_as_they_were_last_saved_in_the_order_in_which_the
     assert await sessions.list_tasks("other") == []
 
 
-async def test_a_task_that_becomes_what_it_was_before_is_that() -> None:
-    """A, B, A with one time in all three: what was saved last holds."""
+async def test_a_task_that_returns_to_an_earlier_state() -> None:
+    """States A, B, A with equal times: the last saved state is loaded."""
     store = InMemoryStateStore()
     sessions = StateStoreSessionAdapter(store, types="own")
     for number in (1, 2, 1):
@@ -104,7 +104,7 @@ async def test_updates_by_cursor() -> None:
     assert await sessions.list_updates("other") == []
 
 
-async def test_an_update_made_earlier_is_listed_where_it_arrived() -> None:
+async def test_updates_are_listed_in_order_of_arrival() -> None:
     sessions = adapter()
     await sessions.save_update(update(1))
     await sessions.save_update(update(2, created_at=_THEN))
@@ -115,13 +115,13 @@ async def test_steering_is_checked_and_cut() -> None:
     sessions = adapter()
     await sessions.save_steering(steering(1, {"text": "x" * 5000}))
     await sessions.save_steering(steering(1, {"text": "again"}))
-    await sessions.save_steering(steering(2, {}))  # not valid for its type, and kept
+    await sessions.save_steering(steering(2, {}))  # invalid for its type, and stored
     found, invalid = await sessions.list_steering("s")
     assert (len(found.payload["text"]), found.source) == (4096, "user")
     assert invalid.payload == {}
 
 
-async def test_penguiflows_adapter_reads_what_ours_wrote_and_the_other_way_round() -> None:
+async def test_stored_sessions_are_compatible_with_penguiflows_adapter() -> None:
     store = InMemoryStateStore()
     ours, theirs = StateStoreSessionAdapter(store), Theirs(store)
     writers: tuple[Any, ...] = (ours, theirs)
@@ -152,7 +152,7 @@ async def test_penguiflows_adapter_reads_what_ours_wrote_and_the_other_way_round
 
 
 class Old:
-    """The names of before."""
+    """A store with the older method names."""
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
@@ -178,7 +178,7 @@ async def test_stores_with_older_names() -> None:
     assert await compat.list_planner_events_compat(events, "t") == ["event"]
 
 
-async def test_stores_with_the_names_of_today() -> None:
+async def test_stores_with_the_current_names() -> None:
     store = InMemoryStateStore()
     sessions = StateStoreSessionAdapter(store)
     await compat.save_task_compat(sessions, task())
@@ -206,11 +206,11 @@ async def test_stores_with_the_names_of_today() -> None:
         (compat.list_planner_events_compat, ("t",)),
     ],
 )
-async def test_a_store_without_the_method_is_told(call: Any, arguments: tuple[str, ...]) -> None:
+async def test_a_missing_method_raises(call: Any, arguments: tuple[str, ...]) -> None:
     with pytest.raises(TypeError, match="StateStore missing"):
         await call(object(), *arguments)
 
 
-async def test_the_save_event_of_today_takes_no_planner_event() -> None:
+async def test_save_event_refuses_planner_events() -> None:
     with pytest.raises(TypeError, match="save_planner_event"):
         await compat.save_planner_event_compat(ThreeMethods(), "t", "e")

@@ -1,4 +1,4 @@
-"""Spools: first in, first out; in a directory they outlive their process."""
+"""Spools are first in, first out; spools in a directory survive their process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_write_comes_back_from_its_line() -> None:
         12.5,
         write().operations,
     )
-    with pytest.raises(InvalidState, match="a Head can't wait in a spool"):
+    with pytest.raises(InvalidState, match="a Head can't be stored in a spool"):
         dump_write(StateWrite("p", "m", (Head("l", "s", 1),), 0))
 
 
@@ -57,7 +57,7 @@ def test_first_in_first_out(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_spool_says_so(tmp_path: Path) -> None:
+def test_a_full_spool_raises(tmp_path: Path) -> None:
     for spool in (MemorySpool(250), FileSpool(tmp_path, 800)):
         spool.append(write())
         spool.append(write())
@@ -68,7 +68,7 @@ def test_a_full_spool_says_so(tmp_path: Path) -> None:
         spool.close()
 
 
-def test_the_files_of_the_dead_are_replayed_first_and_those_of_the_living_are_left(tmp_path: Path) -> None:
+def test_files_of_dead_processes_are_replayed_first(tmp_path: Path) -> None:
     living, dead = FileSpool(tmp_path), FileSpool(tmp_path)
     living.append(write(1))
     dead.append(write(2))
@@ -85,8 +85,8 @@ def test_the_files_of_the_dead_are_replayed_first_and_those_of_the_living_are_le
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_replayed_is_not_replayed_again(tmp_path: Path) -> None:
-    """Its process, or the one that took over from it, is killed in the middle of a replay."""
+def test_replayed_writes_are_not_replayed_again(tmp_path: Path) -> None:
+    """The process, or the one that took over its file, is killed during the replay."""
     dead = FileSpool(tmp_path)
     for number in range(4):
         dead.append(write(number))
@@ -102,8 +102,8 @@ def test_what_was_replayed_is_not_replayed_again(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_half_a_line_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full in the middle of a line, and has room again later."""
+def test_an_incomplete_line_does_not_affect_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills up in the middle of a line, and has space again later."""
     spool = FileSpool(tmp_path)
     spool.append(write(1))
     whole = os.pwrite
@@ -121,8 +121,8 @@ def test_half_a_line_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert keys(FileSpool(tmp_path)) == ["key-1", "key-3"]
 
 
-def test_a_new_file_does_not_pass_for_one_of_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process looks for the dead between the making of the file and its lock."""
+def test_a_new_file_is_not_taken_for_one_of_a_dead_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process looks for files of dead processes between the creation of a file and its lock."""
     lock = fcntl.flock
     others: list[FileSpool | None] = []
 
@@ -139,7 +139,7 @@ def test_a_new_file_does_not_pass_for_one_of_the_dead(tmp_path: Path, monkeypatc
     assert keys(FileSpool(tmp_path)) == ["key-1"]
 
 
-def test_a_directory_that_is_none_tells_those_who_would_wait_there(tmp_path: Path) -> None:
+def test_appending_raises_if_the_directory_can_not_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     spool = FileSpool(tmp_path / "file" / "spool")
     with pytest.raises(OSError, match="Not a directory"):

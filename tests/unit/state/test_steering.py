@@ -1,4 +1,4 @@
-"""Steering: the sanitiser agrees with penguiflow's on everything that one survives, and keeps to its limits always."""
+"""Steering: the sanitizer equals penguiflow's for every input that the latter accepts, and always keeps its limits."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def nested(levels: int) -> Any:
 @example({"a": nested(5)})
 @example({str(number): "x" * 4097 for number in range(5)})
 @example({f"{'k' * 64}{number}": number for number in range(3)})
-def test_the_sanitiser_is_penguiflows(payload: dict[Any, Any]) -> None:
-    """repr tells NaN from itself no more than it should, and True from 1."""
+def test_the_sanitizer_equals_penguiflows(payload: dict[Any, Any]) -> None:
+    """Compared by repr, which treats NaN as equal and True and 1 as different."""
     assert repr(ours.sanitize_payload(payload)) == repr(theirs.sanitize_payload(payload))
 
 
-def test_the_limits_are_penguiflows() -> None:
+def test_the_limits_equal_penguiflows() -> None:
     names = [name for name in theirs.__all__ if name.startswith("MAX_")]
     assert len(names) == 5
     assert {name: getattr(ours, name) for name in names} == {name: getattr(theirs, name) for name in names}
@@ -62,12 +62,12 @@ class Rude:
     "payload",
     [{"a": "\ud800"}, {"\ud800": 1}, {"a": 10**5000}, {"a": Rude()}, {Rude(): 1}, {"a": 10**5000, "b": Rude()}],
 )
-def test_what_penguiflows_can_not_take_is_cut_too(payload: dict[Any, Any]) -> None:
-    """A lone surrogate, an integer of thousands of digits, an object that can't be printed."""
+def test_values_that_penguiflows_sanitizer_rejects_are_cut(payload: dict[Any, Any]) -> None:
+    """A lone surrogate, an integer of thousands of digits, an object whose repr raises."""
     assert len(json.dumps(ours.sanitize_payload(payload), ensure_ascii=False).encode()) <= 16_384
 
 
-def test_a_circle_ends() -> None:
+def test_circular_values_are_bounded() -> None:
     circle: dict[str, Any] = {}
     circle["again"] = circle
     assert ours.sanitize_payload(circle) == theirs.sanitize_payload(circle)
@@ -105,7 +105,7 @@ def event(name: str, payload: dict[str, Any]) -> SteeringEvent:
 
 @pytest.mark.parametrize(("name", "payload", "valid"), CASES)
 def test_each_type_has_its_rule(name: str, payload: dict[str, Any], valid: bool) -> None:
-    """And penguiflow's has the same."""
+    """The rules are those of penguiflow."""
     their_event = theirs.SteeringEvent(
         session_id="s", task_id="t", event_type=theirs.SteeringEventType(name), payload=payload
     )
@@ -126,12 +126,12 @@ def test_each_type_has_its_rule(name: str, payload: dict[str, Any], valid: bool)
     [("PRIORITIZE", {"priority": True}), ("INJECT_CONTEXT", {"text": "a", "scope": ["foreground"]})],
 )
 def test_rules_that_are_stricter_here(name: str, payload: dict[str, Any]) -> None:
-    """True is no priority; and a scope that is a list is refused in words."""
+    """True is not a priority, and a scope that is a list is refused with a message."""
     with pytest.raises(SteeringValidationError):
         ours.validate_steering_event(event(name, payload))
 
 
-def test_every_reason_is_told() -> None:
+def test_all_validation_errors_are_reported() -> None:
     with pytest.raises(SteeringValidationError) as caught:
         ours.validate_steering_event(event("INJECT_CONTEXT", {"scope": 1, "severity": 2}))
     assert len(caught.value.errors) == 3
@@ -140,7 +140,7 @@ def test_every_reason_is_told() -> None:
 
 
 def test_an_oversized_message_is_valid_and_cut() -> None:
-    """It is judged by what was sent, and stored within the limits."""
+    """The original is validated, and the cut message is stored."""
     sent = event("USER_MESSAGE", {"text": "a", **{str(number): "x" * 4096 for number in range(5)}})
     kept, invalid = ours.checked(sent)
     assert not invalid
@@ -148,6 +148,6 @@ def test_an_oversized_message_is_valid_and_cut() -> None:
     assert len(sent.payload) == 6
 
 
-def test_the_injection_is_penguiflows() -> None:
+def test_the_injection_equals_penguiflows() -> None:
     mine = event("USER_MESSAGE", {"text": "ä"})
     assert mine.to_injection() == theirs.SteeringEvent.model_validate(mine.model_dump()).to_injection()

@@ -1,4 +1,4 @@
-"""Several writes as one commit."""
+"""Grouping of several writes into one commit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from keelbolt.state.families import EVENTS, UPDATES
 
 
 @given(st.lists(st.integers(1, 3), min_size=1))
-def test_what_comes_together_is_one_entry(sizes: list[int]) -> None:
-    """Items that came alone and lists of items that came together, in order and none of them lost."""
+def test_grouped_items_are_one_entry(sizes: list[int]) -> None:
+    """Single items and lists of items are merged, in order and without loss."""
     number = 0
     drafts = []
     for size in sizes:
@@ -27,15 +27,15 @@ def test_what_comes_together_is_one_entry(sizes: list[int]) -> None:
     assert [item["n"] for item in (found if entry.kind == MANY else [found])] == list(range(number))
 
 
-def test_large_items_do_not_become_one_too_large_entry() -> None:
+def test_entries_of_large_items_stay_below_the_limit() -> None:
     large = Draft(ONE, b'"%b"' % (b"x" * (GROUP_BYTES // 2)))
     assert [len(json.loads(entry.data)) for entry in bundled([large] * 5)] == [1, 1, 1, 1, 1]
     assert [len(json.loads(entry.data)) for entry in bundled([Draft(ONE, b'"x"')] * 5)] == [5]
 
 
 @pytest.mark.parametrize("kind", ["task", ONE, MANY])
-def test_entries_with_names_stay_apart(kind: str) -> None:
-    """Their kind is the id of a task, which may be any."""
+def test_entries_with_different_kinds_are_not_merged(kind: str) -> None:
+    """Their kind is the id of a task, which may be any text."""
     drafts = Draft(kind, b"1", "a"), Draft(kind, b"2", "b")
     updates = [StateWrite("p", "m", (Append(UPDATES, "session", (draft,)),), 1) for draft in drafts]
     assert merged(updates) == (Append(UPDATES, "session", drafts),)
@@ -43,7 +43,7 @@ def test_entries_with_names_stay_apart(kind: str) -> None:
     assert merged(events) == (Append(EVENTS, "trace", (Draft(MANY, b"[1,1]"),)),)
 
 
-def test_of_one_record_the_last_is_written() -> None:
+def test_only_the_last_write_of_a_record_is_committed() -> None:
     writes = [
         StateWrite("p", "m", (Append("l", "s", (Draft("k", b"1", "a"),)), Put("c", "k", b"old")), 1),
         StateWrite("p", "m", (Append("l", "s", (Draft("k", b"2", "b"),)), Append("l", "t", (Draft("k", b"3"),))), 1),

@@ -1,4 +1,4 @@
-"""An engine in memory, for what no store has a part in."""
+"""An in-memory engine, for tests that do not depend on the storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong for a moment must not lose a task, nor run it twice."""
+"""A temporary failure must neither lose a task nor run it twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def message(message_id: str = "m1", **ids: Any) -> Message:
 
 
 async def test_a_refused_end_whose_reading_fails_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody believes an end that was refused: the task goes back to the queue, and ends there."""
+    """A refused end counts as not written: the task returns to the queue and ends there."""
     monkeypatch.setattr(run_module, "AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(runner_module, "POLL_SECONDS", 0.02)
     go = asyncio.Event()
@@ -52,8 +52,8 @@ async def test_a_refused_end_whose_reading_fails_is_written_later(monkeypatch: p
         assert task.state is TaskState.completed
 
 
-async def test_a_turn_that_overruled_its_handler_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler that did not stop does not begin the next turn when it ends at last."""
+async def test_a_turn_that_replaced_its_worker_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that did not stop in time does not start the next turn when it ends at last."""
     monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.05)
     begun: list[str] = []
     released = asyncio.Event()
@@ -84,8 +84,8 @@ async def test_a_turn_that_overruled_its_handler_runs_once(monkeypatch: pytest.M
         assert begun == ["m1", "m2"]
 
 
-async def test_a_task_that_was_made_while_the_lease_was_given_up_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claim in the name of an incarnation that is gone is given back: nobody would renew it."""
+async def test_a_task_created_while_the_lease_was_lost_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim of an incarnation that is gone is released, because no process would renew it."""
     monkeypatch.setattr(runner_module, "POLL_SECONDS", 0.02)
     begun: list[int] = []
 
@@ -112,8 +112,8 @@ async def test_a_task_that_was_made_while_the_lease_was_given_up_is_run_once(mon
         assert len(begun) == 1
 
 
-async def test_a_task_with_more_than_fits_into_a_snapshot_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot makes reading short; it is never a reason to fail."""
+async def test_a_task_that_exceeds_a_snapshot_continues_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot only makes reading faster; a missing one is never an error."""
     monkeypatch.setattr(view_module, "INDEX_MAX_BYTES", 100_000)
 
     async def worker(ctx: TaskContext) -> None:
@@ -129,8 +129,8 @@ async def test_a_task_with_more_than_fits_into_a_snapshot_goes_on_without(monkey
         assert len(found.artifacts) == 700
 
 
-async def test_a_finished_stream_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last chunk of a long stream makes a segment of it, whatever the count of its entries is."""
+async def test_the_chunks_of_a_finished_stream_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last chunk of a long stream merges it into a segment, regardless of the number of entries."""
 
     async def worker(ctx: TaskContext) -> None:
         for number in range(100):
@@ -146,8 +146,8 @@ async def test_a_finished_stream_is_put_together(monkeypatch: pytest.MonkeyPatch
         assert len((await engine.store.task(loaded)).artifacts[0].parts) == 100
 
 
-async def test_a_task_that_is_prioritised_goes_first() -> None:
-    """Among tasks that wait for a worker the larger priority is taken first, and later nudges don't undo that."""
+async def test_a_prioritised_task_runs_first() -> None:
+    """Waiting tasks with a higher priority are claimed first, and later notifications don't undo that."""
     order: list[str] = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -166,7 +166,7 @@ async def test_a_task_that_is_prioritised_goes_first() -> None:
         assert order == ["m2", "m0", "m1"]
 
 
-async def test_only_so_many_messages_wait_for_a_running_task(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_messages_waiting_for_a_running_task_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "MAX_WAITING", 3)
     go = asyncio.Event()
 

@@ -15,7 +15,7 @@ from tests.integration.tasks.stage import Stage, answer, bodies, message, one_en
 
 
 class Desk:
-    """A worker that books in a step, makes a file, and undoes both when it is canceled."""
+    """A worker that books in a step, creates a file, and undoes both when it is canceled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,7 +50,7 @@ class Desk:
 
 
 async def post_cancel(engine: TaskEngine, task_id: str) -> None:
-    """What `cancel` commits, without its wait for the end."""
+    """Commit what `cancel` commits, without waiting for the end."""
     await engine.kernel.commit(ANONYMOUS.partition, *post(task_id, "cancel", {"source": "user", "reason": "enough"}))
 
 
@@ -58,7 +58,7 @@ async def post_cancel(engine: TaskEngine, task_id: str) -> None:
 async def test_the_cleanup_runs_in_the_next_process(
     stage: Stage, tmp_path: Path, noted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the process that died had noted the cancel or not."""
+    """Regardless of whether the dead process had recorded the cancel."""
     desk = Desk(tmp_path / "file")
     first = await stage.engine(desk.handle, cancel_seconds=30)
     sent = await first.tasks.send(message())
@@ -114,7 +114,7 @@ async def test_a_worker_without_recorded_steps_cleans_up_too(stage: Stage, tmp_p
     assert not work
 
 
-async def test_a_worker_that_goes_on_is_overruled(stage: Stage) -> None:
+async def test_a_worker_that_continues_is_overruled(stage: Stage) -> None:
     """The cleanup has `cancel_seconds`, like every canceled worker."""
     waiting = asyncio.Event()
     calls: list[bool] = []

@@ -1,4 +1,4 @@
-"""What a worker sees of its task, and what each of its calls does."""
+"""The properties and methods of a worker's TaskContext."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def lambda_worker(work: Handler) -> Handler:
 
 
 async def done_by(stage: Stage, work: Handler, sent: Message | None = None, **envelope: Any) -> Task:
-    """The task after its first turn, whose worker this is."""
+    """Return the task after its first turn with this worker."""
     engine = await stage.engine(lambda_worker(work))
     taken = await engine.tasks.send(sent or message(), Envelope(**envelope))
     return await answer(engine, taken)
 
 
 async def seen_by(stage: Stage, look_at: Callable[[TaskContext], Any], sent: Message, **envelope: Any) -> Any:
-    """What a worker sees that looks at this."""
+    """Return the value that this function reads in a worker."""
     seen = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -49,7 +49,7 @@ async def seen_by(stage: Stage, look_at: Callable[[TaskContext], Any], sent: Mes
 
 
 async def refusal(given: Awaitable[Any]) -> Any:
-    """What this raises, if anything; tests look at it outside of the worker."""
+    """Return the exception that this raises, or None; tests check it outside the worker."""
     try:
         await given
     except Exception as error:
@@ -57,7 +57,7 @@ async def refusal(given: Awaitable[Any]) -> Any:
 
 
 def words(task: Task) -> str | None:
-    """What the status says."""
+    """Return the text of the status."""
     return task.status.message.text if task.status.message is not None else None
 
 
@@ -65,7 +65,7 @@ def words(task: Task) -> str | None:
 
 
 async def test_the_message(stage: Stage) -> None:
-    """Ids, text and parts of the message are at hand."""
+    """The context has the ids, text and parts of the message."""
     sent = message(parts=[Part(text="one"), Part(data={"a": 1}), Part(text="two")], message_id="m", context_id="c")
     seen = await seen_by(stage, lambda ctx: (ctx.message_id, ctx.context_id, ctx.user_text, len(ctx.parts)), sent)
     assert seen == ("m", "c", "one\ntwo", 3)
@@ -75,7 +75,7 @@ async def test_the_message(stage: Stage) -> None:
 
 
 async def test_files(stage: Stage) -> None:
-    """Files come with their bytes or their address; text and data are no files."""
+    """Files have bytes or a URL; text and data parts are not files."""
     parts = [
         Part(text="x"),
         Part(raw=b"\x00\xff", filename="a.bin", media_type="application/octet-stream"),
@@ -89,7 +89,7 @@ async def test_files(stage: Stage) -> None:
 
 
 async def test_data_parts(stage: Stage) -> None:
-    """Any JSON is data: null, falsy and nested ones too."""
+    """Any JSON value is data, including null, falsy and nested values."""
     values = [{"a": [1]}, [], 0, None, "text", 1.5, 10**25]
     parts = [Part(text="x"), *(Part(data=value) for value in values)]
     assert await seen_by(stage, lambda ctx: ctx.data_parts, message(parts=parts)) == values
@@ -120,12 +120,12 @@ async def test_metadata_references_and_extensions(stage: Stage) -> None:
     ],
 )
 async def test_accepts(stage: Stage, modes: list[str], mime: str, accepted: bool) -> None:
-    """What the client takes, with wildcards; a client that names nothing takes everything."""
+    """The accepted output modes, with wildcards; a client that names none accepts all."""
     assert await seen_by(stage, lambda ctx: ctx.accepts(mime), message(), accepts=modes) is accepted
 
 
-async def test_who_and_where(stage: Stage) -> None:
-    """The caller and what middlewares put beside the message come to the worker."""
+async def test_the_principal_and_the_request_context(stage: Stage) -> None:
+    """The worker gets the caller and the values that middlewares added to the request."""
     alice = Principal("alice", "acme", frozenset({"admin"}), {"email": "a@example.org"}, "user")
     seen = await seen_by(
         stage, lambda ctx: (ctx.principal, ctx.request_context), message(), principal=alice, request={"trace": "t"}
@@ -149,7 +149,7 @@ async def test_dependencies(stage: Stage) -> None:
 
 
 async def test_history_and_previous_artifacts(stage: Stage) -> None:
-    """A turn sees what was said and made before it, and not its own message or artifacts."""
+    """A turn sees earlier messages and artifacts, but not its own message and artifacts."""
     seen: list[tuple[list[str], list[Artifact]]] = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -169,7 +169,7 @@ async def test_history_and_previous_artifacts(stage: Stage) -> None:
 
 
 async def test_complete(stage: Stage) -> None:
-    """With a text that is the artifact; without, there is none; nothing is said."""
+    """The text becomes the artifact; without a text there is no artifact and no message."""
     task = await done_by(stage, lambda ctx: ctx.complete("answer"))
     assert task.status.state is TaskState.completed
     assert [(made.artifact_id, made.parts[0].text) for made in task.artifacts] == [("final-answer", "answer")]
@@ -181,7 +181,7 @@ async def test_complete(stage: Stage) -> None:
 
 @pytest.mark.parametrize("value", [{"a": [1, None, "ü"]}, [], "text", 0, None, True, 1e-9, 10**25])
 async def test_complete_json(stage: Stage, value: Any) -> None:
-    """Any JSON is an answer."""
+    """The result can be any JSON value."""
     task = await done_by(stage, lambda ctx: ctx.complete_json(value, artifact_id="json"))
     assert task.status.state is TaskState.completed
     assert task.artifacts[0].artifact_id == "json"
@@ -190,7 +190,7 @@ async def test_complete_json(stage: Stage, value: Any) -> None:
 
 
 async def test_respond(stage: Stage) -> None:
-    """The answer is the message of the status and part of the history; there is no artifact."""
+    """The text is the status message and part of the history; there is no artifact."""
     task = await done_by(stage, lambda ctx: ctx.respond("hi"))
     assert task.status.state is TaskState.completed
     assert words(task) == "hi"
@@ -202,7 +202,7 @@ async def test_respond(stage: Stage) -> None:
 
 
 async def test_reply_directly(stage: Stage) -> None:
-    """The task is stored and done as with respond, and marked: its answer is a message."""
+    """The task is stored as with respond, and is marked so that its response is a message."""
     engine = await stage.engine(lambda_worker(lambda ctx: ctx.reply_directly("hi")))
     sent = await engine.tasks.send(message())
     task = await answer(engine, sent)
@@ -225,7 +225,7 @@ async def test_reply_directly(stage: Stage) -> None:
     ],
 )
 async def test_other_ends(stage: Stage, end: Handler, state: TaskState, said: str | None) -> None:
-    """Each end has its state, and its words in status and history."""
+    """Each end sets its state, and its text is in the status and the history."""
     task = await done_by(stage, lambda_worker(end))
     assert task.status.state is state
     assert (words(task) or None) == said
@@ -241,8 +241,8 @@ async def test_request_input_with_data(stage: Stage) -> None:
     assert task.status.message.parts[1].data == {"choices": [1, 2]}
 
 
-async def test_request_auth_says_how(stage: Stage) -> None:
-    """What is needed comes as data: schemes, a hint, an address."""
+async def test_request_auth_describes_the_requirement(stage: Stage) -> None:
+    """The requirement is sent as data: schemes, a hint, a URL."""
     task = await done_by(
         stage,
         lambda_worker(
@@ -279,7 +279,7 @@ ENDS: list[Callable[[TaskContext], Awaitable[Any]]] = [
 
 @pytest.mark.parametrize("first", [0, 4, 6])
 async def test_a_turn_ends_once(stage: Stage, first: int) -> None:
-    """After an end every further end, status, artifact and step is refused with TurnEnded, and nothing is written."""
+    """After an end, every end, status, artifact and step raises TurnEnded, and nothing is written."""
     refused: list[type] = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -296,8 +296,8 @@ async def test_a_turn_ends_once(stage: Stage, first: int) -> None:
     assert entries[-1].kind in ("status", "said")
 
 
-async def test_ends_at_once(stage: Stage) -> None:
-    """Of ends that are called at the same time one counts, and the others are refused."""
+async def test_concurrent_ends(stage: Stage) -> None:
+    """Of concurrent ends one succeeds, and the others are refused."""
     outcomes: list[Any] = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -316,7 +316,7 @@ async def test_ends_at_once(stage: Stage) -> None:
 
 
 async def test_an_unhandled_exception(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """The task fails with words that give nothing away; only an entry for operators has it, without secrets."""
+    """The task fails with a generic message; the error entry for operators has the exception, without secrets."""
 
     async def worker(ctx: TaskContext) -> None:
         raise ValueError("password=hunter2")
@@ -333,12 +333,12 @@ async def test_an_unhandled_exception(stage: Stage, caplog: pytest.LogCaptureFix
     assert (error["type"], error["message"]) == ("ValueError", "password=•••")
     assert "test_context" in error["traceback"]
     assert "hunter2" not in error["traceback"]
-    assert "password=hunter2" in caplog.text  # Keelbolt's formatters mask it, pytest's does not
+    assert "password=hunter2" in caplog.text  # Keelbolt's formatters mask it; pytest's formatter does not
     assert task.id in caplog.text
 
 
 async def test_an_exception_after_the_end(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """What goes wrong after the end is logged and changes nothing."""
+    """An exception after the end is logged and changes nothing."""
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.complete("done")
@@ -352,7 +352,7 @@ async def test_an_exception_after_the_end(stage: Stage, caplog: pytest.LogCaptur
 
 
 async def test_an_exception_group(stage: Stage) -> None:
-    """A worker may use task groups: what they raise is an exception like any other."""
+    """An exception group fails the task like any other exception."""
 
     async def worker(ctx: TaskContext) -> None:
         async with asyncio.TaskGroup() as group:
@@ -363,7 +363,7 @@ async def test_an_exception_group(stage: Stage) -> None:
 
 
 async def test_a_cancelled_error_of_its_own(stage: Stage) -> None:
-    """A worker that awaits something cancelled fails; it is not mistaken for a stop, and not run for ever."""
+    """A worker that awaits a cancelled future fails; it is not taken for a stop and not retried forever."""
     runs = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -377,8 +377,8 @@ async def test_a_cancelled_error_of_its_own(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), BaseException("strange"), StopAsyncIteration()])
-async def test_whatever_a_worker_raises(stage: Stage, error: BaseException) -> None:
-    """No exception of a worker ends the process, or leaves its task behind."""
+async def test_any_exception_of_a_worker(stage: Stage, error: BaseException) -> None:
+    """No exception of a worker ends the process or leaves its task unfinished."""
 
     async def worker(ctx: TaskContext) -> None:
         raise error
@@ -391,7 +391,7 @@ async def test_whatever_a_worker_raises(stage: Stage, error: BaseException) -> N
 
 
 async def test_returning_without_an_end(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """A worker that forgets to end its turn has failed, and the words say what happened."""
+    """A worker that does not end its turn has failed, and the status says so."""
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.send_status("half")
@@ -419,8 +419,8 @@ NOT_JSON: list[Any] = [
 
 
 @pytest.mark.parametrize("value", NOT_JSON, ids=range(len(NOT_JSON)))
-async def test_what_is_not_json(stage: Stage, value: Any) -> None:
-    """Data that can't be written as JSON and read again is refused where it is given; the task can go on."""
+async def test_values_that_are_not_json(stage: Stage, value: Any) -> None:
+    """Data that can't be written as JSON and read again is refused at the call; the task can continue."""
     refused: list[Any] = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -443,8 +443,8 @@ async def test_what_is_not_json(stage: Stage, value: Any) -> None:
     assert all("JSON" in str(error) for error in refused)
 
 
-async def test_what_is_no_text(stage: Stage) -> None:
-    """Text is a string of whole characters."""
+async def test_values_that_are_not_text(stage: Stage) -> None:
+    """Text must be a string without lone surrogates."""
     refused = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -470,8 +470,8 @@ async def test_what_is_no_text(stage: Stage) -> None:
     assert [type(error) for error in refused] == [InvalidAgentResponseError] * 33
 
 
-async def test_what_is_too_large(stage: Stage) -> None:
-    """More than the store can take in one piece is refused where it is given, and the task can go on."""
+async def test_values_that_are_too_large(stage: Stage) -> None:
+    """A value beyond the storage's limit is refused at the call, and the task can continue."""
     huge = "x" * 20_000_000
     refused = []
 
@@ -500,7 +500,7 @@ async def test_what_is_too_large(stage: Stage) -> None:
 
 
 async def test_send_status(stage: Stage) -> None:
-    """Whoever polls sees how far the task is; the words are not part of the history."""
+    """A client that polls sees the progress; the text is not part of the history."""
     gate = asyncio.Event()
 
     async def worker(ctx: TaskContext) -> None:
@@ -524,7 +524,7 @@ async def _says(engine: Any, task_id: str, text: str) -> bool:
 
 
 async def test_chunks(stage: Stage) -> None:
-    """A text artifact grows by chunks; each is an event of its own, marked with append and lastChunk."""
+    """A text artifact grows by chunks; each chunk is one event with append and lastChunk."""
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.emit_text_artifact("a")
@@ -544,7 +544,7 @@ async def test_chunks(stage: Stage) -> None:
 
 
 async def test_a_first_chunk_may_append(stage: Stage) -> None:
-    """A worker may mark every chunk with append: the first begins the artifact, also for a client."""
+    """A worker may set append on every chunk: the first one creates the artifact, also for a client."""
 
     async def worker(ctx: TaskContext) -> None:
         for text in "abc":
@@ -558,7 +558,7 @@ async def test_a_first_chunk_may_append(stage: Stage) -> None:
 
 
 async def test_an_artifact_is_replaced(stage: Stage) -> None:
-    """Without append an artifact of the same id takes the place of the earlier one; others stay."""
+    """Without append, an artifact replaces the earlier one with the same id; others stay."""
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.emit_text_artifact("old", artifact_id="a")
@@ -572,7 +572,7 @@ async def test_an_artifact_is_replaced(stage: Stage) -> None:
 
 
 async def test_every_kind_of_artifact(stage: Stage) -> None:
-    """Text, data, bytes, an address or whole parts, with all that can be told about them."""
+    """Text, data, bytes, a URL or parts, with all metadata."""
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.emit_artifact(artifact_id="text", text="t", media_type="text/markdown")
@@ -595,7 +595,7 @@ async def test_every_kind_of_artifact(stage: Stage) -> None:
     assert (told.name, told.description, told.metadata, told.extensions) == ("n", "d", {"m": 1}, ["urn:x"])
 
 
-async def test_an_artifact_is_made_of_one_thing(stage: Stage) -> None:
+async def test_an_artifact_takes_exactly_one_content(stage: Stage) -> None:
     refused = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -615,8 +615,8 @@ async def test_an_artifact_is_made_of_one_thing(stage: Stage) -> None:
     assert [type(error) for error in refused] == [InvalidAgentResponseError] * 7
 
 
-async def test_a_later_chunk_tells_more(stage: Stage) -> None:
-    """Name and description may come with any chunk."""
+async def test_a_later_chunk_adds_metadata(stage: Stage) -> None:
+    """Any chunk can set the name and the description."""
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.emit_artifact(text="1", name="n")
@@ -627,8 +627,8 @@ async def test_a_later_chunk_tells_more(stage: Stage) -> None:
     assert (made.name, made.description, len(made.parts)) == ("n", "d", 2)
 
 
-async def test_chunks_come_before_what_follows(stage: Stage) -> None:
-    """Chunks are written in the background; a status, a step or an end after them comes after them in the log."""
+async def test_chunks_are_written_before_later_events(stage: Stage) -> None:
+    """Chunks are written in the background; a later status, step or end follows them in the log."""
 
     async def worker(ctx: TaskContext) -> None:
         for number in range(50):
@@ -647,7 +647,7 @@ async def test_chunks_come_before_what_follows(stage: Stage) -> None:
 
 
 async def test_a_fast_producer_waits(stage: Stage) -> None:
-    """A stream of any length is kept whole, and what waits to be written stays bounded."""
+    """A stream of any length is stored completely, and the write buffer stays bounded."""
     most = 0
 
     async def worker(ctx: TaskContext) -> None:
@@ -666,7 +666,7 @@ async def test_a_fast_producer_waits(stage: Stage) -> None:
 
 
 async def test_is_cancelled(stage: Stage) -> None:
-    """A worker that is stopped cleans up: the task is canceled."""
+    """A worker that is stopped cleans up, and the task is canceled."""
     cleaned: list[str] = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -687,8 +687,8 @@ async def test_is_cancelled(stage: Stage) -> None:
     assert await one_end(engine, task.record.task_id) is TaskState.canceled
 
 
-async def test_a_cancelled_worker_may_say_its_own_end(stage: Stage) -> None:
-    """What a worker writes in a shielded block counts: here it fails, with its reason."""
+async def test_a_cancelled_worker_may_set_its_own_end(stage: Stage) -> None:
+    """A write in a shielded block counts: here the worker fails the task with its own reason."""
 
     async def worker(ctx: TaskContext) -> None:
         async with ctx.shielded(10):
@@ -708,7 +708,7 @@ async def _working(engine: Any, task_id: str) -> bool:
 
 
 async def test_a_cancelled_worker_can_not_pause(stage: Stage) -> None:
-    """Nobody answers a task that was cancelled: asking for input then is its end."""
+    """A canceled task can't wait for an answer: requesting input ends it."""
 
     async def worker(ctx: TaskContext) -> None:
         async with ctx.shielded(10):
@@ -726,7 +726,7 @@ async def test_a_cancelled_worker_can_not_pause(stage: Stage) -> None:
 
 
 async def test_keys_and_attempts(stage: Stage) -> None:
-    """The first attempt is number 1; the key of a step is the same in every attempt and differs from turn to turn."""
+    """The first attempt is number 1; a step's key is the same in every attempt and differs between turns."""
     keys = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -740,8 +740,8 @@ async def test_keys_and_attempts(stage: Stage) -> None:
     assert keys == [f"{task.id}/1/charge", f"{task.id}/2/charge"]
 
 
-async def test_context_ids_are_made_or_taken(stage: Stage) -> None:
-    """A context id that the client names is used; otherwise a new one is made, another for each task."""
+async def test_context_ids_are_generated_or_taken_from_the_client(stage: Stage) -> None:
+    """A context id of the client is used; otherwise each task gets a new one."""
     engine = await stage.engine(lambda_worker(lambda ctx: ctx.complete()))
     tasks = [await ask(engine), await ask(engine), await ask(engine, context_id="mine")]
     assert len({task.context_id for task in tasks}) == 3
@@ -749,7 +749,7 @@ async def test_context_ids_are_made_or_taken(stage: Stage) -> None:
 
 
 async def test_stored_bytes_are_json(stage: Stage) -> None:
-    """Every entry that a client streams is JSON, also with wild text."""
+    """Every entry that a client streams is JSON, also with unusual text."""
     wild = 'ü"\\\n\t\x7f\u2028\U0001f600</script>'
 
     async def worker(ctx: TaskContext) -> None:
@@ -766,6 +766,6 @@ async def test_stored_bytes_are_json(stage: Stage) -> None:
 
 
 async def test_dates_become_text(stage: Stage) -> None:
-    """What has an obvious JSON form is written in it."""
+    """Values with an obvious JSON form are written in it."""
     task = await done_by(stage, lambda ctx: ctx.complete_json(datetime(2026, 1, 1, tzinfo=UTC)))
     assert task.artifacts[0].parts[0].data == "2026-01-01T00:00:00Z"

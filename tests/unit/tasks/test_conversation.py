@@ -1,4 +1,4 @@
-"""One JSON value per conversation; nobody's update is lost."""
+"""One JSON value per context; no update is lost."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def conversation(kernel: Kernel, context_id: str = "c", partition: str = "p") ->
 
 
 @pytest.mark.parametrize("value", [{"a": [1]}, [], "", 0, False, 1.5, None])
-async def test_what_is_kept_comes_back(kernel: Kernel, value: Any) -> None:
-    """Any JSON; at first there is nothing."""
+async def test_a_stored_value_is_loaded(kernel: Kernel, value: Any) -> None:
+    """Any JSON value; initially there is none."""
     assert await conversation(kernel).load() is None
     assert await conversation(kernel).update(value) == value
     assert await conversation(kernel).load() == value
@@ -37,8 +37,8 @@ async def test_what_is_kept_comes_back(kernel: Kernel, value: Any) -> None:
     assert await conversation(kernel, partition="other").load() is None
 
 
-async def test_a_function_changes_it(kernel: Kernel) -> None:
-    """Plain or async; it is given what is kept."""
+async def test_a_function_updates_the_value(kernel: Kernel) -> None:
+    """The function can be plain or async; it gets the stored value."""
 
     async def later(value: Any) -> Any:
         await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def test_a_function_changes_it(kernel: Kernel) -> None:
 
 
 async def test_a_stale_value_is_refused(kernel: Kernel) -> None:
-    """A value that was made from what was loaded is refused when somebody else was faster, and nothing is lost."""
+    """A value based on a stale load is refused, and no update is lost."""
     mine, theirs = conversation(kernel), conversation(kernel)
     for first in (None, "theirs"):
         assert await mine.load() == first
@@ -61,18 +61,18 @@ async def test_a_stale_value_is_refused(kernel: Kernel) -> None:
         assert await conversation(kernel).load() == "theirs"
     await mine.load()
     await mine.update("mine")
-    await mine.update("mine again")  # its own write is no surprise
+    await mine.update("mine again")  # its own write is not a conflict
     assert await conversation(kernel).load() == "mine again"
 
 
-async def test_without_a_load_the_last_wins(kernel: Kernel) -> None:
+async def test_without_a_load_the_last_write_wins(kernel: Kernel) -> None:
     await conversation(kernel).update(1)
     await conversation(kernel).update(2)
     assert await conversation(kernel).load() == 2
 
 
 @pytest.mark.parametrize("value", [float("nan"), object(), "\ud800"])
-async def test_what_is_no_json(kernel: Kernel, value: Any) -> None:
+async def test_values_that_are_not_json(kernel: Kernel, value: Any) -> None:
     await conversation(kernel).update("kept")
     for change in (value, lambda _: value):
         with pytest.raises(InvalidAgentResponseError):
@@ -81,7 +81,7 @@ async def test_what_is_no_json(kernel: Kernel, value: Any) -> None:
 
 
 async def test_tasks_of_a_context_share_it(stage: Stage) -> None:
-    """A worker finds what an earlier task of the same conversation left; other conversations have their own."""
+    """A worker sees the value of an earlier task of the same context; other contexts have their own."""
 
     async def worker(ctx: TaskContext) -> None:
         count = await ctx.update_context(lambda kept: (kept or 0) + 1)
@@ -96,7 +96,7 @@ async def test_tasks_of_a_context_share_it(stage: Stage) -> None:
 
 
 async def test_an_unhandled_conflict_fails_the_task(stage: Stage) -> None:
-    """A worker that loads, is overtaken and does not care has failed; what the other kept stays."""
+    """A worker that does not handle the conflict fails; the other write stays."""
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.load_context()

@@ -1,4 +1,4 @@
-"""What workers are given: in order, and back in the opposite order."""
+"""Dependencies of workers: started in order, shut down in reverse order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keelbolt.tasks import Dependencies, Dependency, TaskContext, TaskEngine
 
 
 class Part(Dependency):
-    """Says what happens to it."""
+    """Records its start and shutdown."""
 
     def __init__(self, name: str, said: list[str], *, fails: str = "") -> None:
         self.name = name
@@ -43,13 +43,13 @@ async def test_by_type_and_by_name() -> None:
 
 
 @pytest.mark.parametrize(("key", "name"), [(list, "list"), ("model", "'model'")])
-def test_a_missing_one_says_how_to_give_it(key: type | str, name: str) -> None:
-    with pytest.raises(KeyError, match=f"no dependency {name}; give it to the server"):
+def test_the_error_for_a_missing_dependency_says_how_to_pass_it(key: type | str, name: str) -> None:
+    with pytest.raises(KeyError, match=f"no dependency {name}; pass it to the server"):
         Dependencies()[key]
 
 
 async def test_order() -> None:
-    """Started in the order given, shut down in the opposite one; what has no life of its own is left alone."""
+    """Started in the given order, shut down in reverse order; objects without both methods are left alone."""
     said: list[str] = []
     given = Dependencies({"a": Part("a", said), "plain": object(), "b": Part("b", said)})
     await given.start()
@@ -59,15 +59,15 @@ async def test_order() -> None:
 
 
 async def test_a_failed_start_is_undone() -> None:
-    """If one does not start, those before it are shut down, and the error says which it was."""
+    """If one fails to start, the earlier ones are shut down, and the error names the failed one."""
     said: list[str] = []
     given = Dependencies({"a": Part("a", said), "b": Part("b", said, fails="startup"), "c": Part("c", said)})
-    with pytest.raises(KeelboltError, match="'b' did not start: no route"):
+    with pytest.raises(KeelboltError, match="'b' failed to start: no route"):
         await given.start()
     assert said == ["+a", "-a"]
 
 
-async def test_a_failed_shutdown_keeps_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_shutdown_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     said: list[str] = []
     given = Dependencies({"a": Part("a", said), "b": Part("b", said, fails="shutdown")})
     await given.start()
@@ -76,8 +76,8 @@ async def test_a_failed_shutdown_keeps_nobody(caplog: pytest.LogCaptureFixture) 
     assert "broken pipe" in caplog.text
 
 
-async def test_they_live_as_long_as_the_engine() -> None:
-    """Started before the first task, shut down after the last; not at all where there is no worker."""
+async def test_dependencies_live_as_long_as_the_engine() -> None:
+    """Started before the first task, shut down after the last; not started without a worker."""
     said: list[str] = []
     async with open_storage("memory:") as kernel:
         async with TaskEngine(kernel, nothing, dependencies={"a": Part("a", said)}):
@@ -88,8 +88,8 @@ async def test_they_live_as_long_as_the_engine() -> None:
     assert said == ["+a", "-a"]
 
 
-async def test_an_engine_that_does_not_start_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the runner can't start, what was started before it is shut down."""
+async def test_an_engine_that_fails_to_start_leaves_no_dependency_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the runner can't start, the started dependencies are shut down."""
     said: list[str] = []
     async with open_storage("memory:") as kernel:
         engine = TaskEngine(kernel, nothing, dependencies={"a": Part("a", said)})

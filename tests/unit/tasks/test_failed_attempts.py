@@ -1,4 +1,4 @@
-"""A task that can't be run, though the store answers: its attempts count, and the last one ends it."""
+"""A task that can't be run although the storage works: its attempts count, and the last one ends it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ async def echo(ctx: TaskContext) -> None:
     await ctx.complete()
 
 
-async def test_a_task_that_can_not_be_read_is_tried_so_often_and_then_given_up(
+async def test_a_task_that_can_not_be_read_becomes_a_dead_letter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It ends as failed and as a dead letter with the reason, instead of being tried for ever."""
+    """It ends as failed and as a dead letter with the reason, instead of being retried forever."""
     tried = []
 
     async def damaged(self: TaskRun, message: Message) -> TaskContext:

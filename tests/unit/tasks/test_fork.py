@@ -1,4 +1,4 @@
-"""Forks: what is read of the old task's log."""
+"""Forks: reading the log of the original task."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ async def worker(ctx: TaskContext) -> None:
     await ctx.complete("done")
 
 
-async def test_a_task_that_is_erased_meanwhile_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its log is empty then, and reading on would never end."""
+async def test_a_task_that_is_erased_meanwhile_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log is then empty, and reading would never end."""
     async with TaskEngine.on("memory:", worker) as engine:
         sent = await engine.tasks.send(message())
         await engine.tasks.settled(sent)

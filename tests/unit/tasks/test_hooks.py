@@ -1,4 +1,4 @@
-"""Lifecycle hooks: called for what they are for, in order, and harmless."""
+"""Lifecycle hooks: called for their states, in order, and without effect on the task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def recorder(told: list[str], name: str, seconds: float = 0.0) -> Hook:
 
 
 @pytest.mark.parametrize("state", list(TaskState))
-async def test_which_is_called(state: TaskState) -> None:
+async def test_which_hooks_are_called(state: TaskState) -> None:
     """Every change; working; the end of a turn, paused or terminal; the end of the task."""
     told: list[str] = []
     hooks = LifecycleHooks(*(recorder(told, name) for name in ("change", "working", "end", "terminal")))
@@ -35,12 +35,12 @@ async def test_which_is_called(state: TaskState) -> None:
     assert told == [f"{name} t {state.name}" for name in expected]
 
 
-async def test_none_is_needed() -> None:
+async def test_hooks_are_optional() -> None:
     await LifecycleHooks().tell("t", TaskState.completed)
 
 
 async def test_a_hook_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """What goes wrong in a hook is logged, and the others are called."""
+    """An exception in a hook is logged, and the other hooks are called."""
     told: list[str] = []
 
     async def broken(task_id: str, state: TaskState) -> None:
@@ -52,7 +52,7 @@ async def test_a_hook_that_fails(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_a_slow_hook_is_not_overtaken() -> None:
-    """What hooks hear of one task they hear in order; other tasks don't wait."""
+    """The hooks of one task are called in order; other tasks don't wait."""
     told: list[str] = []
     hooks = LifecycleHooks(on_working=recorder(told, "working", 0.02), on_terminal=recorder(told, "terminal"))
     await asyncio.gather(
@@ -64,7 +64,7 @@ async def test_a_slow_hook_is_not_overtaken() -> None:
     assert not hooks._telling
 
 
-async def test_a_hook_that_is_cancelled_keeps_nobody_waiting() -> None:
+async def test_a_cancelled_hook_blocks_nothing() -> None:
     told: list[str] = []
     hooks = LifecycleHooks(on_working=recorder(told, "working", 60.0), on_terminal=recorder(told, "terminal"))
     stuck = asyncio.create_task(hooks.tell("a", TaskState.working))

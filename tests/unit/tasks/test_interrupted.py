@@ -1,4 +1,4 @@
-"""A worker that gives up waiting while its end is being written."""
+"""A worker that stops waiting while its end is being written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HELLO = Message(message_id="1", role=Role.user, parts=[Part(text="Hello")])
 
 
 def slow_end(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, *, taken: bool) -> None:
-    """The first commit that ends a task answers late; it is taken, or it is not."""
+    """Delay the first commit that ends a task; it succeeds or fails."""
     commit = kernel.commit
     ended = False
 
@@ -36,8 +36,8 @@ def slow_end(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, *, taken: bool) ->
 
 
 @pytest.mark.parametrize("taken", [True, False])
-async def test_what_was_interrupted_is_looked_up(taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the worker does next builds on what is stored, not on what the interrupted write was meant to store."""
+async def test_an_interrupted_write_is_looked_up(taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker's next call builds on the stored state, not on the interrupted write."""
     told: list[str] = []
 
     async def work(ctx: TaskContext) -> None:
@@ -60,7 +60,7 @@ async def test_what_was_interrupted_is_looked_up(taken: bool, monkeypatch: pytes
 
 
 async def test_a_task_whose_end_was_never_written_does_not_stay_working(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that gives up altogether leaves a failed task, not one that nobody works on and nobody ends."""
+    """A worker that gives up leaves a failed task, not one that stays working forever."""
 
     async def work(ctx: TaskContext) -> None:
         async with asyncio.timeout(0.05):

@@ -1,4 +1,4 @@
-"""The life of a task: the arrows of the lifecycle, no other, and the right error for each wrong turn."""
+"""The lifecycle of a task: only its transitions are possible, and each other command has its own error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from keelbolt.tasks.notes import MessageNote, StatusNote
 S = TaskState
 NOW = "2026-01-01T00:00:00.000Z"
 
-# Written out once more, by hand: the picture of the lifecycle, and the three arrows that were added to it.
+# Written out by hand as a second source: the transitions of the lifecycle, and the three that were added to it.
 ARROWS = {
     (S.submitted, S.working),
     (S.submitted, S.canceled),
@@ -64,18 +64,18 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
 
 
 @pytest.mark.parametrize(("state", "to"), list(product(S, S)), ids=lambda state: state.name)
-def test_arrows(state: TaskState, to: TaskState) -> None:
-    """An arrow of the picture can be gone, and nothing else can; out of a terminal state the error says so."""
+def test_transitions(state: TaskState, to: TaskState) -> None:
+    """Only the listed transitions are possible; for a terminal state the error says so."""
     if (state, to) in ARROWS:
         check_transition("t", state, to)
-        assert TRANSITIONS[state][to]  # what brings it about, for the docs
+        assert TRANSITIONS[state][to]  # the cause of the transition, for the docs
     else:
         with pytest.raises(TaskTerminalStateError if state in TERMINAL else IllegalTransition):
             check_transition("t", state, to)
 
 
-def test_every_state_has_its_place() -> None:
-    """Terminal states lead nowhere, all others lead somewhere, and each can be reached."""
+def test_every_state_is_reachable() -> None:
+    """Terminal states have no transition, all others have one, and each state can be reached."""
     assert set(TRANSITIONS) == set(S)
     assert {state for state in S if not TRANSITIONS[state]} == TERMINAL
     assert {to for ends in TRANSITIONS.values() for to in ends} == set(S)
@@ -83,8 +83,8 @@ def test_every_state_has_its_place() -> None:
 
 
 @given(STATES, COMMANDS)
-def test_a_decision_goes_along_an_arrow(state: TaskState, command: Command) -> None:
-    """Whatever the command, the new state is an arrow away (or is working still), and the last note tells it."""
+def test_a_decision_follows_a_transition(state: TaskState, command: Command) -> None:
+    """For any command, the new state is a transition away (or stays working), and the last note records it."""
     try:
         decision = apply("t", state, command, now=NOW)
     except TaskError:
@@ -100,7 +100,7 @@ def test_a_decision_goes_along_an_arrow(state: TaskState, command: Command) -> N
 
 @given(STATES, COMMANDS)
 def test_the_right_error(state: TaskState, command: Command) -> None:
-    """Each wrong command has its own error, which names the task and the state that it is in."""
+    """Each wrong command has its own error, which names the task and its state."""
     try:
         apply("t", state, command, now=NOW)
     except TaskError as error:
@@ -126,8 +126,8 @@ def test_the_right_error(state: TaskState, command: Command) -> None:
 
 
 @given(STATES, st.lists(COMMANDS, max_size=20))
-def test_any_history(state: TaskState, commands: list[Command]) -> None:
-    """However commands come, a task that ended stays as it is, and every step on the way is an arrow."""
+def test_any_sequence_of_commands(state: TaskState, commands: list[Command]) -> None:
+    """For any sequence of commands, an ended task stays unchanged, and each step is a transition."""
     way = [state]
     for command in commands:
         try:
@@ -140,16 +140,16 @@ def test_any_history(state: TaskState, commands: list[Command]) -> None:
 
 
 @given(st.sampled_from(sorted(PAUSED)))
-def test_an_answer_comes_first(state: TaskState) -> None:
-    """The user's answer stands in the history before the task is submitted again."""
+def test_an_answer_precedes_the_new_state(state: TaskState) -> None:
+    """The user's answer is in the history before the task is submitted again."""
     message, status = apply("t", state, UserAnswer(b'{"messageId":"a"}'), now=NOW).notes
     assert message == MessageNote(b'{"messageId":"a"}')
     assert isinstance(status, StatusNote)
     assert status.said is None
 
 
-def test_what_is_said_belongs_to_the_history() -> None:
-    """The words of an end and of a cancel are part of the history; those of a report are shown and not kept."""
+def test_messages_of_ends_belong_to_the_history() -> None:
+    """The message of an end or a cancel is part of the history; that of a report is shown and not stored."""
     words = b'{"messageId":"w"}'
     kept = [
         apply("t", S.working, End(S.completed, words), now=NOW).notes,

@@ -1,4 +1,4 @@
-"""What an operator must read when things break: one line each, with the task's fields in JSON logs."""
+"""Log lines for operators about failures: one line each, with the task's fields in JSON logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 def lines(caplog: pytest.LogCaptureFixture, words: str) -> list[dict[str, Any]]:
-    """The JSON lines about this."""
+    """Return the JSON lines that contain this text."""
     found = [json.loads(JSONLines().format(record)) for record in caplog.records if record.name.startswith("keelbolt")]
     return [line for line in found if words in line["message"]]
 
@@ -81,5 +81,5 @@ async def test_a_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
             await stage.crash(second)
             await stage.engine(worker, max_attempts=2)
             await until(lambda: lines(caplog, "dead letter"))
-    [line] = lines(caplog, "is given up after 2 attempts; it is a dead letter now")
+    [line] = lines(caplog, "is a dead letter after 2 attempts")
     assert (line["task"], line["context"]) == (sent.task.record.task_id, sent.task.record.context_id)

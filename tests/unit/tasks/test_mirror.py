@@ -1,4 +1,4 @@
-"""The engine on a storage that has three methods and nothing else."""
+"""The engine on a storage that has only the three required methods."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 class Recorder(ThreeMethods):
-    """Notes the calls, and fails when it is told to."""
+    """Records the calls, and fails on request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ async def done(engine: TaskEngine, given: Message, key: str | None = None) -> Ta
 # ------------------------------------------------------------------------------------------------------ written through
 
 
-async def test_the_storage_gives_the_id_and_has_everything(engine: TaskEngine, storage: Recorder) -> None:
+async def test_the_storage_assigns_the_id_and_stores_everything(engine: TaskEngine, storage: Recorder) -> None:
     task = await done(engine, message("Hello", metadata={"a": 1}))
     stored = storage.tasks[task.id]
     assert (stored.artifacts, stored.history, stored.metadata) == (task.artifacts, task.history, task.metadata)
@@ -109,7 +109,7 @@ async def test_a_stream_is_written_in_order(engine: TaskEngine, storage: Recorde
     assert [part.text for part in task.artifacts[0].parts] == wanted
 
 
-async def test_nobody_is_shown_what_the_storage_does_not_have(storage: Recorder) -> None:
+async def test_followers_see_only_stored_states(storage: Recorder) -> None:
     """When a follower sees a state, a load from the storage sees it too."""
     async with TaskEngine.on(storage, worker) as engine:
         sent = await engine.tasks.send(message("stream"))
@@ -122,7 +122,7 @@ async def test_nobody_is_shown_what_the_storage_does_not_have(storage: Recorder)
             assert len(stored.artifacts) >= len(seen.artifacts)
 
 
-async def test_what_is_said_and_answered_is_written(engine: TaskEngine, storage: Recorder) -> None:
+async def test_messages_and_responses_are_written(engine: TaskEngine, storage: Recorder) -> None:
     task = await done(engine, message("ask", "1"))
     assert storage.tasks[task.id].status.message is not None
     await done(engine, message("blue", "2", task_id=task.id))
@@ -144,7 +144,7 @@ async def test_identical_sends_make_one_task(engine: TaskEngine, storage: Record
     assert storage.calls.count("create") == 1
 
 
-async def test_repeated_sends_may_be_new_tasks(storage: Recorder) -> None:
+async def test_repeated_sends_may_create_new_tasks(storage: Recorder) -> None:
     async with TaskEngine.on(storage, worker, settings=TaskSettings(repeated_send="new")) as engine:
         sent = [await engine.tasks.send(message("Hello", context_id="talk")) for _ in range(3)]
         assert len({one.task.record.task_id for one in sent}) == len(storage.tasks) == 3
@@ -162,12 +162,12 @@ async def test_a_write_that_fails_is_not_acknowledged(
     assert "secret" not in str(caught.value)
     assert "secret" in caplog.text
     storage.broken = False
-    task = await done(engine, message("Hello"), key="k")  # the same message finds the task that it made
+    task = await done(engine, message("Hello"), key="k")  # the same message finds the task that it created
     assert list(storage.tasks) == [task.id]
     assert task.status.state is TaskState.completed
 
 
-async def test_a_task_whose_end_fails_is_tried_again(
+async def test_a_task_whose_end_fails_is_retried(
     engine: TaskEngine, storage: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "AGAIN_SECONDS", 0.05)
@@ -189,8 +189,8 @@ async def test_a_task_whose_end_fails_is_tried_again(
     assert begun == 2
 
 
-async def test_an_end_that_somebody_else_wrote_holds(engine: TaskEngine, storage: Recorder) -> None:
-    """The guard of the storage decides: the worker's own end is refused, and the engine takes the other one over."""
+async def test_an_end_written_by_another_process_wins(engine: TaskEngine, storage: Recorder) -> None:
+    """The storage's guard decides: the worker's end is refused, and the engine adopts the other one."""
     errors: list[Exception] = []
 
     async def late(ctx: TaskContext) -> None:
@@ -211,7 +211,7 @@ async def test_an_end_that_somebody_else_wrote_holds(engine: TaskEngine, storage
 # ------------------------------------------------------------------------------------------------------ after a restart
 
 
-async def test_tasks_of_before_are_found(storage: Recorder) -> None:
+async def test_earlier_tasks_are_found(storage: Recorder) -> None:
     async with TaskEngine.on(storage, worker) as engine:
         ended, paused = await done(engine, message("stream", "1")), await done(engine, message("ask", "2"))
         left = storage.calls.copy()
@@ -220,7 +220,7 @@ async def test_tasks_of_before_are_found(storage: Recorder) -> None:
             again = await engine.store.task(await engine.tasks.load(task.id))
             assert (again.history, again.artifacts) == (task.history, task.artifacts)
             assert again.status.state is task.status.state
-        assert storage.calls == left  # looking writes nothing
+        assert storage.calls == left  # reading writes nothing
         first = await anext(engine.tasks.follow(ended.id, after=3))
         assert isinstance(first, TaskSnapshot)
         assert first.gap
@@ -229,7 +229,7 @@ async def test_tasks_of_before_are_found(storage: Recorder) -> None:
     assert storage.tasks[paused.id].status.state is TaskState.completed
 
 
-async def test_a_task_that_somebody_else_runs_is_read_anew(engine: TaskEngine, storage: Recorder) -> None:
+async def test_a_task_that_another_process_runs_is_read_again(engine: TaskEngine, storage: Recorder) -> None:
     task = await storage.create_task("talk", message("Hello"))
     await storage.update_task(task.id, TaskState.working)
     assert (await engine.tasks.load(task.id)).view.state is TaskState.working
@@ -240,7 +240,7 @@ async def test_a_task_that_somebody_else_runs_is_read_anew(engine: TaskEngine, s
     assert (await engine.tasks.load(task.id)).version == loaded.version
 
 
-async def test_what_is_left_unfinished_ends(storage: Recorder) -> None:
+async def test_unfinished_tasks_end_at_shutdown(storage: Recorder) -> None:
     async with TaskEngine.on(storage, worker, settings=QUICK) as engine:
         sent = await engine.tasks.send(message("sleep"))
         paused = await done(engine, message("ask", "2"))
@@ -266,7 +266,7 @@ async def test_ended_tasks_do_not_stay_in_memory(
 # --------------------------------------------------------------------------------------------------------------- owners
 
 
-async def test_an_owner_sees_only_its_own(storage: Recorder) -> None:
+async def test_an_owner_sees_only_its_own_tasks(storage: Recorder) -> None:
     alice, bob = Principal("alice"), Principal("bob")
     async with TaskEngine.on(storage, worker) as engine:
         sent = [
@@ -276,7 +276,7 @@ async def test_an_owner_sees_only_its_own(storage: Recorder) -> None:
             for principal in (alice, bob)
         ]
     mine, theirs = (task.record.task_id for task in sent)
-    assert mine != theirs  # though context and message id are the same
+    assert mine != theirs  # although context and message id are the same
     for _ in range(2):
         async with TaskEngine.on(storage, worker) as engine:
             loaded = await engine.tasks.load(mine, alice)
@@ -289,7 +289,7 @@ async def test_an_owner_sees_only_its_own(storage: Recorder) -> None:
 # --------------------------------------------------------------------------------------------------------------- limits
 
 
-async def test_the_limits_are_told_at_the_start(storage: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_limits_are_logged_at_the_start(storage: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "keelbolt.tasks"):
         async with TaskEngine.on(storage, worker) as engine:
             assert [limit.partition(":")[0] for limit in engine.limits] == [
@@ -332,7 +332,7 @@ async def test_our_own_storages_have_no_limits(
 
 
 class More(Recorder):
-    """Has the optional methods, too."""
+    """Also has the optional methods."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -362,7 +362,7 @@ async def test_optional_methods_are_used() -> None:
         assert task is not None
         page = await engine.tasks.list(ListTasksQuery())
         assert (len(page.tasks), page.total_size) == (3, 3)
-        with pytest.raises(UnsupportedOperationError, match="owners apart"):
+        with pytest.raises(UnsupportedOperationError, match="distinguish owners"):
             await engine.tasks.list(ListTasksQuery(), Principal("alice"))
         assert await erase_task(engine.store, engine.kernel.scoped(task_partition()), task.id)
         assert len(storage.tasks) == 2
@@ -371,7 +371,7 @@ async def test_optional_methods_are_used() -> None:
 
 
 async def test_cancel_against_complete_ends_once(engine: TaskEngine, storage: Recorder) -> None:
-    """Of a cancel and an end at the same time one wins, in memory and in the storage alike."""
+    """Of a concurrent cancel and end one wins, in memory and in the storage."""
 
     async def race(number: int) -> TaskState:
         sent = await engine.tasks.send(message("Hello", f"race {number}"))

@@ -1,4 +1,4 @@
-"""Several engines on one storage of the user's own, and what the storage says of its health."""
+"""Several engines on one user-defined storage, and the health that the storage reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def message(text: str, message_id: str, **more: Any) -> Message:
 
 
 class Versioned(ThreeMethods):
-    """Has versions, and answers slowly."""
+    """Has versions, and responds slowly."""
 
     status: Any = "ok"
 
@@ -75,8 +75,8 @@ async def settled(engine: TaskEngine, sent: Sent) -> TaskState:
     return (await engine.tasks.settled(sent, seconds=10)).view.state
 
 
-async def test_two_follow_ups_at_once(engines: list[TaskEngine], storage: Versioned) -> None:
-    """Each engine gets one: what is accepted is in the task, and what is not is refused."""
+async def test_two_concurrent_follow_ups(engines: list[TaskEngine], storage: Versioned) -> None:
+    """Each engine gets one message: an accepted message is in the task, the other is refused."""
     for number in range(ROUNDS):
         sent = await engines[0].tasks.send(message("ask", f"{number}"))
         assert await settled(engines[0], sent) is TaskState.input_required
@@ -104,7 +104,7 @@ async def test_two_follow_ups_at_once(engines: list[TaskEngine], storage: Versio
     assert max(runs.values()) == 1
 
 
-async def test_the_same_message_to_both_runs_once(engines: list[TaskEngine], storage: Versioned) -> None:
+async def test_the_same_message_to_both_engines_runs_once(engines: list[TaskEngine], storage: Versioned) -> None:
     for number in range(REPEATS):
         given, key = message("Hello", f"{number}", context_id="c"), Envelope(key=f"key {number}")
         sent = await asyncio.gather(*(engine.tasks.send(given, key) for engine in engines))
@@ -116,7 +116,7 @@ async def test_the_same_message_to_both_runs_once(engines: list[TaskEngine], sto
 
 
 async def test_a_message_to_a_task_that_another_engine_runs(engines: list[TaskEngine], storage: Versioned) -> None:
-    """It is refused there; a cancel from there stops the worker here."""
+    """The other engine refuses the message; a cancel there stops the worker here."""
     sent = await engines[0].tasks.send(message("wait", "1"))
     task_id = sent.task.record.task_id
     with pytest.raises(TaskNotAcceptingMessagesError, match="Another process"):
@@ -126,8 +126,8 @@ async def test_a_message_to_a_task_that_another_engine_runs(engines: list[TaskEn
     assert runs == {"1": 1}
 
 
-async def test_what_others_write_into_a_running_task_stays(engines: list[TaskEngine], storage: Versioned) -> None:
-    """A write with another version is no end: it is read, and the worker goes on."""
+async def test_writes_of_others_into_a_running_task_stay(engines: list[TaskEngine], storage: Versioned) -> None:
+    """A write with another version does not end the task: it is read, and the worker continues."""
 
     sent = await engines[0].tasks.send(message("Hello", "1"))
     task_id = sent.task.record.task_id
@@ -136,7 +136,7 @@ async def test_what_others_write_into_a_running_task_stays(engines: list[TaskEng
     assert (storage.tasks[task_id].metadata or {})["seen"] is True
 
 
-async def test_a_storage_with_versions_has_one_limit_less(engines: list[TaskEngine]) -> None:
+async def test_a_storage_with_versions_has_one_limit_fewer(engines: list[TaskEngine]) -> None:
     assert not any(limit.startswith("several engines") for limit in engines[0].limits)
 
 
@@ -145,7 +145,7 @@ async def test_a_storage_with_versions_has_one_limit_less(engines: list[TaskEngi
     [("ok", True, True), ("read-only", True, False), ("down", False, False), (ValueError("secret"), False, False)],
 )
 async def test_health(engines: list[TaskEngine], storage: Versioned, status: Any, reads: bool, writes: bool) -> None:
-    """`/health` and `/ready` say what `health_check` of the storage says."""
+    """`/health` and `/ready` report the result of the storage's `health_check`."""
     storage.status = status
     health = await engines[0].kernel.health()
     assert (health.reads, health.writes) == (reads, writes)

@@ -1,4 +1,4 @@
-"""`ctx.ask`: a question in the middle of a turn, whose answer comes back to where it was asked."""
+"""`ctx.ask`: a question in the middle of a turn, whose answer is returned by the call."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_the_answer_returns_to_the_question_and_recorded_steps_are_not_rep
     assert booked == ["room"]
 
 
-async def test_the_same_question_twice_is_asked_twice(stage: Stage) -> None:
+async def test_a_repeated_question_is_asked_twice(stage: Stage) -> None:
     async def worker(ctx: TaskContext) -> None:
         answers = [(await ctx.ask("Next?")).text for _ in range(2)]
         await ctx.complete(" ".join(answers))
@@ -51,8 +51,8 @@ async def test_the_same_question_twice_is_asked_twice(stage: Stage) -> None:
     assert (await ask(engine, "two", task_id=task.id)).artifacts[0].parts[0].text == "one two"
 
 
-async def test_a_question_that_changed_is_asked_again(stage: Stage) -> None:
-    """An answer counts for the question that the user saw."""
+async def test_a_changed_question_is_asked_again(stage: Stage) -> None:
+    """An answer counts only for the question that the user saw."""
     files = 5
 
     async def worker(ctx: TaskContext) -> None:
@@ -69,7 +69,7 @@ async def test_a_question_that_changed_is_asked_again(stage: Stage) -> None:
     assert (await ask(engine, "sure", task_id=task.id)).artifacts[0].parts[0].text == "7 sure"
 
 
-async def test_a_step_that_asks_is_not_in_doubt_but_one_beside_it_is(stage: Stage) -> None:
+async def test_a_step_that_asks_is_not_in_doubt_but_a_concurrent_one_is(stage: Stage) -> None:
     begun = asyncio.Event()
     paid: list[str] = []
 
@@ -99,7 +99,7 @@ async def test_a_step_that_asks_is_not_in_doubt_but_one_beside_it_is(stage: Stag
     assert paid == []
 
 
-async def test_another_process_takes_the_answer(stage: Stage) -> None:
+async def test_another_process_gets_the_answer(stage: Stage) -> None:
     async def worker(ctx: TaskContext) -> None:
         await ctx.complete((await ctx.ask("Well?")).text)
 

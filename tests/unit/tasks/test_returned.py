@@ -1,4 +1,4 @@
-"""What a worker returns: a text or a JSON value is the answer; None needs an artifact of the turn."""
+"""Return values of workers: a text or a JSON value is the result; None needs an artifact of the turn."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Order(BaseModel):
         (Order(dish="soup"), {"data": {"dish": "soup"}}),
     ],
 )
-async def test_a_value_is_the_answer(value: Any, part: dict[str, Any]) -> None:
+async def test_a_value_is_the_result(value: Any, part: dict[str, Any]) -> None:
     async def worker(ctx: TaskContext) -> Any:
         return value
 
@@ -43,7 +43,7 @@ async def test_a_value_is_the_answer(value: Any, part: dict[str, Any]) -> None:
     assert found.model_dump(exclude_none=True, by_alias=True).items() >= part.items()
 
 
-async def test_a_method_may_return_its_answer_too() -> None:
+async def test_a_method_may_return_its_result_too() -> None:
     class Echo(Worker):
         async def handle(self, ctx: TaskContext) -> str:
             return f"You said: {ctx.user_text}"
@@ -53,7 +53,7 @@ async def test_a_method_may_return_its_answer_too() -> None:
         assert harness.artifacts == {"final-answer": "You said: Hello"}
 
 
-async def test_none_completes_what_emitted_something() -> None:
+async def test_none_completes_a_turn_with_an_artifact() -> None:
     async def worker(ctx: TaskContext) -> None:
         await ctx.emit_text_artifact("Hello")
 
@@ -62,8 +62,8 @@ async def test_none_completes_what_emitted_something() -> None:
         assert (harness.state, harness.artifacts) == ("completed", {"answer": "Hello"})
 
 
-async def test_none_completes_what_emitted_in_a_recorded_step() -> None:
-    """A run that follows a crash does not emit it again, and knows that it was emitted in this turn."""
+async def test_none_completes_a_turn_with_an_artifact_of_a_recorded_step() -> None:
+    """A run after a crash does not emit the artifact again, and knows that this turn emitted it."""
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.step("emit", ctx.emit_text_artifact, "Hello")
@@ -78,8 +78,8 @@ async def test_none_completes_what_emitted_in_a_recorded_step() -> None:
         assert (harness.state, harness.artifacts) == ("completed", {"answer": "Hello"})
 
 
-async def test_none_without_anything_fails_with_a_hint() -> None:
-    """The hint is the operator's; an artifact of an earlier turn is no answer to this one."""
+async def test_none_without_an_artifact_fails_with_a_hint() -> None:
+    """The hint is for the operator; an artifact of an earlier turn does not count."""
 
     async def worker(ctx: TaskContext) -> None:
         if ctx.turn == 1:
@@ -90,12 +90,12 @@ async def test_none_without_anything_fails_with_a_hint() -> None:
         await harness.send("Hello")
         await harness.answer("This one")
         assert harness.state == "failed"
-        assert harness.text == "The agent stopped without an answer: its worker did not end the turn."
+        assert harness.text == "The agent returned no result: its worker did not end the turn."
         [error] = [body for kind, body in harness.events if kind == "error"]
     assert "Return a text or a JSON value" in error["message"]
 
 
-async def test_what_is_no_json_fails() -> None:
+async def test_values_that_are_not_json_fail() -> None:
     async def worker(ctx: TaskContext) -> object:
         return object()
 

@@ -1,4 +1,4 @@
-"""A turn that is begun anew: what it wrote goes back, what earlier turns wrote stays, what came to it comes again."""
+"""A turn that runs again: its writes are undone, those of earlier turns stay, and its inputs are replayed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def texts(task: Task, artifact_id: str) -> list[str | None]:
 
 
 async def test_a_repeated_run_keeps_what_earlier_turns_wrote() -> None:
-    """The first append of a run that begins its turn anew goes back to before the turn, not to nothing."""
+    """The first append of a repeated run starts from the state before the turn, not from nothing."""
 
     async def log(ctx: TaskContext) -> None:
         await ctx.emit_artifact(artifact_id="log", text=ctx.user_text, name="The log", append=True)
@@ -42,8 +42,8 @@ async def test_a_repeated_run_keeps_what_earlier_turns_wrote() -> None:
         assert task.artifacts[0].name == "The log"
 
 
-async def test_a_repeated_run_of_a_long_stream_keeps_what_lies_in_segments() -> None:
-    """The turn's mark holds when tails become segments."""
+async def test_a_repeated_run_of_a_long_stream_keeps_its_segments() -> None:
+    """The turn's start stays valid when tails become segments."""
 
     async def stream(ctx: TaskContext) -> None:
         for number in range(400):
@@ -61,8 +61,8 @@ async def test_a_repeated_run_of_a_long_stream_keeps_what_lies_in_segments() -> 
         assert words == [[turn, str(number)] for turn in ("one", "two") for number in range(400)]
 
 
-async def test_large_results_of_steps_lie_beside_the_snapshot() -> None:
-    """However large the results of steps are, a snapshot stays small, and a repeated run still has them."""
+async def test_large_results_of_steps_are_stored_beside_the_snapshot() -> None:
+    """Large results of steps don't grow the snapshot, and a repeated run still has them."""
     done: list[int] = []
 
     def large(number: int) -> str:
@@ -82,7 +82,7 @@ async def test_large_results_of_steps_lie_beside_the_snapshot() -> None:
         assert snapshot is None or len(snapshot.body) < 100_000
 
 
-async def test_steering_comes_again_to_a_run_that_begins_the_turn_anew() -> None:
+async def test_steering_is_replayed_to_a_repeated_run() -> None:
     heard: list[list[SteeringRequest]] = []
     listening = asyncio.Event()
 

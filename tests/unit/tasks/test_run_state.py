@@ -1,4 +1,4 @@
-"""The state machine of a run: any sequence of events keeps its rules."""
+"""The state machine of a run: its rules hold for any sequence of events."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ EVENTS = st.one_of(
 
 
 def possible(state: RunState, event: Event) -> bool:
-    """Whether the driver can report this event now: what was begun is finished once."""
+    """Whether the driver can report this event now: each started action finishes once."""
     match event:
         case LeaveShield():
             return state.shields > 0
@@ -74,7 +74,7 @@ def possible(state: RunState, event: Event) -> bool:
 
 
 @given(st.booleans(), st.lists(st.tuples(EVENTS, st.floats(0, 5)), max_size=40))
-def test_rules_that_hold_whatever_happens(replaying: bool, events: list[tuple[Event, float]]) -> None:
+def test_rules_hold_for_any_sequence_of_events(replaying: bool, events: list[tuple[Event, float]]) -> None:
     state, now = replace(NEW, replaying=replaying), 100.0
     alarm: Alarm | None = None
     for event, passed in events:
@@ -109,7 +109,7 @@ def test_rules_that_hold_whatever_happens(replaying: bool, events: list[tuple[Ev
 
 @given(st.lists(EVENTS, max_size=20))
 def test_a_cancel_of_a_working_worker_stops_it_in_the_end(events: list[Event]) -> None:
-    """After a cancel, when every commit and every shielded block is over, the worker is stopped or its turn is."""
+    """After a cancel, once all commits and shielded blocks are over, the worker is stopped or its turn has ended."""
     state, now = WORKING, 0.0
     for event in [CancelRun(), *events]:
         if possible(state, event) and not isinstance(event, NextTurn):
@@ -142,7 +142,7 @@ def test_a_lost_lease_waits_for_nothing() -> None:
     assert (state.phase, actions) == ("over", ("cancel worker", "settle"))
 
 
-def test_a_shielded_block_holds_one_cancel_off_for_its_time() -> None:
+def test_a_shielded_block_delays_one_cancel_for_its_time() -> None:
     state, actions = after(WORKING, EnterShield(5.0), CancelRun())
     assert actions == (Alarm(5.0, ShieldOver()),)
     for over in (ShieldOver(), LeaveShield()):
@@ -156,7 +156,7 @@ def test_a_canceled_worker_cleans_up_in_one_block_that_extends_its_grace() -> No
     assert after(state, LeaveShield())[1] == (Alarm(GRACE, GraceOver()),)
 
 
-def test_the_grace_of_a_cancel_runs_from_when_it_was_sent_but_half_of_it_is_left() -> None:
+def test_the_grace_of_a_cancel_runs_from_its_send_but_at_least_half_is_left() -> None:
     assert after(WORKING, CancelRun(3.0))[1][1] == Alarm(GRACE - 3.0, GraceOver())
     assert after(WORKING, CancelRun(3600.0))[1][1] == Alarm(GRACE / 2, GraceOver())
     assert after(WORKING, CancelRun(-3600.0))[1][1] == Alarm(GRACE, GraceOver())
@@ -177,6 +177,6 @@ def test_a_worker_that_does_not_stop_is_overruled_once_its_grace_is_over() -> No
     assert after(stopped, TurnOver(), GraceOver())[1] == ()
 
 
-def test_the_next_turn_forgets_the_stop_of_the_one_before() -> None:
+def test_the_next_turn_clears_the_stop_of_the_previous_one() -> None:
     state, actions = after(WORKING, Interrupt(), TurnOver(), NextTurn())
     assert (state.phase, state.stop, actions) == ("working", None, ("drop alarm",))

@@ -1,4 +1,4 @@
-"""Which sends are repeats, and of what."""
+"""Recognition of repeated sends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def a_send(
 
 
 @given(TEXTS, TEXTS)
-def test_every_text_has_a_name_of_its_own(one: str, other: str) -> None:
+def test_every_text_has_its_own_name(one: str, other: str) -> None:
     """Two texts never share the name of a record, and every name can be stored."""
     assert (named("key", one) == named("key", other)) == (one == other)
     assert named("key", one) != named("id", one)
@@ -59,8 +59,8 @@ async def repeats(kernel: Kernel, first: Send, second: Send) -> bool:
     return await second.reached(kernel.scoped("p")) == "task-1"
 
 
-async def test_the_same_message_of_a_known_caller_is_a_repeat(kernel: Kernel) -> None:
-    """The commit of a repeat is refused, and it finds the first task; another owner's partition has none."""
+async def test_the_same_message_of_an_authenticated_caller_is_a_repeat(kernel: Kernel) -> None:
+    """The commit of a repeat is refused and finds the first task; another owner's partition has none."""
     send = a_send()
     assert await send.reached(kernel.scoped("p")) is None
     assert await repeats(kernel, send, a_send())
@@ -87,8 +87,8 @@ async def test_anything_else_is_a_new_message(kernel: Kernel, other: Send) -> No
     assert await other.reached(kernel.scoped("p")) == "task-2"
 
 
-async def test_a_message_id_of_an_anonymous_caller_is_no_key(kernel: Kernel) -> None:
-    """Anonymous callers share one owner, so their message ids say nothing; nothing is written for them."""
+async def test_a_message_id_of_an_anonymous_caller_is_not_a_key(kernel: Kernel) -> None:
+    """Anonymous callers share one owner, so their message ids are not unique; no key is written for them."""
     assert a_send(who=ANONYMOUS).keys == ()
     assert list(a_send(who=ANONYMOUS).insert("task-1")) == []
     assert a_send(who=Principal(tenant="acme")).keys == ()
@@ -100,7 +100,7 @@ async def test_a_message_id_of_an_anonymous_caller_is_no_key(kernel: Kernel) -> 
 async def test_an_idempotency_key_is_a_key_for_every_caller(
     kernel: Kernel, repeated: RepeatedSend, who: Principal
 ) -> None:
-    """Same key and body: the same task. Same key, another body: an error. Another key: as without one."""
+    """Same key and body: the same task. Same key, another body: an error. Another key: like no key."""
     first = a_send(who=who, repeated=repeated, key="k")
     assert await repeats(kernel, first, a_send(who=who, repeated=repeated, key="k"))
     with pytest.raises(IdempotencyKeyReused):
@@ -123,7 +123,7 @@ async def test_new(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "x" * (MAX_KEY_CHARACTERS + 1), "ä", "a\tb", "\x7f"])
-def test_what_is_no_key(key: str) -> None:
+def test_invalid_keys(key: str) -> None:
     """A key has 1 to 255 printable ASCII characters."""
     with pytest.raises(InvalidTaskRequest, match="Idempotency-Key"):
         checked_key(key)

@@ -1,4 +1,4 @@
-"""What is kept of a message that is sent."""
+"""The stored form of a sent message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keelbolt.tasks.settings import TaskSettings
 
 
 async def test_ids_that_are_null_are_written_once() -> None:
-    """A message whose task and context are set to None is stored with the ids that it got, each of them once."""
+    """A message whose task and context are None is stored with its assigned ids, each once."""
     message = Message(message_id="1", role=Role.user, parts=[Part(text="Hello")], task_id=None, context_id=None)
     async with open_storage("memory:") as kernel, TaskEngine(kernel) as engine:
         sent = await engine.tasks.send(message)
@@ -22,8 +22,8 @@ async def test_ids_that_are_null_are_written_once() -> None:
     assert from_json(stored)["taskId"] == sent.task.task_id
 
 
-async def test_where_ids_are_not_kept_a_repeat_is_a_new_task() -> None:
-    """With repeated_send="new" the same message makes another task, and nothing is remembered of it."""
+async def test_without_stored_ids_a_repeat_is_a_new_task() -> None:
+    """With repeated_send="new" the same message creates another task, and no key is stored."""
     message = Message(message_id="1", role=Role.user, parts=[Part(text="Hello")])
     settings = TaskSettings.of({}, repeated_send="new")
     async with open_storage("memory:") as kernel, TaskEngine(kernel, settings=settings) as engine:

@@ -1,4 +1,4 @@
-"""Settings: arguments before the environment before the defaults; what makes no sense is refused."""
+"""Settings: arguments before the environment before the defaults; invalid values are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_environment_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("field", [field.name for field in fields(TaskSettings)])
 def test_every_setting_has_its_variable(field: str) -> None:
-    """Each can be given in the environment, and has the type of its default then."""
+    """Each can be set in the environment, and then has the type of its default."""
     default = getattr(TaskSettings(), field)
     given = {"double_text": "reject", "repeated_send": "new", "lease_seconds": "60", "heartbeat_seconds": "2"}.get(
         field, "3"
@@ -41,8 +41,8 @@ def test_every_setting_has_its_variable(field: str) -> None:
     assert str(value).removesuffix(".0") == given
 
 
-def test_a_lease_brings_its_heartbeat() -> None:
-    """Who names only the lease gets a heartbeat that fits it."""
+def test_a_lease_sets_its_heartbeat() -> None:
+    """With only the lease set, the heartbeat is derived from it."""
     assert TaskSettings.of({}, lease_seconds=3).heartbeat_seconds == 1.0
     assert TaskSettings.of({"KEELBOLT_LEASE_SECONDS": "30"}).heartbeat_seconds == 10.0
     assert TaskSettings.of({}, lease_seconds=3, heartbeat_seconds=0.5).heartbeat_seconds == 0.5
@@ -69,7 +69,7 @@ def test_a_lease_brings_its_heartbeat() -> None:
     ],
     ids=str,
 )
-def test_what_makes_no_sense(wrong: dict[str, Any]) -> None:
+def test_invalid_values(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         TaskSettings(**wrong)
 
@@ -80,7 +80,7 @@ def test_unknown_settings() -> None:
 
 
 @pytest.mark.parametrize("text", ["many", "", "1.5", "0x10", "nan"])
-def test_an_environment_that_is_wrong(text: str) -> None:
+def test_an_invalid_environment(text: str) -> None:
     """The error names the variable."""
     with pytest.raises(InvalidValue, match=r"KEELBOLT_CONCURRENCY|concurrency"):
         TaskSettings.of({"KEELBOLT_CONCURRENCY": text})

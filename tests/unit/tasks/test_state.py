@@ -83,7 +83,7 @@ async def test_an_unchanged_state_is_not_written_again(stage: Stage) -> None:
     assert len(await bodies(engine, task.id, "state")) == 1
 
 
-async def test_a_state_of_a_lost_run_is_lost_with_it(stage: Stage) -> None:
+async def test_the_state_of_a_lost_run_is_lost(stage: Stage) -> None:
     """The process dies after the worker set the state and before its question: no approval is skipped."""
     seen: list[Any] = []
     dying = asyncio.Event()
@@ -131,7 +131,7 @@ async def test_the_state_survives_a_snapshot(stage: Stage) -> None:
         assert found.status.message.text == "{'a': 1}"
 
 
-async def test_a_message_that_waited_gets_the_state_of_the_turn_before(stage: Stage) -> None:
+async def test_a_message_that_waited_gets_the_state_of_the_previous_turn(stage: Stage) -> None:
     seen: list[Any] = []
     go = asyncio.Event()
 
@@ -151,7 +151,7 @@ async def test_a_message_that_waited_gets_the_state_of_the_turn_before(stage: St
     assert seen == [None, "first"]
 
 
-async def test_a_fork_takes_the_state_along(stage: Stage) -> None:
+async def test_a_fork_keeps_the_state(stage: Stage) -> None:
     seen: list[Any] = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -170,7 +170,7 @@ async def test_a_fork_takes_the_state_along(stage: Stage) -> None:
     ("state", "kind", "error"),
     [({"x": 1}, Order, InvalidValue), (object(), None, InvalidAgentResponseError)],
 )
-async def test_a_state_that_does_not_fit_is_a_typed_error(
+async def test_a_state_of_another_type_is_a_typed_error(
     stage: Stage, state: Any, kind: Any, error: type[Exception]
 ) -> None:
     raised: list[Exception] = []

@@ -15,7 +15,7 @@ from tests.integration.tasks.stage import Stage, ask, bodies
 
 
 async def result_of(stage: Stage, work: Any) -> Any:
-    """What this does inside of a worker."""
+    """Return the result of this function in a worker."""
     found = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -45,12 +45,12 @@ async def test_functions_of_both_kinds(stage: Stage) -> None:
     ("given", "kept"), [((1, 2), [1, 2]), ({"a": 1}, {"a": 1}), (None, None), ("ü", "ü"), ({1: 2}, {"1": 2})]
 )
 async def test_results_are_json(stage: Stage, given: Any, kept: Any) -> None:
-    """A step answers the same the first time as after a crash: what JSON makes of its result."""
+    """A step returns the same value the first time as after a crash: the JSON form of its result."""
     assert await result_of(stage, lambda ctx: ctx.step("s", lambda: given)) == kept
 
 
-async def test_an_exception_passes(stage: Stage) -> None:
-    """What a step raises, the worker gets; the log notes that it failed, and not why."""
+async def test_an_exception_propagates(stage: Stage) -> None:
+    """The worker gets the step's exception; the log records the failure without the reason."""
 
     def boom() -> None:
         raise LookupError("secret")
@@ -67,7 +67,7 @@ async def test_an_exception_passes(stage: Stage) -> None:
 
 
 async def test_a_name_may_be_used_again(stage: Stage) -> None:
-    """A step in a loop is another one each time."""
+    """A step in a loop is a new step in each iteration."""
     engine = await stage.engine(_loop)
     task = await ask(engine)
     done = [body for body in await bodies(engine, task.id, "step") if body["state"] == "done"]
@@ -79,8 +79,8 @@ async def _loop(ctx: TaskContext) -> None:
     await ctx.complete()
 
 
-async def test_steps_at_once(stage: Stage) -> None:
-    """Steps may run side by side."""
+async def test_concurrent_steps(stage: Stage) -> None:
+    """Steps may run concurrently."""
 
     async def both(ctx: TaskContext) -> list[str]:
         async def slow(name: str) -> str:
@@ -107,12 +107,12 @@ async def test_steps_at_once(stage: Stage) -> None:
         lambda ctx: ctx.sleep(True),
     ],
 )
-async def test_what_is_no_step(stage: Stage, wrong: Any) -> None:
+async def test_invalid_steps(stage: Stage, wrong: Any) -> None:
     assert isinstance(await result_of(stage, wrong), InvalidValue)
 
 
 def test_answers() -> None:
-    """An answer about a step is one of three words, alone in a part or as data; the first that is one counts."""
+    """An answer about a step is one of three words, as text or as data; the first valid one counts."""
     assert read_answer([Part(text="I think"), Part(text="DONE.")]) == ("done", None)
     assert read_answer([Part(data={"answer": "failed"})]) == ("failed", None)
     assert read_answer([Part(data={"answer": "done", "result": 0})]) == ("done", 0)
@@ -120,6 +120,6 @@ def test_answers() -> None:
         assert read_answer(no) is None
 
 
-def test_done_holds_a_result() -> None:
+def test_done_contains_a_result() -> None:
     assert Done() == Done(None)
     assert Done(5).result == 5

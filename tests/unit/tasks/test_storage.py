@@ -1,4 +1,4 @@
-"""Our storages of tasks beyond their laws: how they are named and opened, owners, bad input, nothing left over."""
+"""Keelbolt's task storages beyond their laws: names and opening, owners, bad input, complete deletion."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_a_string_names_a_storage(given: str, kind: type) -> None:
     assert type(storage_of(given)) is kind
 
 
-def test_a_storage_is_taken_as_it_is() -> None:
+def test_a_storage_object_is_used_unchanged() -> None:
     storage = ThreeMethods()
     assert storage_of(storage) is storage
 
 
-def test_what_is_no_storage_is_refused() -> None:
+def test_invalid_storages_are_refused() -> None:
     with pytest.raises(UnknownScheme):
         storage_of("mysql://localhost/db")
     with pytest.raises(InvalidValue, match="not ThreeMethods"):
@@ -83,12 +83,12 @@ async def test_sqlite_takes_a_path(tmp_path: Path) -> None:
         assert await storage.load_task(task.id) == task
 
 
-async def test_a_storage_is_closed_when_it_is_left() -> None:
+async def test_a_storage_is_closed_at_exit() -> None:
     storage = InMemoryStorage()
     with pytest.raises(StorageClosed):
         await storage.load_task("x")
     async with storage:
-        async with storage:  # whoever enters it again does not close it for the others
+        async with storage:  # a second entry does not close it for the others
             pass
         await storage.create_task("talk", message())
     assert (await storage.health_check())["status"] == "down"
@@ -116,14 +116,14 @@ async def test_the_defaults_of_the_contract() -> None:
     assert await storage.health_check() == {"status": "ok"}
 
 
-def test_three_methods_must_be_there() -> None:
+def test_three_methods_are_required() -> None:
     assert Storage.__abstractmethods__ == {"load_task", "create_task", "update_task"}
 
 
 # --------------------------------------------------------------------------------------------------------------- owners
 
 
-async def test_an_owner_sees_only_its_own() -> None:
+async def test_an_owner_sees_only_its_own_tasks() -> None:
     async with InMemoryStorage() as storage:
         alice, bob = storage.scoped(ALICE), storage.scoped(BOB)
         task = await alice.create_task("talk", message(), idempotency_key="k")
@@ -164,8 +164,8 @@ for _ in range(250):
     ],
     ids=["surrogate", "surrogate in data", "too deep", "no JSON", "too large"],
 )
-async def test_what_could_not_be_read_again_is_refused(given: Message) -> None:
-    """One such message, stored, would spoil every list that it stands in."""
+async def test_values_that_could_not_be_read_again_are_refused(given: Message) -> None:
+    """One such stored message would break every list that contains it."""
     async with InMemoryStorage() as storage:
         good = await storage.create_task("talk", message())
         with pytest.raises(InvalidTaskRequest):
@@ -203,7 +203,7 @@ async def test_wrong_arguments_are_typed_errors() -> None:
         assert await storage.load_task(task.id) == task
 
 
-async def test_states_may_be_spelled_as_people_do() -> None:
+async def test_states_may_be_spelled_in_common_forms() -> None:
     async with InMemoryStorage() as storage:
         task = await storage.create_task("talk", message())
         await storage.update_task(task.id, "input-required")  # type: ignore[arg-type]
@@ -284,8 +284,8 @@ async def test_storage_and_engine_see_the_same_task() -> None:
         assert [Task.model_validate_json(entry).id for entry in listed.tasks if isinstance(entry, bytes)] == [task.id]
 
 
-async def test_whoever_is_to_be_told_is_nudged() -> None:
-    """A status or an artifact that is written through the storage wakes the webhooks of its task."""
+async def test_webhooks_are_notified() -> None:
+    """A status or artifact that is written through the storage wakes the task's webhooks."""
     async with InMemoryStorage() as storage:
         task = await storage.create_task("talk", message())
         pushed = Patch(TASKS, task.id, {"push": push_field(["config"])})
@@ -302,8 +302,8 @@ async def test_whoever_is_to_be_told_is_nudged() -> None:
 # ----------------------------------------------------------------------------------------------------------------- cost
 
 
-async def test_appends_write_snapshots_on_their_way() -> None:
-    """However often a task is written, loading it reads a snapshot and a few entries."""
+async def test_appends_write_snapshots() -> None:
+    """Regardless of the number of writes, loading a task reads a snapshot and a few entries."""
     async with InMemoryStorage() as storage:
         task = await storage.create_task("talk", message())
         for number in range(1000):
@@ -316,7 +316,7 @@ async def test_appends_write_snapshots_on_their_way() -> None:
         assert [part.text for part in loaded.artifacts[0].parts] == [str(number) for number in range(1000)]
 
 
-async def test_many_versions_of_a_context_make_no_wrong_one() -> None:
+async def test_many_versions_of_a_context_stay_consistent() -> None:
     async with InMemoryStorage() as storage:
         assert await storage.update_context("talk", None, version=0) == 1
         with pytest.raises(ConcurrencyError) as caught:

@@ -1,4 +1,4 @@
-"""Blocking calls have threads of their own."""
+"""Each blocking call has its own thread."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from keelbolt.tasks.threads import in_thread
 who: ContextVar[str] = ContextVar("who", default="nobody")
 
 
-async def test_a_call_has_its_thread_its_context_and_its_answer() -> None:
+async def test_a_call_has_its_thread_its_context_and_its_result() -> None:
     who.set("me")
     assert await in_thread(lambda *given: (who.get(), given), 1, 2) == ("me", (1, 2))
     assert await in_thread(threading.current_thread) is not threading.current_thread()
     assert (await in_thread(threading.current_thread)).daemon
 
 
-async def test_more_calls_than_a_pool_has_threads_run_at_once() -> None:
+async def test_more_calls_than_a_pool_has_threads_run_concurrently() -> None:
     together = threading.Barrier(48)
     async with asyncio.timeout(20):
         await asyncio.gather(*[in_thread(together.wait) for _ in range(48)])
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(2), KeyboardInterrupt()])
-async def test_what_it_raises_is_raised(error: BaseException) -> None:
+async def test_exceptions_propagate(error: BaseException) -> None:
     def fail() -> None:
         raise error
 
@@ -41,7 +41,7 @@ async def test_an_iterator_that_ends_is_an_error() -> None:
         await in_thread(next, iter(()))
 
 
-async def test_nobody_waits_for_a_call_that_was_given_up() -> None:
+async def test_an_abandoned_call_blocks_nothing() -> None:
     go, done = threading.Event(), threading.Event()
 
     def call(raises: bool) -> None:
@@ -60,7 +60,7 @@ async def test_nobody_waits_for_a_call_that_was_given_up() -> None:
         assert await in_thread(done.wait, 10)
 
 
-def test_a_loop_that_is_gone_is_told_nothing() -> None:
+def test_a_closed_loop_gets_no_result() -> None:
     go, began, threads = threading.Event(), threading.Event(), []
 
     def call() -> Any:

@@ -1,4 +1,4 @@
-"""A task as its log tells it: the same state, whether it is folded from the start or from a snapshot at any cut."""
+"""The view of a task: the same state, whether folded from the start or from a snapshot at any entry."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def taken_of(view: TaskView) -> view_module.SnapshotWrites:
 
 
 class Disk:
-    """Where snapshots and segments lie, and what is read back from there."""
+    """Stores snapshots and segments, and records what is read back."""
 
     def __init__(self) -> None:
         self.segments: dict[str, bytes] = {}
@@ -126,7 +126,7 @@ def fold(notes: Iterable[Note], view: TaskView | None = None) -> TaskView:
 
 
 def told(view: TaskView, disk: Disk) -> dict[str, Any]:
-    """All that a view knows, with its segments read."""
+    """Return all data of a view, with its segments read."""
     return {
         "head": view.head,
         "state": view.state,
@@ -157,7 +157,7 @@ def entries(notes: Sequence[Note]) -> list[Entry]:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments of a few bytes, so that small examples make many."""
+    """Use segments of a few bytes, so that small examples create many."""
     monkeypatch.setattr(view_module, "SEGMENT_MIN_BYTES", 20)
     monkeypatch.setattr(view_module, "SEGMENT_MAX_BYTES", 60)
 
@@ -167,7 +167,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(NOTES)
 def test_a_note_is_read_as_it_was_written(note: Note) -> None:
-    """What stands in the log is read back as the very note that was written."""
+    """An entry of the log is read back as the note that was written."""
     (entry,) = entries([note])
     read = read_note(entry)
     assert read.kind == note.kind
@@ -175,7 +175,7 @@ def test_a_note_is_read_as_it_was_written(note: Note) -> None:
     assert read == note
 
 
-def test_a_status_without_words_says_nothing() -> None:
+def test_a_status_without_a_message_adds_nothing() -> None:
     """A status that belongs to the history and has no message adds nothing to it."""
     note = StatusNote.of(TaskState.completed, NOW, said=True)
     assert note.kind == "status"
@@ -187,7 +187,7 @@ def test_a_status_without_words_says_nothing() -> None:
 
 @given(st.lists(NOTES, max_size=30))
 def test_a_view_of_the_log_is_the_view_of_the_writer(notes: list[Note]) -> None:
-    """Who reads the log sees what the writer saw when it wrote."""
+    """A reader of the log sees the writer's view."""
     assert told(fold(map(read_note, entries(notes))), Disk()) == told(fold(notes), Disk())
 
 
@@ -195,14 +195,14 @@ def test_a_view_of_the_log_is_the_view_of_the_writer(notes: list[Note]) -> None:
 @settings(max_examples=150)
 @given(st.lists(NOTES, max_size=40), st.data())
 def test_any_cut(notes: list[Note], data: st.DataObject) -> None:
-    """Snapshots at any cuts, each loaded anew, then the rest: the same view as from all notes at once."""
+    """Snapshots at any entries, each loaded again, then the rest: the same view as from all notes."""
     cuts = sorted(data.draw(st.lists(st.integers(0, len(notes)), max_size=3)))
     disk, view, done = Disk(), TaskView(TASK, CONTEXT), 0
     for cut in cuts:
         fold(notes[done:cut], view)
         done = cut
         disk.snapshot(view)
-        if data.draw(st.booleans()):  # the writer goes on, or another process loads what it left
+        if data.draw(st.booleans()):  # the writer continues, or another process loads its state
             view = TaskView.from_index(TASK, CONTEXT, disk.index)
     fold(notes[done:], view)
     assert told(view, disk) == told(fold(notes), Disk())
@@ -212,7 +212,7 @@ def test_any_cut(notes: list[Note], data: st.DataObject) -> None:
 @settings(max_examples=100)
 @given(st.lists(NOTES, max_size=40), st.integers(1, 10))
 def test_no_segment_is_left_behind(notes: list[Note], every: int) -> None:
-    """After a snapshot the segments that lie on disk are exactly those that the view names."""
+    """After a snapshot, the stored segments are exactly those that the view names."""
     disk, view = Disk(), TaskView(TASK, CONTEXT)
     for start in range(0, len(notes), every):
         fold(notes[start : start + every], view)
@@ -222,7 +222,7 @@ def test_no_segment_is_left_behind(notes: list[Note], every: int) -> None:
 
 @pytest.mark.usefixtures("tiny")
 def test_a_replaced_artifact_leaves_no_segments_even_when_it_was_loaded() -> None:
-    """An artifact of segments is replaced before and after a load: its segments are removed with the next snapshot."""
+    """An artifact with segments is replaced before and after a load: the next snapshot removes its segments."""
     big = ArtifactNote("a", b'"artifactId":"a"', to_json({"text": "x" * 50}))
     disk, view = Disk(), fold([big])
     disk.snapshot(view)
@@ -234,7 +234,7 @@ def test_a_replaced_artifact_leaves_no_segments_even_when_it_was_loaded() -> Non
 
 
 def test_append_and_replace() -> None:
-    """A chunk is added to its artifact or, without append, takes its place; what it tells besides is merged."""
+    """A chunk is added to its artifact or, without append, replaces it; its metadata is merged."""
     first = ArtifactNote("a", b'"artifactId":"a","name":"n"', b'{"text":"1"}')
     more = ArtifactNote(
         "a", b'"artifactId":"a","description":"d"', b'{"text":"2"},{"text":"3"}', append=True, last=True
@@ -252,13 +252,13 @@ def test_append_and_replace() -> None:
     assert not view.artifacts["a"].sealed
 
 
-def test_an_append_to_nothing_begins() -> None:
+def test_an_append_to_nothing_creates_the_artifact() -> None:
     view = fold([ArtifactNote("a", b'"artifactId":"a"', b'{"text":"1"}', append=True)])
     assert from_json(view.artifacts["a"].json())["parts"] == [{"text": "1"}]
 
 
 def test_a_chunk_without_parts() -> None:
-    """A last chunk may say only that it is the last."""
+    """A last chunk may only mark the end."""
     view = fold([ArtifactNote("a", b'"artifactId":"a"', b'{"text":"1"}')])
     fold([ArtifactNote("a", b'"artifactId":"a"', b"", append=True, last=True)], view)
     assert from_json(view.artifacts["a"].json())["parts"] == [{"text": "1"}]
@@ -266,18 +266,18 @@ def test_a_chunk_without_parts() -> None:
 
 
 def test_pending_messages_wait_for_their_turn() -> None:
-    """A message that came through the inbox waits until a turn takes it, in the order of the inbox."""
+    """A message from the inbox waits until a turn takes it, in inbox order."""
     view = fold(OtherNote("steer", {"kind": "message", "inbox": seq}) for seq in (1, 2))
     assert list(view.pending) == [1, 2]
     assert view.inbox == 2
     fold([OtherNote("attempt", {"turn": 2, "took": 1})], view)
     assert list(view.pending) == [2]
-    fold([OtherNote("attempt", {"turn": 2, "took": 1})], view)  # taken over: it is not there any more
+    fold([OtherNote("attempt", {"turn": 2, "took": 1})], view)  # taken by a turn: it is no longer pending
     assert list(view.pending) == [2]
 
 
 def test_attempts_and_turns() -> None:
-    """Each attempt counts within its turn; steps are those of the turn, and are kept from attempt to attempt."""
+    """Attempts are counted per turn; steps belong to the turn and are kept across attempts."""
     step = OtherNote("step", {"step": "charge", "state": "done", "result": 7})
     view = fold([OtherNote("attempt", {"turn": 1}), step, OtherNote("attempt", {"turn": 1})])
     assert (view.turn, view.run) == (1, 2)
@@ -287,7 +287,7 @@ def test_attempts_and_turns() -> None:
     assert (view.turn, view.run, view.steps) == (2, 1, {})
 
 
-def test_a_step_is_what_was_noted_last() -> None:
+def test_a_step_has_its_last_recorded_state() -> None:
     view = fold(OtherNote("step", {"step": "s", "state": state}) for state in ("started", "asked", "refused"))
     assert view.steps["s"].state == "refused"
 
@@ -307,7 +307,7 @@ def chunk(size: int, artifact_id: str = "a") -> ArtifactNote:
 
 
 def test_a_short_task_needs_no_snapshot() -> None:
-    """Two large messages, or many tiny notes below the count, are no reason for a snapshot."""
+    """Two large messages, or many tiny notes below the count, don't require a snapshot."""
     assert not fold([MessageNote(b'"%b"' % (b"x" * 500_000))] * 2).snapshot_due()
     assert not fold([OtherNote("touch", {})] * (view_module.SNAPSHOT_ENTRIES - 1)).snapshot_due()
 
@@ -315,13 +315,13 @@ def test_a_short_task_needs_no_snapshot() -> None:
 @pytest.mark.parametrize(
     ("count", "size"), [(view_module.SNAPSHOT_ENTRIES, 1), (40, 64 * 1024 // 40 + 1), (5, 1024 * 1024)]
 )
-def test_a_long_task_is_due(count: int, size: int) -> None:
+def test_a_long_task_needs_a_snapshot(count: int, size: int) -> None:
     """Many entries, or many bytes, or a great many bytes."""
     assert fold([chunk(size)] * count).snapshot_due()
 
 
-def test_the_cost_of_snapshots_is_flat() -> None:
-    """With ever more artifacts a snapshot grows, and they become rarer: what they cost together stays linear."""
+def test_the_cost_of_snapshots_is_linear() -> None:
+    """With more artifacts a snapshot grows, and snapshots become rarer: their total cost stays linear."""
     view = TaskView(TASK, CONTEXT)
     written = 0
     noted = 0
@@ -340,8 +340,8 @@ def test_the_cost_of_snapshots_is_flat() -> None:
     assert gaps == sorted(gaps)
 
 
-def test_a_stream_is_written_once_more_and_no_oftener() -> None:
-    """The chunks of one stream go into segments once; the indexes beside them stay small."""
+def test_a_stream_is_copied_once() -> None:
+    """The chunks of one stream are copied into segments once; the indexes stay small."""
     view, disk = TaskView(TASK, CONTEXT), Disk()
     written = 0
     for _ in range(20_000):
@@ -355,8 +355,8 @@ def test_a_stream_is_written_once_more_and_no_oftener() -> None:
     assert len(disk.values(view.artifacts["a"].parts)) == 20_000
 
 
-def test_a_loaded_view_knows_when_the_next_is_due() -> None:
-    """Whoever loads a snapshot counts on from there."""
+def test_a_loaded_view_knows_when_the_next_snapshot_is_due() -> None:
+    """After loading a snapshot, the count continues from there."""
     view = fold([chunk(200)] * view_module.SNAPSHOT_ENTRIES)
     loaded = TaskView.from_index(TASK, CONTEXT, taken_of(view).index)
     for side in (view, loaded):
@@ -367,8 +367,8 @@ def test_a_loaded_view_knows_when_the_next_is_due() -> None:
         assert side.snapshot_due()
 
 
-def test_the_states_that_a_task_went_through_are_known_with_their_moments() -> None:
-    """A repeated status is no transition; only the last ones are kept."""
+def test_the_transitions_of_a_task_are_kept_with_their_times() -> None:
+    """A repeated status is not a transition; only the latest ones are kept."""
     view = TaskView("t", "c")
     states = [TaskState.submitted, TaskState.working, TaskState.working, TaskState.input_required, TaskState.submitted]
     view.apply(StatusNote.of(state, f"2026-01-01T00:00:0{at}.000Z") for at, state in enumerate(states))

@@ -1,4 +1,4 @@
-"""What can be a worker."""
+"""Objects that can be a worker."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Callable_:  # noqa: N801
 
 
 @pytest.mark.parametrize("worker", [Echo, Echo(), echo, partial(greet, "You said"), Callable_(), Callable_().__call__])
-async def test_what_is_a_worker(stage: Stage, worker: Any) -> None:
-    """A Worker, its class, a coroutine function, and whatever behaves like one."""
+async def test_valid_workers(stage: Stage, worker: Any) -> None:
+    """A Worker, its class, a coroutine function, and any object that behaves like one."""
     engine = await stage.engine(worker)
     assert (await ask(engine, "Hello")).artifacts[0].parts[0].text == "You said: Hello"
 
@@ -59,8 +59,8 @@ WRONG: list[Any] = [plain, NotAsync(), NotAsync, int, "echo", None, 5, asyncio]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
-def test_what_is_none(wrong: Any) -> None:
-    """What is not async is refused when the engine is made, with what to do about it."""
+def test_invalid_workers(wrong: Any) -> None:
+    """A worker that is not async is refused when the engine is created; the error says what to do."""
     with pytest.raises(InvalidValue, match="async def"):
         handler_of(wrong)
 

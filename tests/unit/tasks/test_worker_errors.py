@@ -1,4 +1,4 @@
-"""Whatever a worker raises by itself fails its task, once; only a store that does not answer gives it back."""
+"""Any exception of a worker fails its task, once; only an unreachable storage releases the task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGE = Message(message_id="1", role=Role.user, parts=[Part(text="Hello")])
 
 
 async def ended(handler: Handler) -> tuple[TaskState, int]:
-    """The state that the task ends in, and how often the worker was called."""
+    """Return the state in which the task ends, and the number of calls of the worker."""
     calls = 0
 
     async def counted(ctx: TaskContext) -> None:
@@ -41,7 +41,7 @@ async def test_an_error_of_the_worker_fails_the_task_once(error: Exception) -> N
 
 
 async def test_a_cancelled_helper_of_the_worker_fails_the_task_once() -> None:
-    """CancelledError that nobody sent to the worker is an error like others."""
+    """A CancelledError that was not sent to the worker is an error like others."""
 
     async def worker(ctx: TaskContext) -> None:
         helper = asyncio.create_task(asyncio.sleep(10))
@@ -58,7 +58,7 @@ async def test_wrong_arguments_fail_the_task_once() -> None:
     assert await ended(worker) == (TaskState.failed, 1)
 
 
-async def test_what_is_too_large_fails_the_task_once() -> None:
+async def test_values_that_are_too_large_fail_the_task_once() -> None:
     async def chunk(ctx: TaskContext) -> None:
         await ctx.emit_text_artifact("x" * MAX_CHUNK_BYTES)
 
@@ -72,7 +72,7 @@ async def test_what_is_too_large_fails_the_task_once() -> None:
         assert await ended(worker) == (TaskState.failed, 1)
 
 
-async def test_a_store_that_does_not_answer_gives_the_task_back() -> None:
+async def test_an_unreachable_storage_releases_the_task() -> None:
     async def worker(ctx: TaskContext) -> None:
         if not (tries := await ctx.load_context() or 0):
             await ctx.update_context(tries + 1)

@@ -1,4 +1,4 @@
-"""What a worker has besides plain artifacts: streams of text, files, threads, replays, and typed steps."""
+"""Other tools of a worker: text streams, files, threads, replays, and typed steps."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def _has_artifact(engine: Any, task_id: str) -> bool:
     return bool((await look(engine, task_id)).artifacts)
 
 
-async def test_a_chunk_that_is_no_text_is_a_typed_error(stage: Stage) -> None:
+async def test_a_chunk_that_is_not_text_is_a_typed_error(stage: Stage) -> None:
     raised: list[Exception] = []
 
     async def numbers() -> AsyncIterator[Any]:
@@ -120,7 +120,7 @@ async def test_a_chunk_that_is_no_text_is_a_typed_error(stage: Stage) -> None:
 # ------------------------------------------------------------------------------------------------------------ files
 
 
-async def test_a_file_is_kept_and_linked(stage: Stage, tmp_path: Path) -> None:
+async def test_a_file_is_stored_and_linked(stage: Stage, tmp_path: Path) -> None:
     path = tmp_path / "report.pdf"
     path.write_bytes(b"%PDF")
     digests: list[str] = []
@@ -162,8 +162,8 @@ async def test_a_blocking_function_runs_in_a_thread(stage: Stage) -> None:
 # ---------------------------------------------------------------------------------------------------------- replays
 
 
-async def test_progress_does_not_go_back_on_a_rerun(stage: Stage) -> None:
-    """The process dies in the third page: the next run reports the third page, and not the first again."""
+async def test_progress_does_not_decrease_on_a_rerun(stage: Stage) -> None:
+    """The process dies in the third page: the next run reports the third page, not the first again."""
     replaying: list[tuple[int, bool]] = []
     hanging = asyncio.Event()
 
@@ -238,7 +238,7 @@ async def test_a_probe_gets_the_same_arguments(stage: Stage) -> None:
     assert (task.artifacts[0].parts[0].text, calls) == ("found", [(40, "EUR")])
 
 
-async def test_a_wrong_call_fails_with_the_reason_and_begins_nothing(stage: Stage) -> None:
+async def test_a_wrong_call_fails_with_the_reason_and_starts_nothing(stage: Stage) -> None:
     raised: list[str] = []
 
     async def pay(amount: int) -> int:

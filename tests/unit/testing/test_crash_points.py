@@ -1,4 +1,4 @@
-"""Crash points: the process ends where it was told to, and nowhere else."""
+"""Crash points: the process ends at the given point, and at no other."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def test_it_does_nothing_before_its_hit() -> None:
 
 
 def test_an_unknown_point_is_refused() -> None:
-    with pytest.raises(ValueError, match="no crash point"):
+    with pytest.raises(ValueError, match="not a crash point"):
         CrashPoint("nowhere")

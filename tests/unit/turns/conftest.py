@@ -1,4 +1,4 @@
-"""What is asserted inside of a turn counts, though a turn swallows what its executor raises."""
+"""Assertions within a turn fail the test, although a turn catches the errors of its executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A runner whose callbacks and events are written down."""
+"""A runner whose callbacks and events are recorded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ VALUES: dict[str, Any] = {
 
 
 class Stage:
-    """``calls`` are the storage callbacks that ran, ``events`` what the buses carried, in one order in ``log``."""
+    """``calls`` are the storage callbacks that ran, ``events`` the emitted events, ``log`` both in one order."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -106,7 +106,7 @@ class Stage:
         return [payload for event, payload in self.events if event == name]
 
     def called(self) -> list[tuple[str, str]]:
-        """The callbacks with the ids they were given."""
+        """Return the callbacks with the ids that they got."""
         return [(name, getattr(value, "id", str(value))) for name, value in self.calls]
 
 

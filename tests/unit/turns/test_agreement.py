@@ -1,4 +1,4 @@
-"""Whatever fails, and wherever: with a unit of work, storage and the turn's sets agree, and nothing is half done."""
+"""With a unit of work, storage and the turn's sets agree after any failure, and no iteration is stored in part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ITERATIONS = st.lists(st.tuples(WRITES, st.none() | WRITES, ENDS), min_size=1, m
 
 
 class Rows:
-    """A database of one table, whose transactions can be broken at the n-th write."""
+    """A database of one table, whose transactions can be made to fail at the n-th write."""
 
     def __init__(self, broken_at: int | None) -> None:
         self.rows: list[Message] = []
@@ -38,7 +38,7 @@ class Rows:
     async def store(self, _ctx: Any, value: Message) -> None:
         self._count()
         known = [row.id for row in self.rows]
-        if value.id in known:  # stored again: it is there once
+        if value.id in known:  # stored again: one row
             self.rows[known.index(value.id)] = value
         else:
             self.rows.append(value)
@@ -67,7 +67,7 @@ class Rows:
 @given(iterations=ITERATIONS, broken_at=st.none() | st.integers(1, 8))
 async def test_storage_and_turn_agree(iterations: list[Any], broken_at: int | None) -> None:
     storage = Rows(broken_at)
-    settled: list[tuple[str, str]] = []  # what must be there, as far as nothing broke
+    settled: list[tuple[str, str]] = []  # the expected rows if nothing fails
     applied: list[tuple[str, str]] = []
 
     async def write(ctx: Any, writes: list[tuple[str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""The checksum of a tool call is the one that JavaScript computes; the JavaScript is that of the browser tests."""
+"""The checksum of a tool call equals that of JavaScript, computed by the browser of the UI tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EDGES = [1e21, 1e20, 123456789012345680000.0, 1e-6, 1e-7, 5e-324, 1.797693134862
 
 
 class Values:
-    """Values that are easily written differently, from a seed."""
+    """Generates values whose text form often differs between languages, from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -55,7 +55,7 @@ class Values:
                 return {self.text(): self.value(depth + 1) for _ in range(self.random.randrange(5))}
 
 
-def test_it_is_what_javascript_writes() -> None:
+def test_the_checksum_equals_javascripts() -> None:
     values = Values(5)
     given = [values.value() for _ in range(1500)]
     lines = "\n".join(map(json.dumps, given)).encode()

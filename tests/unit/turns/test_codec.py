@@ -1,4 +1,4 @@
-"""Primitives as JSON and back, without any storage."""
+"""Primitives as JSON and back, without storage."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ AT = "2026-01-31T12:00:00Z"
 
 
 class Named(InMemoryMediaReader):
-    """A reader that can be found again."""
+    """A reader with a descriptor."""
 
     def describe(self) -> Descriptor:
         return Descriptor(tag="media:test", locator={"text": self._data.decode()})
 
 
 class Table(SpooledArtifact):
-    """A kind of artifact."""
+    """A subclass of artifacts."""
 
 
 def picture(reader: InMemoryMediaReader) -> Message:
@@ -46,8 +46,8 @@ def text(artifact: SpooledArtifact) -> Retrievable:
     return Retrievable(id="r", content=artifact, trust_tier="first-party", created_at=AT, updated_at=AT)
 
 
-async def test_readers_travel_as_descriptors() -> None:
-    """The last registration of a tag counts; bytes are not in the JSON."""
+async def test_readers_are_encoded_as_descriptors() -> None:
+    """The last registration of a tag is used; the JSON has no bytes."""
     resolvers = Resolvers()
     codec = TurnCodec(resolvers)
     data = json.loads(json.dumps(codec.encode(picture(Named(b"here")))))
@@ -63,14 +63,14 @@ async def test_readers_travel_as_descriptors() -> None:
     assert await found.as_bytes() == b"here"
 
 
-def test_what_can_not_be_described_is_refused() -> None:
+def test_readers_without_a_descriptor_are_refused() -> None:
     with pytest.raises(ReaderNotDescribable) as raised:
         TurnCodec().encode(picture(InMemoryMediaReader(b"")))
     assert (raised.value.code, raised.value.status) == ("E_READER_NOT_DESCRIBABLE", 422)
 
 
-def test_artifacts_are_named_by_the_program() -> None:
-    """A class is known by its registered name, never by where it is imported from."""
+def test_artifacts_are_stored_by_registered_name() -> None:
+    """A class is stored by its registered name, not by its import path."""
     artifacts = ArtifactTypes()
     codec = TurnCodec(artifacts=artifacts)
 
@@ -88,15 +88,15 @@ def test_artifacts_are_named_by_the_program() -> None:
         TurnCodec(codec.resolvers).decode("retrievable", data)
 
 
-def test_instructions_are_their_text() -> None:
+def test_instructions_are_encoded_as_text() -> None:
     codec = TurnCodec()
     assert codec.encode("be kind") == {"text": "be kind"}
     found = codec.decode("standing_instruction", codec.encode(Tokenizable("be brief", key="style")))
     assert (str(found), found.key) == ("be brief", "style")
 
 
-def test_what_json_can_not_say_is_refused() -> None:
-    """Not made into something else: it would come back changed."""
+def test_values_that_are_not_json_are_refused() -> None:
+    """Converting such values would change them."""
     circle: list[object] = []
     circle.append(circle)
     with pytest.raises(InvalidInitialThoughtValue, match="payload can't be copied"):
@@ -109,10 +109,10 @@ def test_what_json_can_not_say_is_refused() -> None:
         caption: MediaStashEntry = {"value": payload, "trust_tier": "first-party"}
         fields = {"mime_type": "image/png", "filename": "x.png", "reader": Named(b""), "stash": {"caption": caption}}
         media = Media.user_attachment(kind="image", **fields)
-        with pytest.raises(InvalidValue, match=r"stash\.caption\.value|stash is too deep"):
+        with pytest.raises(InvalidValue, match=r"stash\.caption\.value|stash is nested too deep"):
             TurnCodec().encode(Message(id="m", role="user", attachments=[media], created_at=AT, updated_at=AT))
 
 
-def test_nothing_else_is_kept_of_a_turn() -> None:
+def test_other_types_are_refused() -> None:
     with pytest.raises(InvalidValue):
         kind_of(7)

@@ -1,4 +1,4 @@
-"""Checks 1 to 4: a runner is checked when it is made, and all problems are told at once."""
+"""Checks 1 to 4: the constructor checks a runner and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refused(**changes: Any) -> InvalidTurnRunnerConfig:
     return error.value
 
 
-def test_check_01_every_callback_and_the_executor_must_be_there() -> None:
+def test_check_01_every_callback_and_the_executor_are_required() -> None:
     TurnRunner(executor_callback=acknowledge, **noop_storage())
     assert len(REQUIRED) == 27
     assert set(REQUIRED) == set(noop_storage())
@@ -107,7 +107,7 @@ def test_check_03_usual_shapes_pass_and_three_problems_are_one_error() -> None:
     for shape in (Shapes.bound, with_too_few, with_keyword, map):
         assert refused(store_message_callback=shape).problems[0].startswith("store_message_callback")
     assert "default does not count" in str(refused(store_message_callback=with_too_few))
-    assert "keyword timeout" in str(refused(store_message_callback=with_keyword))
+    assert "keyword argument timeout" in str(refused(store_message_callback=with_keyword))
     assert arity_problem(map, 2) is not None
     error = refused(fetch_messages_callback=list, delete_memory_callback=None, store_thought_callback=5)
     assert len(error.problems) == 3
@@ -120,16 +120,16 @@ def test_check_03_usual_shapes_pass_and_three_problems_are_one_error() -> None:
     [
         ({"store_mesage_callback": lambda _c, _v: None}, "store_mesage_callback is unknown"),
         ({"tools": ["add"]}, "tools[0] is str; it must be a Tool"),
-        ({"tools": "add"}, "tools is a list of Tool"),
-        ({"tools": None}, "tools is a list of Tool"),
+        ({"tools": "add"}, "tools must be a list of Tool"),
+        ({"tools": None}, "tools must be a list of Tool"),
         ({"turn_input_pipeline": [5]}, "turn_input_pipeline[0] is int"),
-        ({"turn_output_pipeline": 5}, "turn_output_pipeline is a list"),
+        ({"turn_output_pipeline": 5}, "turn_output_pipeline must be a list"),
         ({"dispatch_input_pipeline": [None]}, "dispatch_input_pipeline[0] is NoneType"),
         ({"dispatch_output_pipeline": ["x"]}, "dispatch_output_pipeline[0] is str"),
         ({"replace_tool_call_group_callback": lambda _c, _v: None}, "replace_tool_call_group_callback takes 2"),
         ({"persistence": "eager"}, "deferred or immediate, not 'eager'"),
         ({"persistence": 5}, "a dict of kinds"),
-        ({"persistence": {"messages": "deferred"}}, "no kind 'messages'"),
+        ({"persistence": {"messages": "deferred"}}, "unknown kind 'messages'"),
         ({"persistence": {"*": "later"}}, "not 'later'"),
         ({"max_iterations": 0}, "max_iterations"),
         ({"max_iterations": True}, "max_iterations"),
@@ -153,7 +153,7 @@ def test_check_04_the_group_callback_may_be_absent() -> None:
     assert "a second tool named 'add'" in str(refused(tools=[tool, tool]))
 
 
-async def test_changing_the_lists_afterwards_changes_nothing() -> None:
+async def test_later_changes_of_the_lists_have_no_effect() -> None:
     stage = Stage()
     ran: list[str] = []
 

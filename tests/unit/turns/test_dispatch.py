@@ -1,4 +1,4 @@
-"""Checks 14 to 29: the iteration is the unit; what fails leaves nothing behind."""
+"""Checks 14 to 29: an iteration is stored as a whole; a failed one stores nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_check_15_deferred_writes_wait_for_the_ack(kind: str) -> None:
     assert stage.contexts == [result.context]
 
 
-async def test_check_15_a_write_that_nobody_awaits_is_queued_all_the_same() -> None:
+async def test_check_15_a_write_that_is_not_awaited_is_queued() -> None:
     stage = Stage()
 
     async def work(ctx: Any, _helpers: Any) -> None:
@@ -131,7 +131,7 @@ def abort_turn(_ctx: Any) -> None:
 
 
 async def failing_second(stage: Stage, where: str, fault: Fault, **config: Any) -> Any:
-    """Iteration 0 stores and succeeds, iteration 1 stores and meets a fault at this stage."""
+    """Iteration 0 stores and succeeds; iteration 1 stores and fails at this stage."""
 
     def middleware(name: str) -> Any:
         async def run(ctx: Any, proceed: Any) -> None:
@@ -159,7 +159,7 @@ async def failing_second(stage: Stage, where: str, fault: Fault, **config: Any) 
 
 
 @pytest.mark.parametrize("where", ["input", "executor", "output"])
-async def test_check_17_a_nack_drops_its_iteration_and_no_other(where: str) -> None:
+async def test_check_17_a_nack_drops_only_its_iteration(where: str) -> None:
     stage = Stage()
     result = await failing_second(stage, where, nack)
     assert stage.called() == [("store_message", f"{name}0") for name in ("input", "executor", "output")]
@@ -173,7 +173,9 @@ async def test_check_17_a_nack_drops_its_iteration_and_no_other(where: str) -> N
     ("fault", "status", "error"),
     [(fail, "nack", True), (abort, "aborted", False), (abort_turn, "aborted", False)],
 )
-async def test_check_18_so_does_every_other_failure(where: str, fault: Fault, status: str, error: bool) -> None:
+async def test_check_18_every_other_failure_drops_only_its_iteration(
+    where: str, fault: Fault, status: str, error: bool
+) -> None:
     stage = Stage()
     result = await failing_second(stage, where, fault)
     assert stage.called() == [("store_message", f"{name}0") for name in ("input", "executor", "output")]
@@ -259,7 +261,7 @@ async def test_check_23_delete_shows_locally_at_once_and_in_the_turn_after_the_f
     assert stage.payloads("deleted_message") == ["a", "unknown"]
 
 
-async def test_sets_may_be_changed_while_somebody_goes_through_them() -> None:
+async def test_sets_can_be_changed_during_iteration() -> None:
     async def work(ctx: Any, _helpers: Any) -> None:
         for key in "abc":
             await ctx.store_message(message(key))
@@ -371,7 +373,7 @@ async def test_check_27_an_executor_that_raises(plain: bool) -> None:
     assert stage.names("turn_end") == ["turn_end"]
 
 
-async def test_check_28_stashes_are_apart() -> None:
+async def test_check_28_stashes_are_separate() -> None:
     async def work(ctx: Any, _helpers: Any) -> None:
         assert ctx.stash.get("user.name") == "Ann"
         ctx.stash.set("user.name", "Bob")
@@ -402,7 +404,7 @@ async def test_check_29_reports_grow_over_iterations_and_end_once() -> None:
         helpers.report_generation_stats(tokens=5)
         if last:
             for late in (helpers.report_message, helpers.report_thought):
-                with pytest.raises(ReportAfterCompletion, match="m was reported complete"):
+                with pytest.raises(ReportAfterCompletion, match="m is already reported complete"):
                     late("m", "more")
             with pytest.raises(ReportAfterCompletion):
                 helpers.report_tool_call("c", results="x")
@@ -422,7 +424,7 @@ async def test_check_29_reports_grow_over_iterations_and_end_once() -> None:
     assert stage.calls == []
 
 
-async def test_a_ceiling_ends_a_loop_and_keeps_what_it_stored() -> None:
+async def test_max_iterations_ends_a_loop_and_keeps_stored_iterations() -> None:
     stage = Stage()
 
     async def work(ctx: Any, _helpers: Any) -> None:
@@ -455,7 +457,7 @@ async def test_an_ack_that_is_aborted_before_it_is_stored_is_an_abort() -> None:
     assert (stage.calls, result.status) == ([], "aborted")
 
 
-async def test_an_aborted_dispatch_does_not_abort_its_turn_but_the_reverse() -> None:
+async def test_an_aborted_turn_aborts_its_dispatch_but_not_the_reverse() -> None:
     ran: list[Any] = []
 
     async def after(_ctx: Any, proceed: Any) -> None:
@@ -475,7 +477,7 @@ async def test_an_aborted_dispatch_does_not_abort_its_turn_but_the_reverse() -> 
     assert ran == ["output", (True, "why")]
 
 
-async def test_writes_of_wrong_shapes_are_refused_where_they_are_made() -> None:
+async def test_invalid_writes_raise_at_the_call() -> None:
     wrong: list[Any] = [
         ("store_message", "text", "takes a Message, not str"),
         ("mutate_memory", message(), "takes a Memory, not Message"),
@@ -497,7 +499,7 @@ async def test_writes_of_wrong_shapes_are_refused_where_they_are_made() -> None:
     assert result.status == "ack", result.errors
 
 
-async def test_after_the_end_nothing_is_silently_lost() -> None:
+async def test_writes_after_the_end_raise() -> None:
     kept: list[Any] = []
 
     async def work(ctx: Any, _helpers: Any) -> None:
@@ -505,5 +507,5 @@ async def test_after_the_end_nothing_is_silently_lost() -> None:
         ctx.ack()
 
     await Stage().run(work)
-    with pytest.raises(InvalidLlmExecutionContext, match="is over"):
+    with pytest.raises(InvalidLlmExecutionContext, match="has ended"):
         kept[0].store_message(message())

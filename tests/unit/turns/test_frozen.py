@@ -1,4 +1,4 @@
-"""No primitive can be changed after it was made, also not deep inside; so storage and sets always agree."""
+"""Primitives are deeply immutable, so that storage and sets always agree."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_primitive_can_not_be_changed(change: Callable[[], Any]) -> None:
         change()
 
 
-def test_what_is_read_from_a_stash_is_a_copy() -> None:
+def test_values_read_from_a_stash_are_copies() -> None:
     picture = media()
     picture.stash.get("caption")["value"]["words"].append("dog")
     assert picture.stash.get("caption.value.words") == ["cat"]
@@ -117,8 +117,8 @@ def test_every_change_is_refused(change: Callable[[Any], Any]) -> None:
     assert value == DATA
 
 
-def test_no_method_that_changes_was_forgotten() -> None:
-    """What a dict or a list can do beyond reading is refused; a Python that adds a method fails here."""
+def test_all_mutating_methods_are_refused() -> None:
+    """Every mutating method of dict and list is refused; a method that a new Python adds fails this test."""
     reading = {"copy", "fromkeys", "get", "items", "keys", "values", "count", "index"}
     for kind, plain in ((FrozenDict, dict), (FrozenList, list)):
         named = {name for name in vars(plain) if not name.startswith("_")}
@@ -126,7 +126,7 @@ def test_no_method_that_changes_was_forgotten() -> None:
 
 
 def test_readers_see_plain_data() -> None:
-    """JSON, pydantic and comparisons take it for a dict; copies of it can be changed."""
+    """JSON, pydantic and comparisons treat it as a dict; copies can be changed."""
     value = CALL.args
     assert value == DATA
     assert json.loads(json.dumps(value)) == json.loads(to_json(value)) == DATA
@@ -139,7 +139,7 @@ def test_readers_see_plain_data() -> None:
     assert value == DATA
 
 
-def test_what_was_given_may_be_changed_afterwards() -> None:
+def test_arguments_can_be_changed_afterwards() -> None:
     given: dict[str, Any] = {"a": [1], "s": {1}, "t": ([1],)}
     thought = Thought(id="t", payload=given, replay_compatibility="x")
     text = Tokenizable("before")
@@ -155,8 +155,8 @@ def test_what_was_given_may_be_changed_afterwards() -> None:
     assert reader._data == b"line"
 
 
-def test_a_changed_copy_shares_what_is_frozen() -> None:
-    """So that `replace` is cheap, and what was counted stays counted."""
+def test_a_changed_copy_shares_frozen_values() -> None:
+    """So `replace` is cheap, and token counts stay cached."""
     changed = replace(MESSAGE, id="m2")
     assert changed.content is MESSAGE.content
     assert changed.identity is MESSAGE.identity
@@ -164,7 +164,7 @@ def test_a_changed_copy_shares_what_is_frozen() -> None:
 
 
 async def test_a_tool_may_change_its_arguments() -> None:
-    """It gets a copy of its own: the call that is stored stays as the model made it."""
+    """It gets a copy; the stored call does not change."""
 
     async def spoil(args: dict[str, Any], _ctx: Any, _meta: Any) -> str:
         args["a"]["b"].clear()

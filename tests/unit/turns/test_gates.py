@@ -1,4 +1,4 @@
-"""Checks 30 to 32: gates are settled once, and an abort at a gate is no error."""
+"""Checks 30 to 32: gates are settled once, and an abort at a gate is not an error."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CONTROLLERS: list[AbortController] = []
 
 @pytest.mark.parametrize(("settle", "result", "outcome"), SETTLES)
 @pytest.mark.parametrize("later", [True, False])
-async def test_check_30_how_a_gate_is_settled(settle: Any, result: str, outcome: Any, later: bool) -> None:
+async def test_check_30_settling_a_gate(settle: Any, result: str, outcome: Any, later: bool) -> None:
     stage = Stage()
     CONTROLLERS.append(AbortController())
     outcomes: list[Any] = []
@@ -93,7 +93,7 @@ async def test_check_31_a_wrong_value_leaves_the_gate_open(schema: Any, expected
 
 @pytest.mark.parametrize("where", ["executor", "turn_input_pipeline", "dispatch_input_pipeline"])
 @pytest.mark.parametrize("before", [True, False])
-async def test_check_32_an_abort_at_a_gate_is_no_error(where: str, before: bool) -> None:
+async def test_check_32_an_abort_at_a_gate_is_not_an_error(where: str, before: bool) -> None:
     stage = Stage()
     controller = AbortController()
 
@@ -136,7 +136,7 @@ async def test_a_gate_may_be_settled_from_a_thread(settle: str) -> None:
         assert (answers, result.status, await waiting) == ([], "aborted", 5)
 
 
-async def test_an_aborted_dispatch_leaves_its_gate() -> None:
+async def test_a_dispatch_aborted_at_a_gate_ends() -> None:
     stage = Stage()
     contexts: list[Any] = []
 
@@ -171,7 +171,7 @@ async def test_a_broken_gate_without_an_abort_is_an_error() -> None:
         ({"timeout_ms": 1.5}, "timeout_ms"),
         ({"timeout_ms": True}, "timeout_ms"),
         ({"schema": 5}, "schema"),
-        ({"schema": {"type": "money"}}, "has the type 'money'"),
+        ({"schema": {"type": "money"}}, "has the unknown type 'money'"),
         ({"created_at": "soon"}, "created_at"),
         ({"colour": "red"}, "'colour'"),
     ],
@@ -183,7 +183,7 @@ async def test_a_wrong_gate_is_refused(fields: dict[str, Any], words: str) -> No
 
 
 class Kept:
-    """A gate store of one process: settlements by id."""
+    """A gate store in one process: settlements by id."""
 
     def __init__(self) -> None:
         self.settled: dict[str, asyncio.Future[Settlement]] = {}
@@ -206,7 +206,7 @@ class Kept:
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere", "before"])
-async def test_a_store_keeps_gates(where: str) -> None:
+async def test_a_gate_store(where: str) -> None:
     stage = Stage()
     store = Kept()
     answers: list[Any] = []
@@ -233,7 +233,7 @@ async def test_a_store_keeps_gates(where: str) -> None:
     assert len(stage.payloads("turn_gate_open")) == (where != "before")
 
 
-async def test_a_dispatch_alone_has_no_gates_unless_given() -> None:
+async def test_a_raw_dispatch_has_no_gates_by_default() -> None:
     answers: list[Any] = []
 
     async def work(ctx: Any, _helpers: Any) -> None:

@@ -1,4 +1,4 @@
-"""The index finds the lines that the split finds, whatever the bytes and however they came."""
+"""The line index finds the same lines as split(), for any bytes in any chunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRETCH = 7
 
 @pytest.fixture(autouse=True, scope="module")
 def short_stretches() -> object:
-    """Many stretches in little text."""
+    """Use many index stretches in a short text."""
     patch = pytest.MonkeyPatch()
     patch.setattr(lines, "STRETCH_BYTES", STRETCH)
     yield
@@ -28,7 +28,7 @@ def short_stretches() -> object:
     end=st.integers(-3, 60),
 )
 async def test_index_agrees_with_split(pieces: list[bytes], start: int, end: int) -> None:
-    """Each line of each range, and their number, through the stored form of the index."""
+    """Compares each line of each range, and their number, through the stored form of the index."""
     data = b"".join(pieces)
     counter = lines.LineCounter()
     for piece in pieces:
@@ -43,8 +43,8 @@ async def test_index_agrees_with_split(pieces: list[bytes], start: int, end: int
     assert [line async for line in lines.lines_between(chunk, index, start, end)] == whole[max(start, 0) : max(end, 0)]
 
 
-def test_what_is_a_reader() -> None:
-    """Instances with the methods are; classes, strings and half of the methods are not."""
+def test_is_reader() -> None:
+    """Instances with all methods are readers; classes, strings and partial instances are not."""
     reader = InMemorySpoolReader(b"")
     assert is_spool_reader(reader)
     assert is_range_reader(reader)

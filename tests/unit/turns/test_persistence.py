@@ -1,4 +1,4 @@
-"""Checks 20, 21 and 49: how writes are brought into storage, and what is left when that fails."""
+"""Checks 20, 21 and 49: how writes are stored, and the state after a failure."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ async def test_check_20_a_failing_commit() -> None:
 
 
 @pytest.mark.parametrize("where", ["together", "singly", "commit", "un-awaited"])
-async def test_check_20_an_interrupted_flush_is_not_forgotten(where: str) -> None:
-    """A checkpoint that ran into a time limit: who swallows that and acknowledges must not lose writes silently."""
+async def test_check_20_an_interrupted_flush_fails_later_calls(where: str) -> None:
+    """A checkpoint times out: an executor that catches the error and acknowledges must not lose writes silently."""
     stage = Stage()
     stuck = asyncio.Event()
 
@@ -112,8 +112,8 @@ async def test_check_20_an_interrupted_flush_is_not_forgotten(where: str) -> Non
     assert "interrupted" in str(error)
 
 
-async def test_an_immediate_write_that_was_interrupted_is_not_made_again() -> None:
-    """Who awaited it was told; making it once more at the end could make it twice."""
+async def test_an_interrupted_immediate_write_is_not_repeated() -> None:
+    """The caller got the error; repeating the write at the end could store it twice."""
     stage = Stage()
     tries: list[str] = []
 
@@ -230,7 +230,7 @@ async def test_each_kind_may_have_its_own_persistence() -> None:
     assert (ids(result.context.turn_tool_calls), ids(result.context.turn_messages)) == (["c"], ["m"])
 
 
-async def test_check_49_a_checkpoint_outlives_a_nack() -> None:
+async def test_check_49_a_checkpoint_survives_a_nack() -> None:
     stage = Stage()
     seen: list[Any] = []
     turns: list[TurnContext] = []
@@ -252,8 +252,8 @@ async def test_check_49_a_checkpoint_outlives_a_nack() -> None:
     assert ids(result.context.turn_tool_calls) == ["before"]
 
 
-async def test_check_49_a_failed_checkpoint_is_not_forgotten() -> None:
-    """An executor that swallows the failure and acknowledges must not make the lost writes look stored."""
+async def test_check_49_a_failed_checkpoint_fails_later_calls() -> None:
+    """An executor that catches the error and acknowledges must not lose writes silently."""
     stage = Stage()
     callback = stage.recorder("store_message_callback", fail=lambda value: value.id == "lost")
 
@@ -299,7 +299,7 @@ async def test_a_group_of_calls_is_replaced(grouped: bool) -> None:
         assert stage.called() == [("delete_tool_call", "a"), ("delete_tool_call", "b"), ("store_tool_call", "new")]
 
 
-async def test_a_broken_group_says_what_is_gone() -> None:
+async def test_a_failed_group_replacement_names_deleted_calls() -> None:
     stage = Stage()
     callback = stage.recorder("store_tool_call_callback", fail=lambda _value: True)
 
@@ -310,7 +310,7 @@ async def test_a_broken_group_says_what_is_gone() -> None:
     assert result.errors[0].__cause__.deleted_ids == ("a",)  # type: ignore[union-attr]
 
 
-async def test_what_a_listener_stores_while_it_is_flushed_is_flushed_too() -> None:
+async def test_writes_of_listeners_during_a_flush_are_flushed() -> None:
     stage = Stage()
     contexts: list[Any] = []
 

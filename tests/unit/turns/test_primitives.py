@@ -1,4 +1,4 @@
-"""Primitives: frozen, strict, and refused with words that say what to do."""
+"""Primitives: frozen, strict, and with error messages that say what to do."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ WRONG: list[tuple[type, type[InvalidInitialValue], dict[str, Any], dict[str, Any
 
 
 @pytest.mark.parametrize(("kind", "error", "usual", "change", "word"), WRONG)
-def test_what_does_not_fit_is_refused_with_its_field(
+def test_invalid_values_are_refused_with_their_field(
     kind: type, error: type[InvalidInitialValue], usual: dict[str, Any], change: dict[str, Any], word: str
 ) -> None:
     kind(**{**usual, **({} if kind is not Identity else {"identifier": 1, "representation": "x"})})
@@ -210,7 +210,7 @@ def test_what_does_not_fit_is_refused_with_its_field(
         (Media, MEDIA, set()),
     ],
 )
-def test_what_is_missing_is_named(kind: type, usual: dict[str, Any], optional: set[str]) -> None:
+def test_missing_fields_are_named(kind: type, usual: dict[str, Any], optional: set[str]) -> None:
     for name in usual.keys() - {"created_at", "updated_at", "completed_at", "is_complete"}:
         with pytest.raises(InvalidInitialValue) as refused:
             kind(**{field: value for field, value in usual.items() if field != name})
@@ -229,14 +229,14 @@ def test_primitives_are_frozen_and_known_by_identity() -> None:
     assert (str(changed.content), changed.created_at, changed.id) == ("changed", NOW, "m")
 
 
-def test_times_come_in_as_text_milliseconds_or_datetimes() -> None:
+def test_times_are_text_milliseconds_or_datetimes() -> None:
     for value in ("2026-01-02T03:04:05Z", int(NOW.timestamp() * 1000), NOW, "2026-01-02T05:04:05+02:00"):
         assert Message(**{**MESSAGE, "created_at": value}).created_at == NOW
     east = NOW.astimezone(timezone(timedelta(hours=2)))
     assert Message(**{**MESSAGE, "created_at": east}).created_at.utcoffset() == timedelta(hours=2)
 
 
-def test_a_message_speaks_for_its_role_unless_told() -> None:
+def test_the_default_identity_of_a_message_is_its_role() -> None:
     assert str(Message(**MESSAGE).identity.representation) == "user"
     ann = Identity(identifier=7, representation="Ann")
     assert Message(**MESSAGE, identity=ann).identity is ann
@@ -314,7 +314,7 @@ async def test_media_is_a_pointer() -> None:
         (Media.retrieved_private, "third-party-private"),
     ],
 )
-def test_factories_say_tier_and_hazard(factory: Any, tier: str) -> None:
+def test_factories_set_tier_and_hazard(factory: Any, tier: str) -> None:
     fields = {"mime_type": "x/y", "filename": "f", "reader": Bytes()}
     assert [factory(kind=kind, **fields).trust_tier for kind in ("image", "document")] == [tier, tier]
     assert factory(kind="document", **fields).modality_hazard == "extractable-instructions"
@@ -361,8 +361,8 @@ async def test_an_artifact_reads_lines() -> None:
         SpooledArtifact("text")  # type: ignore[arg-type]
 
 
-def test_texts_that_are_given_may_be_changed_afterwards() -> None:
-    """A primitive keeps what it was given."""
+def test_texts_can_be_changed_afterwards() -> None:
+    """A primitive keeps the text that it got."""
     text = Tokenizable("before", key="k")
     kept = [
         Message(**{**MESSAGE, "content": text}).content,

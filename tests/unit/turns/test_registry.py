@@ -14,7 +14,7 @@ from keelbolt.turns.abort import linked
 from tests.unit.turns.stage import message
 
 
-def test_a_stash_is_read_and_written_by_paths() -> None:
+def test_a_stash_has_paths() -> None:
     stash = Registry({"a": {"b": [1]}, "x.y": 1, "empty": {}})
     assert (stash.get("a.b"), stash["a.b"], stash.get("a.c", 5), stash.get("a.b.c")) == ([1], [1], 5, None)
     assert (stash.has("a.b"), "a.c" in stash, stash.get("x.y"), stash.has("x.y")) == (True, False, None, False)
@@ -66,7 +66,7 @@ def test_a_set_of_primitives() -> None:
     assert len(held) == 0
 
 
-def test_instructions_are_known_by_key_or_text() -> None:
+def test_instructions_are_identified_by_key_or_text() -> None:
     held = InstructionSet(["a", Tokenizable("a"), Tokenizable("b", key="k"), "c"])
     assert held.texts() == ["a", "b", "c"]
     held.replace(Tokenizable("B", key="k"))
@@ -81,7 +81,7 @@ def test_instructions_are_known_by_key_or_text() -> None:
     assert (held.texts(), len(held)) == (["d"], 1)
 
 
-async def test_an_abort_is_told_once_and_passed_on_with_its_reason() -> None:
+async def test_an_abort_notifies_once_with_its_reason() -> None:
     parent = AbortController()
     child, part = linked(parent.signal)
     other, part_other = linked(parent.signal)

@@ -1,7 +1,6 @@
-"""What an editor knows: written as a user writes it, without Any. mypy checks this file, with the rest, in strict mode.
+"""Types as an editor sees them: user code without Any, which mypy checks in strict mode.
 
-Where it says ``type: ignore[code]`` mypy must find just that: an ignore that is not needed is an error too.
-"""
+mypy must find an error at each ``type: ignore[code]``: an unused ignore is an error too."""
 
 from __future__ import annotations
 
@@ -82,7 +81,7 @@ async def test_a_runner_of_a_storage() -> None:
 
 
 def test_the_tables_of_shapes_agree() -> None:
-    """One for all of them, one for any of them, and the one that is checked when a runner is made."""
+    """The types for all callbacks, for any callback, and the runtime table of the runner."""
     every, some = dict(StorageCallbacks.__annotations__), dict(SomeCallbacks.__annotations__)
     assert list(every) == list(some)
     assert set(every) == set(CALLBACKS)
@@ -91,7 +90,7 @@ def test_the_tables_of_shapes_agree() -> None:
     assert every == some
 
 
-async def test_callbacks_of_ones_own() -> None:
+async def test_custom_callbacks() -> None:
     ours = noop_storage() | {"store_message_callback": plain_store, "fetch_messages_callback": fetch}
     assert (await TurnRunner(executor_callback=execute, **ours).run_result(TurnInput(system_prompt="x"))).ok
     ours["store_message_callback"] = of_another_kind  # type: ignore[typeddict-item]
@@ -99,5 +98,5 @@ async def test_callbacks_of_ones_own() -> None:
         TurnRunner(**ours)  # type: ignore[call-arg]
     with pytest.raises(InvalidTurnRunnerConfig, match="persistance is unknown"):
         TurnRunner(executor_callback=execute, **ours, persistance="deferred")  # type: ignore[call-arg]
-    with pytest.raises(InvalidTurnRunnerConfig, match="max_iterations is a number"):
+    with pytest.raises(InvalidTurnRunnerConfig, match="max_iterations must be an integer"):
         TurnRunner(executor_callback=execute, **ours, max_iterations="3")  # type: ignore[arg-type]

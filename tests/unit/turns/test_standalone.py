@@ -20,7 +20,7 @@ def raw(**fields: Any) -> RawDispatch:
     return RawDispatch(**{"system_prompt": "Be kind.", **fields})
 
 
-async def test_it_runs_with_hooks_and_without_storage() -> None:
+async def test_a_raw_dispatch_runs_with_hooks_and_without_storage() -> None:
     heard: list[tuple[str, Any]] = []
     counts: list[int] = []
     call = tool_call("c", n=1)
@@ -56,7 +56,7 @@ async def test_it_runs_with_hooks_and_without_storage() -> None:
     assert str(heard[2][1]) == "old"
 
 
-async def test_callbacks_of_its_own_are_given_its_context() -> None:
+async def test_callbacks_get_the_raw_context() -> None:
     calls: list[Any] = []
 
     async def work(ctx: DispatchContext, _helpers: Any) -> None:
@@ -71,7 +71,7 @@ async def test_callbacks_of_its_own_are_given_its_context() -> None:
     assert [(type(ctx), key) for ctx, key in calls] == [(DispatchContext, "m")]
 
 
-async def test_a_group_is_replaced_one_by_one_where_there_is_no_callback_for_it() -> None:
+async def test_a_group_is_replaced_one_by_one_without_a_group_callback() -> None:
     calls: list[Any] = []
 
     async def work(ctx: DispatchContext, _helpers: Any) -> None:
@@ -94,7 +94,7 @@ async def test_a_group_is_replaced_one_by_one_where_there_is_no_callback_for_it(
     assert calls[2:] == [("old",)]
 
 
-async def test_errors_are_told_once_and_raised() -> None:
+async def test_errors_are_emitted_once_and_raised() -> None:
     errors: list[Any] = []
 
     def fail(_ctx: Any, _helpers: Any) -> None:
@@ -124,7 +124,7 @@ async def test_wrong_input_is_refused() -> None:
     for arguments in wrong:
         with pytest.raises(InvalidLlmDispatchInput):
             await runner.dispatch(**arguments)
-    with pytest.raises(InvalidLlmDispatchInput, match="not by hand"):
+    with pytest.raises(InvalidLlmDispatchInput, match=r"only dispatch\(\)"):
         DispatchContext(raw())  # type: ignore[arg-type]
     with pytest.raises(InvalidLlmDispatchInput, match=r"executor_callback is missing.*max_iterations"):
         DispatchRunner(executor_callback=None, max_iterations=-1)  # type: ignore[arg-type]
@@ -136,15 +136,15 @@ async def test_wrong_input_is_refused() -> None:
         ({"system_prompt": ""}, "system_prompt"),
         ({"standing_instructions": "x"}, "standing_instructions"),
         ({"stash": []}, "stash"),
-        ({"messages": ["x"]}, "messages is a list of Message"),
-        ({"memories": 5}, "memories is a list of Memory"),
-        ({"tool_calls": [message()]}, "tool_calls is a list of ToolCall"),
+        ({"messages": ["x"]}, "messages must be a list of Message"),
+        ({"memories": 5}, "memories must be a list of Memory"),
+        ({"tool_calls": [message()]}, "tool_calls must be a list of ToolCall"),
         ({"tools": ["x"]}, "tools[0]"),
         ({"callbacks": {"store_message_callback": lambda _ctx: None}}, "it must take 2"),
         ({"callbacks": {"store_mesage_callback": lambda _ctx, _v: None}}, "unknown"),
-        ({"callbacks": []}, "callbacks is a dict"),
-        ({"hooks": {"stored_mesage": print}}, "there is no 'stored_mesage'"),
-        ({"hooks": {"stored_message": 5}}, "no function"),
+        ({"callbacks": []}, "callbacks must be a dict"),
+        ({"hooks": {"stored_mesage": print}}, "unknown name 'stored_mesage'"),
+        ({"hooks": {"stored_message": 5}}, "must be a function"),
         ({"wait_for": 5}, "wait_for"),
         ({"abort_controller": 5}, "abort_controller"),
     ],

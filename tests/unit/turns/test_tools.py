@@ -1,4 +1,4 @@
-"""Tools: checked arguments, events around the call, and registries."""
+"""Tools: checked arguments, events of a call, and registries."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def execute(one: Tool, args: Any) -> tuple[Any, Stage]:
     return answers[0], stage
 
 
-async def test_a_tool_is_called_with_checked_arguments_and_seen() -> None:
+async def test_a_tool_is_called_with_checked_arguments_and_emits_events() -> None:
     answer, stage = await execute(tool(meta={"unit": "€"}), {"a": "1", "b": 2})
     assert answer == "3 €"
     start, end = stage.payloads("tool_execution_start")[0], stage.payloads("tool_execution_end")[0]
@@ -84,7 +84,7 @@ async def test_wrong_arguments_never_reach_the_tool() -> None:
         assert (answer.status, stage.names("tool_execution_start")) == (422, [])
 
 
-async def test_a_tool_that_raises_or_answers_nonsense() -> None:
+async def test_a_tool_that_raises_or_returns_an_invalid_value() -> None:
     failure = OSError("down")
 
     async def fail(_args: Any, _ctx: Any, _meta: Any) -> str:
@@ -95,7 +95,7 @@ async def test_a_tool_that_raises_or_answers_nonsense() -> None:
     assert answer.__cause__ is failure
     assert stage.payloads("tool_execution_end")[0].is_error
     answer, _ = await execute(tool(handler=lambda _a, _c, _m: 5), {"a": 1})
-    assert "answered int" in str(answer)
+    assert "returned int" in str(answer)
 
 
 async def test_an_abort_inside_a_tool_is_an_abort() -> None:
@@ -118,20 +118,20 @@ async def test_an_abort_inside_a_tool_is_an_abort() -> None:
         ({"name": ""}, "name is empty"),
         ({"description": ""}, "description is empty"),
         ({"input_schema": None}, "input_schema"),
-        ({"input_schema": {"type": "string"}}, "describes an object"),
-        ({"input_schema": TypeAdapter(int)}, "describes an object"),
-        ({"input_schema": {"type": "object", "not": {}}}, "'not', which is not checked here"),
+        ({"input_schema": {"type": "string"}}, "describe an object"),
+        ({"input_schema": TypeAdapter(int)}, "describe an object"),
+        ({"input_schema": {"type": "object", "not": {}}}, "'not', which is not supported"),
         ({"input_schema": {"type": "object", "properties": {"a": {"type": "money"}}}}, "'money'"),
-        ({"input_schema": {"type": "object", "properties": []}}, "properties is a dict, not list"),
-        ({"input_schema": {"type": "object", "required": "n"}}, "required is a list, not str"),
-        ({"input_schema": {"type": "object", "properties": {"s": {"pattern": "("}}}}, "s.pattern is no regular"),
-        ({"input_schema": {"type": "object", "properties": {"n": {"minimum": "1"}}}}, "n.minimum is a number"),
-        ({"handler": None}, "handler is a function"),
+        ({"input_schema": {"type": "object", "properties": []}}, "properties must be a dict, not list"),
+        ({"input_schema": {"type": "object", "required": "n"}}, "required must be a list, not str"),
+        ({"input_schema": {"type": "object", "properties": {"s": {"pattern": "("}}}}, "s.pattern is not a regular"),
+        ({"input_schema": {"type": "object", "properties": {"n": {"minimum": "1"}}}}, "n.minimum must be a number"),
+        ({"handler": None}, "handler must be a function"),
         ({"handler": lambda _args: ""}, "it must take 3: (args, ctx, meta)"),
         ({"ephemeral": 1}, "ephemeral"),
         ({"trusted": None}, "trusted"),
         ({"on_collision": "merge"}, "on_collision"),
-        ({"meta": []}, "meta is a dict"),
+        ({"meta": []}, "meta must be a dict"),
         ({"artifact_constructor": 5}, "artifact_constructor"),
         ({"colour": "red"}, "'colour'"),
     ],
@@ -166,21 +166,21 @@ PLAIN = {
         ({"n": 0}, "value.n: must be at least 1"),
         ({"n": 9}, "value.n: must be less than 9"),
         ({"n": True}, "value.n: must be integer"),
-        ({"n": 1, "s": ""}, "length of at least"),
-        ({"n": 1, "s": "abcd"}, "length of at most"),
+        ({"n": 1, "s": ""}, "length at least"),
+        ({"n": 1, "s": "abcd"}, "length at most"),
         ({"n": 1, "s": "b"}, "a match of"),
         ({"n": 1, "l": [2]}, "value.l[0]: must be one of 1, 'x'"),
-        ({"n": 1, "l": [1, 1, 1]}, "length of at most 2"),
+        ({"n": 1, "l": [1, 1, 1]}, "length at most 2"),
         ({"n": 1, "c": False}, "must be True"),
-        ({"n": 1, "u": []}, "fits none"),
+        ({"n": 1, "u": []}, "must match one"),
         ({"n": 1, "x": 1}, "value.x: is not allowed"),
         ({"n": 1, "l": [True]}, "value.l[0]: must be one of"),
         ({"n": 1, "c": 1}, "must be True"),
-        ({"n": 1, "p": [1]}, "value.p: fits none"),
+        ({"n": 1, "p": [1]}, "value.p: must match one"),
         ({"n": 1, "p": [1, "x"]}, "value.p[1]: must be integer"),
     ],
 )
-async def test_json_schemas_of_the_plain_kind(args: Any, problem: str | None) -> None:
+async def test_plain_json_schemas(args: Any, problem: str | None) -> None:
     one = tool(input_schema=PLAIN, handler=lambda args, _ctx, _meta: str(args["n"]))
     answer, _ = await execute(one, args)
     if problem is None:
@@ -207,19 +207,19 @@ class Tree(BaseModel):
         ({"name": "tree"}, None),
         ({"name": "tree", "parts": [{"name": "leaf", "size": 1}, {"name": "tree", "parts": []}]}, None),
         ({"name": "leaf"}, "value.name: must be 'tree'"),
-        ({"name": "tree", "parts": [{"name": "leaf", "size": "x"}]}, "must fit exactly one of its forms"),
-        ({"name": "tree", "parts": [{"name": "tree", "parts": [7]}]}, "must fit exactly one of its forms"),
+        ({"name": "tree", "parts": [{"name": "leaf", "size": "x"}]}, "must match exactly one of its schemas"),
+        ({"name": "tree", "parts": [{"name": "tree", "parts": [7]}]}, "must match exactly one of its schemas"),
     ],
 )
 async def test_json_schemas_with_definitions(args: Any, problem: str | None) -> None:
-    """What pydantic generates, given as a dict, with ``$defs`` that refer to themselves."""
+    """A JSON Schema that pydantic generates, with recursive ``$defs``."""
     one = tool(input_schema=Tree.model_json_schema(), handler=lambda _args, _ctx, _meta: "fine")
     answer, _ = await execute(one, args)
     assert (answer == "fine") if problem is None else problem in str(answer)
 
 
-def test_a_model_that_holds_itself_is_shown_as_an_object() -> None:
-    """At the top of its JSON Schema, pydantic has a reference alone."""
+def test_a_recursive_model_is_described_as_an_object() -> None:
+    """The JSON Schema that pydantic generates for it is only a reference at the top."""
     for schema in (Tree, TypeAdapter(Tree), Tree.model_json_schema()):
         shown = tool(input_schema=schema).json_schema() or {}
         assert (shown["type"], set(shown["properties"])) == ("object", {"name", "parts"})
@@ -234,7 +234,7 @@ def test_a_model_that_holds_itself_is_shown_as_an_object() -> None:
         ({"x": {"$ref": "#/$defs/loop"}}, "refers to itself"),
     ],
 )
-def test_definitions_that_lead_nowhere_are_refused(properties: Any, words: str) -> None:
+def test_unresolvable_references_are_refused(properties: Any, words: str) -> None:
     definitions = {"loop": {"$ref": "#/$defs/other"}, "other": {"$ref": "#/$defs/loop"}}
     with pytest.raises(InvalidInitialToolValue, match=words):
         tool(input_schema={"type": "object", "properties": properties, "$defs": definitions})
@@ -283,7 +283,7 @@ def test_registries_are_merged() -> None:
 
 
 @pytest.mark.parametrize("acknowledged", [True, False])
-async def test_ephemeral_tools_go_with_an_ack(acknowledged: bool) -> None:
+async def test_ephemeral_tools_are_removed_by_an_ack(acknowledged: bool) -> None:
     registry = ToolRegistry([tool("once", ephemeral=True), tool("always")])
 
     async def work(ctx: Any, _helpers: Any) -> None:
@@ -295,7 +295,7 @@ async def test_ephemeral_tools_go_with_an_ack(acknowledged: bool) -> None:
 
 
 @pytest.mark.parametrize("checked", [True, False])
-async def test_artifacts_of_two_kinds_may_not_share_an_id_where_asked(checked: bool) -> None:
+async def test_check_artifact_ids_refuses_ids_used_by_two_kinds(checked: bool) -> None:
     from dataclasses import replace
 
     artifact = SpooledArtifact(InMemorySpoolReader(b"text"))
@@ -315,7 +315,7 @@ async def test_artifacts_of_two_kinds_may_not_share_an_id_where_asked(checked: b
 
 
 async def test_a_plain_handler_does_not_block_the_event_loop() -> None:
-    """It runs in a thread: the loop works meanwhile, and what the handler emits is heard on the loop's own thread."""
+    """It runs in a thread: the loop continues, and events of the handler are emitted on the loop's thread."""
     heard: list[int] = []
     ticks = 0
 

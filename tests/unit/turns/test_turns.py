@@ -1,4 +1,4 @@
-"""Checks 5 to 13: a turn begins empty, runs its pipelines, and ends once on every path."""
+"""Checks 5 to 13: a turn starts empty, runs its pipelines, and ends exactly once on every path."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_check_06_a_fetch_calls_its_callback_once_with_the_turn(name: str,
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("op", OPS)
-async def test_check_07_a_write_of_the_turn_is_its_callback(op: str, kind: str) -> None:
+async def test_check_07_a_write_of_the_turn_calls_its_callback(op: str, kind: str) -> None:
     stage = Stage()
     value = "id" if op == "delete" and kind != "standing_instruction" else VALUES[kind]
     answers: list[Any] = []
@@ -135,7 +135,7 @@ async def test_check_08_a_wrong_input_is_raised_before_the_turn_starts(fields: d
     assert stage.events == []
 
 
-async def test_check_09_a_runner_runs_again_and_at_the_same_time() -> None:
+async def test_check_09_a_runner_runs_turns_in_sequence_and_concurrently() -> None:
     stage = Stage()
     passed: list[str] = []
 
@@ -202,7 +202,7 @@ async def test_check_10_middleware_that_raises_ends_the_turn_with_one_event() ->
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.parametrize("forget", ["call", "await"])
-async def test_check_11_a_missing_next_is_told_with_its_pipeline(pipeline: str, forget: str) -> None:
+async def test_check_11_a_missing_next_is_reported_with_its_pipeline(pipeline: str, forget: str) -> None:
     def work(ctx: Any, _helpers: Any) -> None:
         if pipeline != "dispatch_output_pipeline" or ctx.iteration:
             ctx.ack()
@@ -221,7 +221,7 @@ async def test_check_11_a_missing_next_is_told_with_its_pipeline(pipeline: str, 
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
-async def test_check_11_an_abort_in_its_place_is_no_error(pipeline: str) -> None:
+async def test_check_11_an_abort_instead_of_next_is_not_an_error(pipeline: str) -> None:
     def work(ctx: Any, _helpers: Any) -> None:
         if pipeline != "dispatch_output_pipeline" or ctx.iteration:
             ctx.ack()
@@ -256,7 +256,7 @@ async def test_check_12_after_an_abort_bodies_are_skipped_and_the_rest_unwinds()
 
 
 @pytest.mark.parametrize("where", ["executor", "callback", "input", "gate"])
-async def test_check_13_cancelling_drops_the_queue_and_ends_the_turn(where: str) -> None:
+async def test_check_13_cancelling_drops_queued_writes_and_ends_the_turn(where: str) -> None:
     stage = Stage()
     hanging = asyncio.Event()
 
@@ -297,8 +297,8 @@ async def test_check_13_cancelling_drops_the_queue_and_ends_the_turn(where: str)
 @pytest.mark.parametrize(
     "where", ["executor", "turn_input_pipeline", "dispatch_output_pipeline", "deferred", "immediate", "tool"]
 )
-async def test_what_was_cancelled_further_in_is_an_error_and_no_cancellation(where: str) -> None:
-    """A task that the executor waits for was cancelled by somebody; the turn was not."""
+async def test_the_cancellation_of_an_awaited_task_is_an_error(where: str) -> None:
+    """A task that the executor awaits was cancelled; the turn was not."""
     stage = Stage()
 
     async def wait(_ctx: Any, *_rest: Any) -> None:
@@ -334,8 +334,8 @@ async def test_what_was_cancelled_further_in_is_an_error_and_no_cancellation(whe
     assert (stage.payloads("error"), stage.names("turn_end")) == ([error], ["turn_end"])
 
 
-async def test_texts_given_to_a_turn_are_its_own() -> None:
-    """Two turns of one input share nothing, and what is queued is what was said."""
+async def test_a_turn_copies_its_texts() -> None:
+    """Two turns with the same input share no text, and a queued text does not change."""
     prompt, rule = Tokenizable("prompt"), Tokenizable("rule")
     stage = Stage()
 
@@ -392,13 +392,13 @@ async def test_errors_are_caught_at_their_level_and_next_works_once() -> None:
     assert "twice" in stage.payloads("warning")[0].message
 
 
-async def test_plain_middleware_may_answer_next() -> None:
+async def test_plain_middleware_can_return_next() -> None:
     stage = Stage()
     result = await stage.run(turn_input_pipeline=[lambda _ctx, proceed: proceed()])
     assert result.ok
 
 
-async def test_middleware_may_put_a_limit_on_what_is_further_in() -> None:
+async def test_middleware_can_limit_the_time_of_inner_middleware() -> None:
     async def as_task(_ctx: Any, proceed: Any) -> None:
         await asyncio.create_task(proceed())
 
@@ -414,7 +414,7 @@ async def test_middleware_may_put_a_limit_on_what_is_further_in() -> None:
     assert isinstance(result.errors[0].__cause__, TimeoutError)
 
 
-async def test_nothing_of_a_turn_is_left_behind() -> None:
+async def test_a_turn_leaves_no_tasks_or_listeners() -> None:
     controller = AbortController()
 
     async def work(ctx: Any, _helpers: Any) -> None:
@@ -463,13 +463,13 @@ async def test_listeners_never_change_a_turn() -> None:
     await runner.run(turn())
     assert order == ["slow", "end", "slow", "end"]
     assert (len(once), other) == (1, [])
-    with pytest.raises(ValueError, match="no event 'mesage'"):
+    with pytest.raises(ValueError, match="unknown event 'mesage'"):
         runner.on("mesage", print)
     with pytest.raises(TypeError, match="a function"):
         runner.on("message", "print")  # type: ignore[arg-type]
 
 
-async def test_a_result_holds_what_the_turn_knew() -> None:
+async def test_a_result_has_the_sets_of_the_turn() -> None:
     async def work(ctx: Any, _helpers: Any) -> None:
         await ctx.store_message(message("a"))
         if ctx.iteration == 1:
@@ -490,7 +490,7 @@ async def test_a_result_holds_what_the_turn_knew() -> None:
         ("text", "returned str"),
     ],
 )
-async def test_a_fetch_that_returns_something_else_is_explained(rows: Any, words: str) -> None:
+async def test_a_fetch_of_a_wrong_type_is_explained(rows: Any, words: str) -> None:
     async def work(ctx: Any, _helpers: Any) -> None:
         await ctx.fetch_messages()
 
@@ -503,7 +503,7 @@ async def test_a_fetch_that_returns_something_else_is_explained(rows: Any, words
 
 
 async def test_a_write_of_the_turn_takes_effect_when_called() -> None:
-    """It is not awaited; an error of it fails the turn."""
+    """It need not be awaited; its error fails the turn."""
     stored: list[str] = []
 
     async def store(_ctx: Any, value: Any) -> None:
@@ -531,7 +531,7 @@ async def test_a_failed_turn_is_one_line_of_the_log(caplog: pytest.LogCaptureFix
     assert re.search(r"turn .* failed: .*rates.* \[KeyError \(test_turns.py:\d+\)\]", line.getMessage())
 
 
-async def test_an_executor_that_forgets_to_signal_is_warned_and_ended(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_executor_without_a_signal_causes_a_warning_and_ends(caplog: pytest.LogCaptureFixture) -> None:
     calls: list[int] = []
 
     def work(_ctx: Any, _helpers: Any) -> None:
@@ -544,7 +544,7 @@ async def test_an_executor_that_forgets_to_signal_is_warned_and_ended(caplog: py
     assert "two iterations in a row wrote nothing" in warning
 
 
-async def test_an_executor_that_repeats_its_answer_is_warned_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_executor_that_repeats_its_writes_causes_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     async def work(ctx: Any, _helpers: Any) -> None:
         await ctx.store_message(message(f"answer-{ctx.iteration}", "Hello"))
         if ctx.iteration == 5:
@@ -555,8 +555,8 @@ async def test_an_executor_that_repeats_its_answer_is_warned_once(caplog: pytest
     assert "two iterations in a row wrote the same" in warning
 
 
-async def test_several_iterations_on_purpose_are_not_warned_about(caplog: pytest.LogCaptureFixture) -> None:
-    """Each one writes something else, calls a tool, or waits for one."""
+async def test_iterations_with_progress_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Each iteration writes a new value, calls a tool, or waits for one."""
 
     async def work(ctx: Any, _helpers: Any) -> None:
         match ctx.iteration:
@@ -592,7 +592,7 @@ async def test_text_instructions_reach_callbacks_as_text() -> None:
 
 
 async def test_own_tool_calls_are_those_of_this_turn() -> None:
-    """An earlier turn has a call with the same id: what this turn stores, changes and deletes is its own."""
+    """An earlier turn has a call with the same id; this turn stores, changes and deletes only its own."""
     old = tool_call("call_0", turn_id="earlier")
 
     async def before(ctx: Any, proceed: Any) -> None:

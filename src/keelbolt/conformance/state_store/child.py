@@ -1,30 +1,15 @@
-"""A process of its own with a store at a place; `start` starts it, `main` is what it runs.
-
-Its first input line is a pickled (make, types, name of the place, directory, job, arguments) in base64. It answers with
-lines of JSON, as the processes of the engines' suite do.
-"""
+"""Jobs that the laws of several processes run in new processes; see `keelbolt.conformance.child`."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import contextlib
-import os
-import pickle
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
-from typing import Any
 
-from keelbolt.conformance.child import CHILD_SECONDS, LINE_BYTES, Child, go, say
-from keelbolt.conformance.state_store.law import StateCase, StatePlace, StateStoreSubject
-from keelbolt.errors import InvalidValue
-
-Job = Callable[..., Awaitable[None]]
+from keelbolt.conformance.child import CHILD_SECONDS, go, say
+from keelbolt.conformance.state_store.subject import StateStoreCase
 
 
-async def save_some(case: StateCase, *, count: int) -> None:
-    """Save so many things of each kind, answer when all were awaited, and wait to be killed."""
+async def save_some(case: StateStoreCase, *, count: int) -> None:
+    """Save ``count`` values of each kind, reply when all are awaited, and wait to be killed."""
     await go()
     for number in range(count):
         if case.can("memory_state"):
@@ -40,14 +25,14 @@ async def save_some(case: StateCase, *, count: int) -> None:
     await asyncio.sleep(CHILD_SECONDS)
 
 
-async def add(case: StateCase, *, name: str, count: int) -> None:
-    """Add items to the state under "key" by load_memory_version and if_version; answer how often another came first."""
+async def add(case: StateStoreCase, *, name: str, count: int) -> None:
+    """Add items to the state under "key" by load_memory_version and if_version; reply with the failed attempts."""
     await go()
     say(await added(case, name, count))
 
 
-async def added(case: StateCase, name: str, count: int) -> int:
-    """Add so many items, each with as many attempts as it takes; how many attempts failed."""
+async def added(case: StateStoreCase, name: str, count: int) -> int:
+    """Add ``count`` items and retry until each is saved; returns the number of failed attempts."""
     failed = 0
     for number in range(count):
         while True:
@@ -61,48 +46,3 @@ async def added(case: StateCase, name: str, count: int) -> int:
             else:
                 break
     return failed
-
-
-JOBS: dict[str, Job] = {job.__name__: job for job in (save_some, add)}
-
-
-async def _run(place: StatePlace, job: str, arguments: dict[str, Any]) -> None:
-    async with asyncio.timeout(CHILD_SECONDS), place.case() as case:
-        await JOBS[job](case, **arguments)
-
-
-def main() -> None:
-    make, types, name, directory, job, arguments = pickle.loads(base64.b64decode(sys.stdin.readline()))
-    place = StatePlace(StateStoreSubject(name, make, types=types), name, Path(directory))
-    asyncio.run(_run(place, job, arguments))
-
-
-@contextlib.asynccontextmanager
-async def start(place: StatePlace, job: Job, **arguments: object) -> AsyncIterator[Child]:
-    """Start a process that does this job with a store at the place; it is gone afterwards."""
-    subject = place.subject
-    try:
-        pickled = pickle.dumps((subject.make, subject.types, place.name, str(place.directory), job.__name__, arguments))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise InvalidValue(
-            f"{subject.name} is declared with processes=True, so its make must be a function of a module: {error}"
-        ) from error
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        f"from {__name__} import main; main()",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        limit=LINE_BYTES,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    try:
-        assert process.stdin is not None
-        process.stdin.write(base64.b64encode(pickled) + b"\n")
-        yield Child(process)
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-        await process.communicate()

@@ -38,7 +38,7 @@ from keelbolt.kernel.postgres.connection import (
     set_local,
     translate,
 )
-from keelbolt.kernel.postgres.locks import catalog_lock, locks_of
+from keelbolt.kernel.postgres.locks import catalog_lock, claimers_of, locks_of, worker_lock
 from keelbolt.kernel.postgres.rows import PostgresRows
 
 logger = logging.getLogger("keelbolt.kernel")
@@ -205,7 +205,8 @@ class Committer:
                 self._fail([self._queue.popleft()], error)
         if batch.doubtful is not None:
             error = CommitInDoubt(
-                "the server went away while this was being written: it may or may not be there. Look when it is back"
+                "the connection broke during this commit, which may or may not be stored. Read the data when "
+                "the server is back"
             )
         error.__cause__ = cause
         self._fail(batch.commits, error)
@@ -220,10 +221,10 @@ class Committer:
             self._connection = await self._connect()
         connection = self._connection
         commits = [(commit.partition, commit.operations) for commit in batch.commits]
-        locks = ",".join(map(str, locks_of(self._schema, commits)))
+        shared = [catalog_lock(self._schema), *(worker_lock(self._schema, worker) for worker in claimers_of(commits))]
         await connection.execute(
-            f"{self._begin}SELECT pg_advisory_xact_lock_shared({catalog_lock(self._schema)}) "
-            f"UNION ALL SELECT pg_advisory_xact_lock(n) FROM unnest('{{{locks}}}'::bigint[]) AS n"
+            f"{self._begin}SELECT pg_advisory_xact_lock_shared(n) FROM {_numbers(shared)} "
+            f"UNION ALL SELECT pg_advisory_xact_lock(n) FROM {_numbers(locks_of(self._schema, commits))}"
         )
         book = PostgresRows(connection, self._sql, shard=self._shard)
         begun = await book.load(batch.id, commits)
@@ -301,3 +302,7 @@ class Committer:
         for commit in commits:
             if not commit.future.done():
                 commit.future.set_exception(error)
+
+
+def _numbers(locks: Sequence[int]) -> str:
+    return f"unnest('{{{','.join(map(str, locks))}}}'::bigint[]) AS n"

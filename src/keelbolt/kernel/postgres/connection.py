@@ -96,7 +96,7 @@ def plain_url(url: str) -> str:
         raise InvalidValue(f"sslmode is one of {', '.join(TLS_MODES)}")
     for name in TLS_OPTIONS[1:]:
         if name in tls and not Path(tls[name]).is_file():
-            raise CannotOpen(f"the file that {name} in the storage URL names can't be read")
+            raise CannotOpen(f"can't read the file that {name} names in the storage URL")
     login, at, hosts = parts.netloc.rpartition("@")
     user, colon, password = login.partition(":")
     # The driver and urlsplit split a URL at different characters; percent-encoding makes the login unambiguous.
@@ -207,9 +207,9 @@ def translate(error: BaseException) -> KeelboltError:
         case "53100":
             return StorageFull()
         case "53200" | "53300" | "53400" | "57014" | "55P03" | "40P01" | "40001":
-            return StorageBusy("the server has no connection, memory or time for this; nothing was written. Try again")
+            return StorageBusy("the server is out of connections, memory or time; nothing was written. Try again")
         case "25006":
-            return StorageReadOnly("this server takes no writes: it is a replica. Use the URL of the primary")
+            return StorageReadOnly("this server is a replica and refuses writes. Use the URL of the primary")
         case "28P01" | "28000":
             return CannotOpen("the server refused the user or password in the storage URL")
         case "3D000":
@@ -227,12 +227,12 @@ def translate(error: BaseException) -> KeelboltError:
             pass
     if isinstance(error, ssl.SSLError | asyncpg.ClientConfigurationError):
         return CannotOpen(
-            "no safe connection: the server's certificate, or the TLS options in the storage URL, are wrong: "
+            "no TLS connection; check the server's certificate and the TLS options in the storage URL:  "
             f"{connection_reason(error) if isinstance(error, ssl.SSLError) else error}"
         )
     if isinstance(error, LOST) or state[:2] in ("08", "57"):
         return StorageUnreachable()
-    return StorageError(f"the database answered {type(error).__name__}")
+    return StorageError(f"the database returned {type(error).__name__}")
 
 
 def opening_error(error: BaseException, url: str) -> KeelboltError:
@@ -242,7 +242,7 @@ def opening_error(error: BaseException, url: str) -> KeelboltError:
     place = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
     if isinstance(found, StorageUnreachable) and not isinstance(error, KeelboltError):
         return StorageUnreachable(
-            f"{place}: {connection_reason(error)}. Does the server run, and is the address right?"
+            f"{place}: {connection_reason(error)}. Is the server running, and is the address right?"
         )
     if type(found) is CannotOpen and not isinstance(error, KeelboltError):
         return CannotOpen(f"{place}: {found}")

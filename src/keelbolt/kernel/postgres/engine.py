@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from keelbolt.errors import CannotOpen, StorageError, StorageUnavailable, StorageUnreachable
@@ -40,7 +41,7 @@ from keelbolt.kernel.postgres.connection import (
 )
 from keelbolt.kernel.postgres.entries import fit, prefix_of
 from keelbolt.kernel.postgres.hints import PostgresHints
-from keelbolt.kernel.postgres.locks import catalog_lock
+from keelbolt.kernel.postgres.locks import catalog_lock, worker_lock
 from keelbolt.kernel.postgres.pages import Pages
 from keelbolt.kernel.postgres.readers import PostgresReaders
 from keelbolt.kernel.postgres.rows import work_row
@@ -76,6 +77,7 @@ class PostgresKernel(BaseKernel):
         super().__init__(durability=durability, declare=declare, clock=clock)
         self._url = plain_url(url)
         self._schema = schema
+        self._worker_lock = partial(worker_lock, schema)
         self._sql = statements(schema)
         self._connections = connections
         self._poll = poll
@@ -147,8 +149,8 @@ class PostgresKernel(BaseKernel):
             raise CannotOpen("this server is a replica; use the URL of the primary")
         if self.durability == "durable" and not self._trusted and await connection.fetchval("SHOW fsync") == "off":
             raise CannotOpen(
-                "this server runs with fsync = off and would lose acknowledged writes at power loss; turn it on, ask "
-                "for durability=relaxed, or say fsync=trusted if the server keeps writes by other means"
+                "this server runs with fsync = off and would lose acknowledged writes at power loss; turn it "
+                "on, set durability=relaxed, or set fsync=trusted if the server makes writes durable by other means"
             )
 
     async def _close(self) -> None:
@@ -179,7 +181,7 @@ class PostgresKernel(BaseKernel):
         except StorageError as error:
             return False, False, str(error)
         if replica:
-            return True, False, "this server has become a replica: it takes no writes"
+            return True, False, "this server is now a replica and refuses writes"
         how = "polling, behind a pooler" if self._pooled else "polling" if self._poll else "listening"
         return True, True, f"reads and writes work; {how}"
 
@@ -234,7 +236,7 @@ class PostgresKernel(BaseKernel):
                 ((total,),) = await look("sum_counter", base + number)
                 if total != count:
                     where = f"counter {shape.name}/{','.join(names) or 'all'}"
-                    problems.append(Problem(where, f"it says {total} for {count} records"))
+                    problems.append(Problem(where, f"its total is {total} for {count} records"))
         return problems
 
     async def _sweep(self, limit: int) -> Swept:
@@ -244,7 +246,7 @@ class PostgresKernel(BaseKernel):
             *(self._committer.commit(partition, (Expire(collection, key),)) for partition, collection, key in expired)
         )
         async with self._readers.writing() as connection:
-            blobs, workers = await queues.sweep_blobs_and_workers(connection, self._sql, limit)
+            blobs, workers = await queues.sweep_blobs_and_workers(connection, self._sql, self._worker_lock, limit)
         return Swept(sum(receipt.outcomes == (1,) for receipt in receipts), blobs, workers)
 
     async def _partitions(self, after: str, limit: int) -> Sequence[str]:
@@ -362,6 +364,7 @@ class PostgresKernel(BaseKernel):
                 claims = await queues.claim(
                     connection,
                     self._sql,
+                    self._worker_lock(worker),
                     self._served,
                     queue,
                     worker,
@@ -385,7 +388,7 @@ class PostgresKernel(BaseKernel):
     async def _retire(self, worker: str) -> int:
         async def attempt() -> list[str]:
             async with self._readers.writing() as connection:
-                return await queues.retire(connection, self._sql, worker)
+                return await queues.retire(connection, self._sql, self._worker_lock(worker), worker)
 
         freed = await self._readers.patiently(attempt)
         self._hints.hint([QueueTopic(queue) for queue in set(freed)])

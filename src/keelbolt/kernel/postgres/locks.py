@@ -13,6 +13,7 @@ from hashlib import blake2b
 from zlib import crc32
 
 from keelbolt.kernel.commits import Operation, address
+from keelbolt.kernel.work import Enqueue
 
 STRIPES = 0x1FF
 
@@ -27,6 +28,25 @@ def partition_lock(schema: str, partition: str) -> int:
 def catalog_lock(schema: str) -> int:
     """Return the catalog's lock: shared by all batches, exclusive for a declaration."""
     return partition_lock(schema, "\0catalog")
+
+
+def worker_lock(schema: str, worker: str) -> int:
+    """Return the lock of a worker's lease: shared by claims of this worker, exclusive for the removal of the lease.
+
+    Without it, a claim could rely on a lease that is being removed. Its item would be held without a lease, and no
+    other worker could take it over. It is taken before all other locks and rows.
+    """
+    return partition_lock(schema, f"\0worker/{worker}")
+
+
+def claimers_of(commits: Iterable[tuple[str, Iterable[Operation]]]) -> set[str]:
+    """Return the workers that claim items by these commits."""
+    return {
+        operation.worker
+        for _, operations in commits
+        for operation in operations
+        if type(operation) is Enqueue and operation.worker is not None
+    }
 
 
 def locks_of(schema: str, commits: Iterable[tuple[str, Iterable[Operation]]]) -> list[int]:

@@ -1,13 +1,13 @@
--- Named statements; {schema} is filled in when a storage is opened. Arrays go in by unnest, one statement for a batch.
+-- Named statements; {schema} is replaced when a storage is opened. A batch passes arrays to unnest, in one statement.
 -- Reads join unnest with LATERAL and OFFSET 0, so that the only possible plan looks up each row by its key. A plain join
 -- becomes a hash join over the whole table while the table has no statistics. Writes can't be written that way; the
 -- planner settings of the session (connection.py) keep them on their indexes.
 
 -- begin
--- Called after the locks are held, so that a later batch gets later ids. The first row is missing when this very batch
--- was committed already, by a connection that broke before it could report so. With it come the records, the heads and
--- the work items that the batch touches, each with its place in the arrays. Claims of other processes change work items
--- without the key locks, so these rows are locked, in order.
+-- Runs after the locks are held, so that a later batch gets later ids. The first row is missing if this batch is already
+-- committed, by a connection that broke before it could report it. Also returns the records, heads and work items that
+-- the batch touches, each with its index in the arrays. Claims of other processes change work items without the key
+-- locks, so these rows are locked, in order.
 WITH batch AS (
     INSERT INTO {schema}.committed (id, at) VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
     ON CONFLICT DO NOTHING
@@ -36,11 +36,11 @@ UNION ALL
 SELECT 3, place, priority, ready_at, attempt, max_attempts, fence, again_at, state, lane, holder, reason FROM items
 
 -- prove_locks
--- One lock of each kind, as batches take them, and the next id.
+-- Takes one lock of each kind, as batches do, and returns the next id.
 SELECT nextval('{schema}.ids'), pg_advisory_xact_lock_shared($1), pg_advisory_xact_lock($2)
 
 -- try_locks
--- Whether another connection gets these locks: the first exclusively, the second shared.
+-- Returns whether another connection gets these locks: the first exclusively, the second shared.
 SELECT pg_try_advisory_xact_lock($1), pg_try_advisory_xact_lock_shared($2), nextval('{schema}.ids')
 
 -- next_ids
@@ -50,7 +50,7 @@ SELECT nextval('{schema}.ids')
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 
 -- get_mark
--- Read after the first write of a transaction, which waits for a copier that sets the mark.
+-- Runs after the first write of a transaction, because that write waits for a copy that sets the mark.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, (SELECT value FROM {schema}.meta WHERE name = 'mark')
 
 -- load_bodies
@@ -63,7 +63,7 @@ SELECT stream, name, seq FROM unnest($1::bigint[], $2::text[]) AS wanted (stream
 JOIN {schema}.dedupe USING (stream, name)
 
 -- load_blobs
--- Locked, so that no sweep reaps one that is being attached.
+-- Locks the blobs, so that no sweep removes one that is being attached.
 SELECT partition, digest FROM {schema}.blob
 WHERE (partition, digest) IN (SELECT * FROM unnest($1::text[], $2::text[]))
 ORDER BY id FOR UPDATE
@@ -92,7 +92,7 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[
                      $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[], $12::bytea[])
 
 -- change_records
--- Without fields, these and the entries stay; without a body, it stays.
+-- NULL fields leave the fields and index entries unchanged; a NULL body leaves the body unchanged.
 UPDATE {schema}.record AS r SET version = n.version, expires_at = n.expires_at, body = coalesce(n.body, r.body),
     fields = coalesce(n.fields, r.fields),
     e0 = CASE WHEN n.fields IS NULL THEN r.e0 ELSE n.e0 END, e1 = CASE WHEN n.fields IS NULL THEN r.e1 ELSE n.e1 END,
@@ -129,7 +129,7 @@ DELETE FROM {schema}.work AS w USING unnest($1::text[], $2::text[], $3::text[]) 
 WHERE w.partition = n.partition AND w.queue = n.queue AND w.name = n.name
 
 -- begin_leases
--- A worker that claims by Enqueue is alive, whether or not it has sent a heartbeat. A lease that runs is not touched.
+-- A worker that claims by Enqueue is alive, even without a heartbeat. An unexpired lease is not changed.
 INSERT INTO {schema}.worker AS w (id, lease_until) SELECT id, $2 FROM unnest($1::text[]) AS n (id)
 WHERE NOT EXISTS (SELECT 1 FROM {schema}.worker AS h WHERE h.id = n.id AND h.lease_until > $3) ORDER BY id
 ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE w.lease_until <= $3
@@ -160,7 +160,7 @@ DELETE FROM {schema}.holding AS h USING unnest($1::text[], $2::text[], $3::text[
 WHERE h.partition = n.partition AND h.digest = n.digest AND h.holder = n.holder
 
 -- settle_blobs
--- Held: no expiry. Let go by its last holder: the grace begins.
+-- A held blob has no expiry. When its last holder releases it, the grace period begins.
 UPDATE {schema}.blob AS b SET expires_at = CASE
     WHEN EXISTS (SELECT 1 FROM {schema}.holding AS h WHERE h.partition = b.partition AND h.digest = b.digest) THEN NULL
     ELSE greatest(coalesce(b.expires_at, 0), $3) END
@@ -176,7 +176,7 @@ FROM unnest($3::text[]) WITH ORDINALITY AS n (name, place) CROSS JOIN LATERAL (
     OFFSET 0) AS r
 
 -- scan_up
--- The catalog of the same moment comes with the rows, and comes alone when there are none. {entry} is the column of the
+-- Returns the rows with the catalog of the same snapshot; without rows, the catalog alone. {entry} is the column of the
 -- index; its entries begin with the collection and the partition.
 SELECT catalog.value, found.* FROM (SELECT value FROM {schema}.meta WHERE name = 'catalog') AS catalog LEFT JOIN LATERAL (
     SELECT {entry} AS entry, coalesce(key, name) AS key, version, body, fields FROM {schema}.record
@@ -185,7 +185,7 @@ SELECT catalog.value, found.* FROM (SELECT value FROM {schema}.meta WHERE name =
     ORDER BY {entry} LIMIT $3) AS found ON true ORDER BY found.entry
 
 -- scan_down
--- As scan_up, backwards.
+-- Like scan_up, in descending order.
 SELECT catalog.value, found.* FROM (SELECT value FROM {schema}.meta WHERE name = 'catalog') AS catalog LEFT JOIN LATERAL (
     SELECT {entry} AS entry, coalesce(key, name) AS key, version, body, fields FROM {schema}.record
     WHERE {entry} >= $1 AND {entry} < $2
@@ -203,7 +203,7 @@ SELECT (SELECT value FROM {schema}.meta WHERE name = 'catalog'), coalesce(sum(to
 FROM {schema}.counter WHERE index = $1 AND grp = $2
 
 -- read_up
--- Pages of many logs at once. The head and the entries of a log are of one moment, also when there are none.
+-- Returns pages of many logs. The head and the entries of a log are of the same snapshot, even without entries.
 SELECT n.place, s.head, s.floor, e.seq, e.kind, e.data, e.at
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[]) WITH ORDINALITY
     AS n (partition, log, name, after, before, most, bytes, place)
@@ -219,7 +219,7 @@ LEFT JOIN LATERAL (
 ORDER BY n.place, e.seq
 
 -- read_down
--- As read_up, backwards.
+-- Like read_up, in descending order.
 SELECT n.place, s.head, s.floor, e.seq, e.kind, e.data, e.at
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[]) WITH ORDINALITY
     AS n (partition, log, name, after, before, most, bytes, place)
@@ -243,17 +243,23 @@ CROSS JOIN LATERAL (SELECT seq FROM {schema}.dedupe WHERE stream = s.id AND name
 WHERE s.partition = $1 AND s.log = $2 AND s.name = $3
 
 -- snapshot
--- Two equal snapshots see the same data: no transaction has committed between them.
+-- Two equal snapshots see the same data: no transaction committed between them.
 SELECT pg_current_snapshot()::text
 
 -- changed_heads
--- One probe per watched log, whatever the statistics say: a join of the sets could read the whole table.
+-- Forces one index lookup per watched log: a join could read the whole table, depending on the statistics.
 SELECT n.place, coalesce(s.head, 0)
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS n (partition, log, name, known, place)
 LEFT JOIN LATERAL (
     SELECT head FROM {schema}.stream AS s WHERE s.partition = n.partition AND s.log = n.log AND s.name = n.name LIMIT 1
 ) AS s ON true
 WHERE coalesce(s.head, 0) <> n.known
+
+-- share_lock
+SELECT pg_advisory_xact_lock_shared($1)
+
+-- take_lock
+SELECT pg_advisory_xact_lock($1)
 
 -- renew_lease
 INSERT INTO {schema}.worker (id, lease_until)
@@ -262,7 +268,7 @@ ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
 RETURNING lease_until - $2, (SELECT value FROM {schema}.meta WHERE name = 'mark')
 
 -- renew_claim
--- A lease that is nearly as long as wanted stays as it is: claims that find nothing write nothing.
+-- Leaves a lease unchanged that is nearly as long as requested, so that claims that find nothing write nothing.
 WITH now AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at), renewed AS (
     INSERT INTO {schema}.worker (id, lease_until)
     SELECT $1, now.at + $2 FROM now WHERE NOT EXISTS (
@@ -281,7 +287,7 @@ FROM taken WHERE w.partition = taken.partition AND w.queue = taken.queue AND w.n
 RETURNING w.partition, w.queue, coalesce(w.key, w.name), w.fence, w.attempt, w.max_attempts, w.lane, w.priority
 
 -- promote_later
--- What has become ready leaves the waiting room.
+-- Makes delayed items ready whose time has come.
 UPDATE {schema}.work SET state = 'ready' WHERE (partition, queue, name) IN (
     SELECT partition, queue, name FROM {schema}.work WHERE queue = $1 AND state = 'later' AND ready_at <= $2
     ORDER BY ready_at LIMIT $3 FOR UPDATE SKIP LOCKED)
@@ -293,13 +299,13 @@ SELECT value FROM {schema}.meta WHERE name = $1
 INSERT INTO {schema}.meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 
 -- next_lane
--- The lane whose turn is next; after the last lane the turns begin again.
+-- Returns the next fairness key (lane) in turn; after the last one, the first.
 SELECT coalesce(
     (SELECT lane FROM {schema}.work WHERE state = 'ready' AND queue = $1 AND lane > $2 ORDER BY lane LIMIT 1),
     (SELECT lane FROM {schema}.work WHERE state = 'ready' AND queue = $1 ORDER BY lane LIMIT 1))
 
 -- claim_in_lane
--- The first item of the partition whose turn is next in this lane: the index has the partitions in order.
+-- Claims the first item of the partition that is next in turn in this lane; the index has the partitions in order.
 WITH taken AS (
     SELECT partition, queue, name FROM {schema}.work
     WHERE state = 'ready' AND queue = $1 AND lane = $3 AND partition > $4
@@ -309,7 +315,7 @@ FROM taken WHERE w.partition = taken.partition AND w.queue = taken.queue AND w.n
 RETURNING w.partition, w.queue, coalesce(w.key, w.name), w.fence, w.attempt, w.max_attempts, w.lane, w.priority
 
 -- claim_any
--- When another process is claiming in the lane whose turn it is.
+-- Used when another process is claiming in the lane that is next in turn.
 WITH taken AS (
     SELECT partition, queue, name FROM {schema}.work WHERE state = 'ready' AND queue = $1
     ORDER BY lane, partition, priority DESC, ready_at LIMIT 1 FOR UPDATE SKIP LOCKED)
@@ -318,7 +324,7 @@ FROM taken WHERE w.partition = taken.partition AND w.queue = taken.queue AND w.n
 RETURNING w.partition, w.queue, coalesce(w.key, w.name), w.fence, w.attempt, w.max_attempts, w.lane, w.priority
 
 -- still_held
--- By their keys, and locked: a claim that is being committed right now is waited for.
+-- Finds items by key and locks them, so that it waits for a claim that is being committed.
 SELECT partition, queue, name, fence FROM {schema}.work
 WHERE (partition, queue, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
   AND state = 'held' AND holder = $4
@@ -355,7 +361,7 @@ VALUES ($1, 0, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $2) R
 INSERT INTO {schema}.blob_chunk (blob, number, sha256, data) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
 
 -- prolong_blob
--- A blob that is held has no expiry, and that NULL is left alone. No row comes back when there is no such blob.
+-- A held blob has no expiry; its NULL stays. Returns no row if the blob does not exist.
 UPDATE {schema}.blob SET expires_at = CASE WHEN expires_at IS NOT NULL
     THEN greatest(expires_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $3) END
 WHERE partition = $1 AND digest = $2 RETURNING id
@@ -380,12 +386,18 @@ SELECT id FROM {schema}.blob WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
 -- expired_records
 SELECT partition, collection, coalesce(key, name) FROM {schema}.record WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
 
+-- idle_workers
+SELECT id FROM {schema}.worker AS w WHERE lease_until <= $1
+AND NOT EXISTS (SELECT 1 FROM {schema}.work WHERE work.holder = w.id AND work.state = 'held') LIMIT $2
+
+-- try_worker_locks
+-- Skips workers that are claiming now.
+SELECT n.id FROM unnest($1::text[], $2::bigint[]) AS n (id, lock) WHERE pg_try_advisory_xact_lock(n.lock)
+
 -- delete_idle_workers
-WITH idle AS (
-    SELECT id FROM {schema}.worker AS w WHERE lease_until <= $1
-    AND NOT EXISTS (SELECT 1 FROM {schema}.work WHERE work.holder = w.id AND work.state = 'held')
-    LIMIT $2 FOR UPDATE SKIP LOCKED)
-DELETE FROM {schema}.worker AS w USING idle WHERE w.id = idle.id RETURNING w.id
+-- A separate statement, so that it sees claims that were committed before the locks were taken.
+DELETE FROM {schema}.worker AS w WHERE id = ANY($2::text[]) AND lease_until <= $1
+AND NOT EXISTS (SELECT 1 FROM {schema}.work WHERE work.holder = w.id AND work.state = 'held') RETURNING w.id
 
 -- delete_old_batches
 DELETE FROM {schema}.committed WHERE at < $1

@@ -30,6 +30,7 @@ def _obey(now: int, text: str | None) -> None:
 async def claim(
     connection: Connection,
     sql: dict[str, str],
+    lock: int,
     served: PartitionTurns,
     queue: str,
     worker: str,
@@ -40,6 +41,7 @@ async def claim(
 ) -> list[Claim]:
     """Claim work items: expired leases first, then fairness keys in turn, and the partitions of each in turn."""
     lease = int(lease_seconds * MICROSECONDS)
+    await connection.execute(sql["share_lock"], lock)
     now, mark, renewed = await connection.fetchrow(sql["renew_claim"], worker, lease, int(lease * RENEWED))
     _obey(now, mark)
     rows = await connection.fetch(sql["claim_expired"], queue, worker, limit, now)
@@ -86,19 +88,24 @@ async def still_held(connection: Connection, sql: dict[str, str], worker: str, c
     return [claim for claim in claims if claim.fence in fences]
 
 
-async def retire(connection: Connection, sql: dict[str, str], worker: str) -> list[str]:
+async def retire(connection: Connection, sql: dict[str, str], lock: int, worker: str) -> list[str]:
     """Release all items that a worker holds. Return the queue of each item."""
+    await connection.execute(sql["take_lock"], lock)
     await connection.fetchval(sql["lock_held_by"], worker)
     rows = await connection.fetch(sql["release_held_by"], worker)
     await connection.execute(sql["delete_worker"], worker)
     return [row[0] for row in rows]
 
 
-async def sweep_blobs_and_workers(connection: Connection, sql: dict[str, str], limit: int) -> tuple[int, int]:
+async def sweep_blobs_and_workers(
+    connection: Connection, sql: dict[str, str], lock_of: Callable[[str], int], limit: int
+) -> tuple[int, int]:
     now = await connection.fetchval(sql["now"])
     blobs = [row[0] for row in await connection.fetch(sql["expired_blobs"], now, limit)]
     await connection.execute(sql["delete_blob"], blobs)
     await obey(connection, sql)
-    workers = await connection.fetch(sql["delete_idle_workers"], now, limit)
+    idle = [row[0] for row in await connection.fetch(sql["idle_workers"], now, limit)]
+    free = await connection.fetch(sql["try_worker_locks"], idle, [lock_of(worker) for worker in idle])
+    workers = await connection.fetch(sql["delete_idle_workers"], now, [row[0] for row in free])
     await connection.execute(sql["delete_old_batches"], now - int(BATCHES_KEPT_SECONDS * MICROSECONDS))
     return len(blobs), len(workers)

@@ -61,7 +61,9 @@ async def prepare_schema(connection: Connection, schema: str) -> list[Migration]
             try:
                 await connection.execute(f"CREATE SCHEMA {schema}")  # IF NOT EXISTS needs the CREATE privilege
             except RESERVED:
-                raise InvalidValue(f"the schema can't be called {schema!r}, a word of SQL; choose another") from None
+                raise InvalidValue(
+                    f"{schema!r} is a reserved word of SQL and can't name the schema; choose another name"
+                ) from None
         await connection.execute(_APPLIED.format(schema=schema))
         for migration in missing:
             await connection.execute(migration.sql.replace("{schema}", schema))
@@ -106,7 +108,7 @@ def run_script(url: str, schema: str, sql: str) -> None:
         try:
             connection = await connect(plain_url(url), pooled=True, seconds=OPEN_SECONDS)
             if await pending(connection, schema):
-                raise CannotOpen("this storage has not this program's schema; run keelbolt migrate first")
+                raise CannotOpen("this storage does not have this program's schema; run keelbolt migrate first")
             async with connection.transaction():
                 await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
                 await connection.execute(sql.replace("{schema}", schema))

@@ -20,13 +20,13 @@ async def prove(first: Connection, second: Connection, sql: dict[str, str]) -> N
             await asyncio.gather(first.execute(BEGIN), second.execute(BEGIN))
     except TimeoutError:
         raise CannotOpen(
-            "this server, or the pooler before it, gives one connection at a time; Keelbolt needs two or more"
+            "this server, or the pooler before it, allows only one connection at a time; Keelbolt needs at least two"
         ) from None
     try:
         await _prove(first, second, sql)
     except MISSING as error:
         raise CannotOpen(
-            "this server is no PostgreSQL and has no advisory locks for transactions; Keelbolt needs them"
+            "this server is not PostgreSQL and has no transaction-level advisory locks; Keelbolt needs them"
         ) from error
     finally:
         await asyncio.gather(first.execute("ROLLBACK"), second.execute("ROLLBACK"))
@@ -38,16 +38,21 @@ async def _prove(first: Connection, second: Connection, sql: dict[str, str]) -> 
     shared, exclusive, middle = await second.fetchrow(sql["try_locks"], *locks)
     if shared or exclusive:
         raise CannotOpen(
-            "advisory locks of this server do not exclude: two connections got the same one. Two processes would write "
-            "over each other; use PostgreSQL, or a version of this database that has advisory locks"
+            "advisory locks of this server are not exclusive: two connections got the same one, so two "
+            "processes could overwrite each other's data; use PostgreSQL, or a version of this database that has "
+            "advisory locks"
         )
     high = await first.fetchval(sql["next_ids"])
     await first.execute("ROLLBACK")
     shared, exclusive, last = await second.fetchrow(sql["try_locks"], *locks)
     if not (shared and exclusive):
-        raise CannotOpen("advisory locks of this server do not end with their transaction; Keelbolt needs that they do")
+        raise CannotOpen(
+            "this server does not release advisory locks when their transaction ends; Keelbolt needs that. "
+            "Use PostgreSQL"
+        )
     if not low < middle < high < last:
         raise CannotOpen(
-            "sequences of this server do not rise across connections: a later number was lower, so that a worker that "
-            "lost its lease could write again. Set the sequence's cache to 1, and switch caching by the server off"
+            "sequences of this server do not increase across connections: a later number was lower, so a "
+            "worker that lost its lease could still write. Set the sequence's cache to 1, and turn off sequence "
+            "caching in the server"
         )

@@ -1,4 +1,4 @@
--- Named statements of copies and backups. A page ends after $n rows or so many bytes; "before" is what lies before a row.
+-- Named statements of copies and backups. A page is limited in rows and bytes; "before": bytes before a row.
 
 -- pages_collection
 SELECT name, declaration FROM {schema}.collection WHERE name COLLATE "C" > $1 ORDER BY name COLLATE "C" LIMIT $2
@@ -52,7 +52,7 @@ SELECT (SELECT count(*) FROM {schema}.collection), (SELECT count(*) FROM {schema
        (SELECT count(*) FROM {schema}.holding)
 
 -- last_fence
--- The last batch may have used all the ids that it took.
+-- The last batch may have used all ids that it reserved.
 SELECT last_value + 10000 FROM {schema}.ids
 
 -- raise_ids
@@ -80,7 +80,7 @@ DELETE FROM {schema}.meta WHERE name = 'copy' OR name LIKE 'lane/%'
 UPDATE {schema}.meta SET value = (value::bigint + 1)::text WHERE name = 'catalog'
 
 -- settle_marks
--- Waits for the claims and the blobs that are on their way; commits are waited for by the catalog's lock.
+-- Waits for claims and blobs that are being written. The catalog's lock waits for commits.
 LOCK TABLE {schema}.blob, {schema}.worker IN SHARE MODE
 
 -- new_ids

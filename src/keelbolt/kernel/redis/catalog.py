@@ -46,7 +46,7 @@ class RedisCatalog:
         format_ = await self._store.read_registry(b"GET", b"format")
         if format_ is not None and int(format_) > FORMAT:
             raise SchemaTooNew(
-                f"the data has format {int(format_)}, this program knows {FORMAT}; upgrade it. Nothing was changed."
+                f"the data has format {int(format_)}, this program supports {FORMAT}; upgrade it. Nothing was changed."
             )
         if format_ is not None and int(format_) < FORMAT:
             await self._relist()

@@ -116,7 +116,7 @@ class RedisKernel(BaseKernel):
             async with asyncio.timeout(LISTEN_SECONDS):
                 await self._hints.listening.wait()
         except TimeoutError:
-            logger.warning("no hints from other processes: readers poll")
+            logger.warning("no notifications from other processes: readers poll")
 
     async def _close(self) -> None:
         await self._store.drained()
@@ -255,7 +255,9 @@ class RedisKernel(BaseKernel):
                 await self._catalog.take_over(collection, partition)
             else:
                 await self._catalog.reload(collection)
-        raise SchemaMismatch(f"collection {collection!r} is declared anew again and again; use one program version")
+        raise SchemaMismatch(
+            f"other processes keep changing the declaration of collection {collection!r}; run one program version"
+        )
 
     # ------------------------------------------------------------------------------------------------------- logs
 

@@ -210,7 +210,7 @@ async def _record_once(
         )
     )
     return version, [
-        Problem(where, f"it is not in its place in index {index.name}")
+        Problem(where, f"its entry is missing or wrong in index {index.name}")
         for index, score in zip(known.shape.indexes, scores, strict=True)
         if score is None
     ]

@@ -297,8 +297,8 @@ class RedisPipeline:
                 _fail(
                     [call],
                     CommitInDoubt(
-                        "the server did not confirm in time that this is on disk (and on the replicas asked for): it "
-                        "may or may not be there after a failure. Look, and check the server"
+                        "the server did not confirm in time that this commit is on disk (and on the required "
+                        "replicas): a failure may lose it. Check the server, and read the data"
                     ),
                 )
             else:
@@ -331,8 +331,8 @@ def give_up(calls: Sequence[PendingCall], error: KeelboltError) -> None:
             _fail(
                 [call],
                 CommitInDoubt(
-                    "the connection broke while this was being written, and the server can't be used again: it may or "
-                    "may not be there. Look when it can"
+                    "the connection broke during this commit, which may or may not be stored, and the server is "
+                    "not usable yet. Read the data when it is"
                 ),
             )
         else:

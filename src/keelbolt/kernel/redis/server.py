@@ -39,9 +39,9 @@ class Server:
         """Return the reasons why the server may lose acknowledged writes."""
         found = []
         if self.policy != "noeviction":
-            found.append(f"maxmemory-policy is {self.policy}, so it may throw data away; set it to noeviction")
+            found.append(f"maxmemory-policy is {self.policy}, so the server may evict data; set it to noeviction")
         if not self.aof:
-            found.append("it keeps no append-only file; set appendonly yes")
+            found.append("it writes no append-only file; set appendonly yes")
         elif not self.can_wait and self.fsync != "always":
             found.append(f"appendfsync is {self.fsync or 'unknown'}, and WAITAOF needs version 7.2; set it to always")
         return found
@@ -55,7 +55,7 @@ async def look_at(wire: Wire) -> Server:
         if passes(text_of(error)):
             raise Disconnected("the server is loading its data") from error
         raise CannotOpen(
-            f"the server at {wire.address} does not let this user ask INFO; grant it the rights"
+            f"the server at {wire.address} does not let this user call INFO; grant it the right"
         ) from error
     # Valkey reports the Redis version that it is compatible with.
     version = tuple(int(part) for part in facts.get("redis_version", "0").split(".")[:3] if part.isdigit())
@@ -95,7 +95,7 @@ def check(server: Server, durability: Durability) -> str:
         return ""
     if durability == "durable":
         raise CannotOpen(
-            f"this server can't keep what it acknowledges: {'; '.join(weaknesses)}. Or ask for less: durability=relaxed"
+            f"this server may lose acknowledged writes: {'; '.join(weaknesses)}. Or accept this with durability=relaxed"
         )
     text = "; ".join(weaknesses)
     warnings.warn(f"this storage may lose acknowledged data: {text}", RuntimeWarning, stacklevel=2)
@@ -117,5 +117,5 @@ async def load_library(wire: Wire) -> None:
                 "this server is a replica, which can't be written; use the URL of its primary"
             ) from error
         raise CannotOpen(
-            f"the server does not take the functions {name}: this user needs the right to FUNCTION LOAD and FCALL"
+            f"the server refused the functions {name}: this user needs the right to call FUNCTION LOAD and FCALL"
         ) from error

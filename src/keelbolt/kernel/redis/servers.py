@@ -372,4 +372,4 @@ def _dirty(info: bytes) -> bytes:
 def _ignored(future: asyncio.Future[Any]) -> None:
     """Ignore a lost notification: the poll covers it."""
     if not future.cancelled() and future.exception() is not None:
-        logger.debug("a hint was lost")
+        logger.debug("a notification was lost")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from keelbolt.errors import BlobNotFound
+from keelbolt.errors import StorageUnavailable
 from keelbolt.kernel.blobs import CHUNK_BYTES, Blob
 from keelbolt.kernel.redis.operations import micros
 from keelbolt.kernel.redis.servers import RedisServers
@@ -32,7 +32,10 @@ class Uploads:
         chunks = -(-blob.size // CHUNK_BYTES)
         words = (_name(upload), blob.digest.encode(), b"%d" % blob.size, b"%d" % chunks, micros(keep_seconds))
         if not await self._store.write("blob_name", partition, *words):
-            raise BlobNotFound(blob.digest)  # it took longer than the hour that an upload is kept
+            raise StorageUnavailable(
+                "parts of this blob were lost, because the server failed over or the upload took more than an hour; "
+                "nothing was written. Store it again"
+            )
 
     async def undo(self, partition: str, upload: int) -> None:
         await self._store.write("blob_undo", partition, _name(upload))

@@ -108,4 +108,4 @@ def translate(error: sqlite3.Error) -> KeelboltError:
         case 0 if "Could not decode to UTF-8" in str(error):  # sqlite3's message for damaged text
             return StorageCorrupt()
         case _:
-            return StorageError(f"the database engine answered {name or type(error).__name__}")
+            return StorageError(f"the database engine returned {name or type(error).__name__}")

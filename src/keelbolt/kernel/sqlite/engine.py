@@ -62,7 +62,7 @@ def _finish_at_exit() -> None:
     """Write all queued commits before the interpreter ends, also of kernels that were never closed."""
     for writer in tuple(_writers):
         if not writer.stop(EXIT_SECONDS):
-            logger.critical("the interpreter ends before everything was written")
+            logger.critical("the interpreter exits before all commits were written")
 
 
 atexit.register(_finish_at_exit)
@@ -122,7 +122,7 @@ class SQLiteKernel(BaseKernel):
         loop = asyncio.get_running_loop()
         self._datagrams = Datagrams(f"{self._path}-hints", self._hear)
         if self._shared and not self._datagrams.open(loop):
-            logger.warning("no hints between processes here: readers poll every %s s", POLL_SECONDS)
+            logger.warning("no notifications between processes: readers poll every %s s", POLL_SECONDS)
         self._writer = SqliteWriter(
             book=self._book,
             lock=self._lock,
@@ -160,7 +160,7 @@ class SQLiteKernel(BaseKernel):
                 raise
             self._open_connection()  # uses the space of the reserve: to read, release and delete
         if self._reserve is not None and not self._reserve.keep():
-            logger.warning("too little space is free to keep a reserve: a full disk will stop deleting too")
+            logger.warning("too little free space for the reserve: on a full disk, deletes will fail too")
 
     def _open_connection(self) -> None:
         self._lock: WriteLock | None = None
@@ -207,7 +207,7 @@ class SQLiteKernel(BaseKernel):
         _writers.discard(self._writer)
         self._datagrams.close(asyncio.get_running_loop())
         if not ended:  # a closed descriptor could be another file when the waiting thread wakes
-            logger.warning("closed while another process keeps the write lock: it may have been stopped")
+            logger.warning("closed while another process holds the write lock; that process may be suspended")
             return
         # The last connection to a file runs a checkpoint when it closes; SQLite blocks all others meanwhile.
         self._book.connection.close()
@@ -239,7 +239,7 @@ class SQLiteKernel(BaseKernel):
         if refusal is not None:
             return True, False, str(refusal)
         if self._writer.full:
-            return True, False, "the disk is full: only reading, deleting and releasing go on"
+            return True, False, "the disk is full: only reads, deletes and releases work"
         return True, True, "reads and writes work"
 
     async def _stats(self) -> Stats:

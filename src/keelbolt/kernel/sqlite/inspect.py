@@ -205,7 +205,7 @@ def counter_totals(connection: SqliteConnection, *, shape: CheckedCollection, ba
         wrong = sum(stored.get(group, 0) != counted[number][group] for group in stored.keys() | counted[number].keys())
         if wrong:
             where = f"counter {shape.name}/{','.join(names) or 'all'}"
-            problems.append(Problem(where, f"{wrong} of its totals are not what the records say"))
+            problems.append(Problem(where, f"{wrong} of its totals differ from the records"))
     return problems
 
 
@@ -228,7 +228,7 @@ def misplaced(
             ).fetchone()
             if found is None or found[0] != number:
                 where = f"record {shape.name}/{head.key[:80]}"
-                problems.append(Problem(where, f"it is not in its place in index {shape.indexes[place].name}"))
+                problems.append(Problem(where, f"its entry is missing or wrong in index {shape.indexes[place].name}"))
     return problems, rows[-1][0] if rows else None
 
 
@@ -263,7 +263,7 @@ def _known_frames(connection: SqliteConnection) -> int | None:
         if known >= 0:
             return int(known)
         if time.monotonic() > deadline:
-            logger.warning("the write-ahead log was not checked: another process did not end its checkpoint in time")
+            logger.warning("the write-ahead log was not checked: another process did not finish its checkpoint in time")
             return None
         time.sleep(0.002)
 

@@ -1,5 +1,5 @@
--- Named statements. {keys} becomes a list of rows of ? marks, as many as there are keys. Marks have no numbers: Python 3.14
--- takes ?1 for a name.
+-- Named statements. {keys} becomes one row of ? placeholders per key. Placeholders have no numbers, because Python 3.14
+-- treats ?1 as a name.
 
 -- load_records
 WITH wanted (partition, collection, key) AS (VALUES {keys})
@@ -29,7 +29,7 @@ WITH wanted (partition, digest) AS (VALUES {keys})
 SELECT partition, digest FROM wanted CROSS JOIN blob USING (partition, digest) WHERE digest IS NOT NULL
 
 -- last_ids
--- Ids are given out by the writer, who holds the lock.
+-- The writer assigns ids while it holds the lock.
 SELECT (SELECT ifnull(max(id), 0) FROM record), (SELECT ifnull(max(id), 0) FROM stream),
        (SELECT ifnull(max(value), 0) FROM meta WHERE name = 'last_fence')
 
@@ -105,11 +105,11 @@ INSERT OR IGNORE INTO holding (partition, digest, holder) VALUES (?, ?, ?)
 DELETE FROM holding WHERE partition = ? AND digest = ? AND holder = ?
 
 -- prolong_blob
--- A blob that is held has no expiry, and max() leaves that NULL alone.
+-- A held blob has no expiry; max() leaves its NULL unchanged.
 UPDATE blob SET expires_at = max(expires_at, ?) WHERE partition = ? AND digest = ?
 
 -- settle_blob
--- Held: no expiry. Let go by its last holder: the grace begins.
+-- A held blob has no expiry. When its last holder releases it, the grace period begins.
 UPDATE blob SET expires_at = CASE
     WHEN EXISTS (SELECT 1 FROM holding WHERE holding.partition = blob.partition AND holding.digest = blob.digest) THEN NULL
     ELSE max(ifnull(expires_at, 0), ?) END
@@ -135,7 +135,7 @@ ORDER BY entry DESC LIMIT ?
 SELECT count(*) FROM (SELECT 1 FROM record_index WHERE name = ? AND entry >= ? AND entry < ? LIMIT ?)
 
 -- count_live
--- Records that may expire have to be looked at one by one.
+-- Checks each record, because some may have expired.
 SELECT count(*) FROM (
     SELECT 1 FROM record_index JOIN record ON record.id = record_index.record
     WHERE name = ? AND entry >= ? AND entry < ? AND (expires_at IS NULL OR expires_at > ?) LIMIT ?)
@@ -151,7 +151,7 @@ SELECT d.seq FROM stream AS s JOIN dedupe AS d ON d.stream = s.id
 WHERE s.partition = ? AND s.log = ? AND s.name = ? AND d.name = ?
 
 -- watch_none
--- The watched logs of this process, and their heads at the last look.
+-- Creates the table of this process's watched logs, with their heads at the last poll.
 CREATE TEMP TABLE IF NOT EXISTS watched (
     partition TEXT NOT NULL,
     log       TEXT NOT NULL,
@@ -161,7 +161,7 @@ CREATE TEMP TABLE IF NOT EXISTS watched (
 ) WITHOUT ROWID
 
 -- watch_log
--- The head -1 counts as changed at the first look: the log may have grown or been dropped before it.
+-- The head -1 counts as changed at the first poll, because the log may have grown or been dropped before.
 INSERT OR REPLACE INTO temp.watched (partition, log, name, head) VALUES (?, ?, ?, -1)
 
 -- forget_watched
@@ -185,17 +185,17 @@ SELECT seq, kind, data, at, crc FROM entry WHERE stream = ? AND seq > ? AND seq 
 INSERT INTO worker (id, lease_until) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
 
 -- renew_claim
--- A lease that is nearly as long as wanted stays as it is: claims that find nothing write nothing.
+-- Leaves a lease unchanged that is nearly as long as requested, so that claims that find nothing write nothing.
 INSERT INTO worker (id, lease_until) VALUES (?, ?)
 ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE abs(lease_until - excluded.lease_until) > ?
 
 -- begin_lease
--- Whoever claims by Enqueue is alive, whether or not it has sent a heartbeat.
+-- A worker that claims by Enqueue is alive, even without a heartbeat.
 INSERT INTO worker (id, lease_until) VALUES (?, ?)
 ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE lease_until <= ?
 
 -- end_lease
--- The worker's process died.
+-- Used when the worker's process has died.
 UPDATE worker SET lease_until = ? WHERE id = ? AND lease_until > ?
 
 -- queues_held_by
@@ -215,7 +215,7 @@ SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_atte
 FROM work WHERE state = 'held' AND holder = ?
 
 -- promote_later
--- What has become ready leaves the waiting room.
+-- Makes delayed items ready whose time has come.
 UPDATE work SET state = 'ready' WHERE (partition, queue, key) IN
     (SELECT partition, queue, key FROM work WHERE queue = ? AND state = 'later' AND ready_at <= ?
      ORDER BY ready_at LIMIT ?)
@@ -224,19 +224,19 @@ UPDATE work SET state = 'ready' WHERE (partition, queue, key) IN
 SELECT value FROM meta WHERE name = ?
 
 -- next_ready
--- The first item of the lane whose turn is next: the index has lanes in order, the partitions of each, and their items.
+-- Returns the first item of the next fairness key (lane) in turn; the index is ordered by lane, partition and item.
 SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
     crc
 FROM work WHERE state = 'ready' AND queue = ? AND lane > ? ORDER BY lane, partition, priority DESC, ready_at LIMIT 1
 
 -- first_ready
--- After the last lane the turns begin again.
+-- Used after the last lane: starts again with the first.
 SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
     crc
 FROM work WHERE state = 'ready' AND queue = ? ORDER BY lane, partition, priority DESC, ready_at LIMIT 1
 
 -- next_in_lane
--- The first item of the partition whose turn is next in this lane.
+-- Returns the first item of the partition that is next in turn in this lane.
 SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
     crc
 FROM work WHERE state = 'ready' AND queue = ? AND lane = ? AND partition > ?
@@ -266,7 +266,7 @@ SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_atte
 FROM work WHERE partition = ? AND queue = ? AND state IN ('ready', 'later') AND key > ? ORDER BY key LIMIT ?
 
 -- count_records
--- An index has all that this needs: a condition on another column would make it read all bodies.
+-- Uses an index only; a condition on another column would read all bodies.
 SELECT collection, count(*) FROM record GROUP BY collection
 
 -- count_items

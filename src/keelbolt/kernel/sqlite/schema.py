@@ -60,7 +60,7 @@ def run_script(path: str, sql: str) -> None:
     connection = connect(path)
     try:
         if check_file(connection):
-            raise CannotOpen("this storage has not this program's schema; run keelbolt migrate first")
+            raise CannotOpen("this storage does not have this program's schema; run keelbolt migrate first")
         with contextlib.closing(WriteLock(path)) as lock, lock.held(), _transaction(connection):
             for statement in _statements(sql):
                 connection.execute(statement)

@@ -1,4 +1,4 @@
--- Named statements of copies and backups: whole tables in pages, and rows as they come from elsewhere.
+-- Named statements of copies and backups: tables in pages, and inserts of copied rows.
 
 -- pages_collection
 SELECT name, declaration FROM collection WHERE name > ? ORDER BY name LIMIT ?

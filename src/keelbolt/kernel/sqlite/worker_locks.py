@@ -60,7 +60,7 @@ class WorkerLocks:
             return
         try:
             works = _try(file, fcntl.LOCK_EX, tries=TRIES) and not _is_free(path)
-            reason: object = "this filesystem does not keep one lock from another"
+            reason: object = "this filesystem does not enforce locks"
             if works:
                 os.pwrite(file, worker.encode(), 0)
         except OSError as error:
@@ -75,7 +75,7 @@ class WorkerLocks:
     def _warn(self, reason: object) -> None:
         if not self._warned:
             self._warned = True
-            logger.warning("no lock for a worker (%s): if this process dies, its tasks wait for the lease", reason)
+            logger.warning("no worker lock (%s): if this process dies, its tasks wait until its lease expires", reason)
 
     def release(self, worker: str) -> None:
         """Release the lock of a worker that ended normally, and remove its file."""

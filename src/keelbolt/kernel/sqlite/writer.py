@@ -431,7 +431,7 @@ class SqliteWriter:
             self._looked_at = time.monotonic()
             if self._reserve is not None and self._reserve.room():
                 self.full = False
-                logger.warning("there is space again: writing goes on")
+                logger.warning("the disk has free space again: writes resume")
                 return batch
         self._fail([item for item in batch if not item.relieves()], StorageFull())
         return [item for item in batch if item.relieves()]
@@ -444,7 +444,7 @@ class SqliteWriter:
         self.full = True
         self._looked_at = time.monotonic()
         self._reserve.release()
-        logger.error("the disk is full: only deleting and releasing go on, in the space of the reserve")
+        logger.error("the disk is full: only deletes and releases work, in the reserved space")
         relief = self._only_relief(batch)
         if relief:
             self._serve(relief)

@@ -53,7 +53,9 @@ def new_file(place: Path) -> Iterator[Path]:
             os.close(folder)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise TransferError(f"{place.name!r} can't be written: {error.strerror}; nothing was kept of it") from error
+        raise TransferError(
+            f"{place.name!r} can't be written: {error.strerror}; the partial file was removed"
+        ) from error
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

@@ -37,7 +37,7 @@ def check_fields(data: bytes, descriptor: Descriptor, limits: Limits) -> None:
     try:
         _Walk(data, limits).message(0, len(data), descriptor, 0)
     except IndexError:
-        raise ParseError(f"the request is no {descriptor.full_name}") from None
+        raise ParseError(f"the request is not a valid {descriptor.full_name}") from None
 
 
 class _Walk:

@@ -56,7 +56,7 @@ class Method:
         try:
             message = self.request.FromString(data)
         except DecodeError:
-            raise ParseError(f"the request is no {self.request.DESCRIPTOR.full_name}") from None
+            raise ParseError(f"the request is not a valid {self.request.DESCRIPTOR.full_name}") from None
         return self._read_request(message)
 
     def write_answer(self, json: bytes) -> bytes:
@@ -76,7 +76,7 @@ class Method:
         try:
             message = self.answer.FromString(data)
         except DecodeError:
-            raise ParseError(f"the answer is no {self.answer.DESCRIPTOR.full_name}") from None
+            raise ParseError(f"the response is not a valid {self.answer.DESCRIPTOR.full_name}") from None
         return self._read_answer(message)
 
 

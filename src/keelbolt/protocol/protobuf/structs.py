@@ -47,7 +47,7 @@ def _read_number(number: float) -> int | float:
     if number.is_integer() and abs(number) <= EXACT and (number or math.copysign(1, number) > 0):
         return int(number)
     if not math.isfinite(number):
-        raise violation("", "NaN and the infinities are no numbers of JSON")
+        raise violation("", "NaN and infinities are not JSON numbers")
     return number
 
 

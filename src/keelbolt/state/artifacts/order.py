@@ -32,7 +32,7 @@ class WriteOrder:
 
     def sweeping(self) -> bool:
         """Return whether a sweep is due; if so, start the next period."""
-        due = self.now() - self._swept >= SWEEP_SECONDS * 1_000_000
+        due = not 0 <= self.now() - self._swept < SWEEP_SECONDS * 1_000_000  # also if the clock was set back
         if due:
             self._swept = self.now()
         return due

@@ -227,7 +227,9 @@ class ArtifactRepository:
                     if not need:
                         return
         allowed = limit(self._retention, group)
-        raise ArtifactLimitExceeded(f"this {group} holds all it may: {allowed.count} artifacts, {allowed.size} bytes")
+        raise ArtifactLimitExceeded(
+            f"the limit of this {group} is reached: {allowed.count} artifacts, {allowed.size} bytes"
+        )
 
     async def sweep(self, *, max_artifacts: int = 1000) -> int:
         """Remove expired artifacts, the longest expired first, and return their number."""

@@ -87,7 +87,7 @@ class ArtifactStore:
     ) -> Any:
         """Store bytes and return an ArtifactRef. Equal bytes of a session are stored once; their expiry restarts."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise InvalidState(f"put_bytes takes bytes, not a {type(data).__name__}")
+            raise InvalidState(f"put_bytes takes bytes, not {type(data).__name__}")
         return await self._put(bytes(data), mime_type, filename, namespace, scope, meta)
 
     async def put_text(
@@ -102,11 +102,11 @@ class ArtifactStore:
     ) -> Any:
         """Store a text as UTF-8 and return an ArtifactRef."""
         if not isinstance(text, str):
-            raise InvalidState(f"put_text takes a string, not a {type(text).__name__}")
+            raise InvalidState(f"put_text takes a string, not {type(text).__name__}")
         try:
             data = text.encode()
         except UnicodeEncodeError as error:
-            raise InvalidState(f"put_text takes text that can be written as UTF-8: {error.reason}") from error
+            raise InvalidState(f"put_text takes text that UTF-8 can encode: {error.reason}") from error
         return await self._put(data, mime_type, filename, namespace, scope, meta)
 
     async def put_stream(
@@ -123,10 +123,10 @@ class ArtifactStore:
         if isinstance(source, PathLike):
             size = os.stat(source).st_size  # noqa: PTH116  (checks the size before anything is copied)
             if size > self.retention.max_artifact_bytes:
-                raise ArtifactTooLarge(f"a file of {size} bytes; one may have {self.retention.max_artifact_bytes}")
+                raise ArtifactTooLarge(f"the file has {size} bytes; the limit is {self.retention.max_artifact_bytes}")
         elif not isinstance(source, AsyncIterable) and not hasattr(source, "read"):
             kind = type(source).__name__
-            raise InvalidState(f"put_stream takes an async iterator, a binary file or a Path, not a {kind}")
+            raise InvalidState(f"put_stream takes an async iterator, a binary file or a Path, not {kind}")
         given: BlobSource = _brought(source) if isinstance(source, AsyncIterable) else source
         return await self._put(given, mime_type, filename, namespace, scope, meta)
 
@@ -236,7 +236,7 @@ async def _limited(seconds: float | None) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise StateTimeout(f"the storage did not answer within {seconds:g} seconds") from None
+        raise StateTimeout(f"the storage did not respond within {seconds:g} seconds") from None
 
 
 def _brought(source: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

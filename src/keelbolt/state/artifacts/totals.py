@@ -64,12 +64,12 @@ def limit(retention: Retention, group: Group) -> Total:
 def check_size(retention: Retention, size: int, groups: tuple[Group, ...]) -> None:
     """Raise ArtifactTooLarge if an artifact of this size can't fit even into an empty group."""
     if size > retention.max_artifact_bytes:
-        raise ArtifactTooLarge(f"an artifact of {size} bytes; one may have {retention.max_artifact_bytes}")
+        raise ArtifactTooLarge(f"the artifact has {size} bytes; the limit is {retention.max_artifact_bytes}")
     for group in groups:
         allowed = limit(retention, group)
         if size > allowed.size or allowed.count < 1:
             raise ArtifactTooLarge(
-                f"an artifact of {size} bytes; a {group} may hold {allowed.count} artifacts of {allowed.size} bytes"
+                f"the artifact has {size} bytes; a {group} may have {allowed.count} artifacts and {allowed.size} bytes"
             )
 
 

@@ -10,7 +10,7 @@ from keelbolt.errors import CannotOpen, KeelboltError, StorageBroken, StorageClo
 from keelbolt.kernel import Kernel
 from keelbolt.state.families import FAMILIES
 
-CLOSED = "this state store is closed; make a new one"
+CLOSED = "this state store is closed; create a new one"
 
 
 class StoreConnection:

@@ -122,3 +122,11 @@ def handed_over(save: Callable[P, Saved]) -> Callable[P, Saved]:
     code = saving.__code__  # type: ignore[attr-defined]
     saving.__code__ = code.replace(co_flags=code.co_flags | inspect.CO_COROUTINE)  # type: ignore[attr-defined]
     return saving
+
+
+async def background_saves() -> None:
+    """Wait for the tasks in which PenguiFlow's planners of this loop save events; PenguiFlow does not await them."""
+    current = asyncio.current_task()
+    tasks = [task for task in asyncio.all_tasks() if task.get_name().startswith("penguiflow-persist-")]
+    if waiting := [task for task in tasks if task is not current]:
+        await asyncio.wait(waiting)

@@ -61,7 +61,7 @@ class MemorySpool:
 
     def append(self, write: StateWrite) -> None:
         if self._size + write.size > self._limit:
-            raise StorageFull(f"the spool holds {self._limit} bytes and is full")
+            raise StorageFull(f"the spool is full: its limit is {self._limit} bytes")
         self._size += write.size
         self._writes.append(write)
 
@@ -90,7 +90,7 @@ class FileSpool:
             ensure_private_folder(self._directory)
             self._adopt()
         except OSError as error:  # an append will raise the error
-            logger.warning("the spool %s can't be read: %s", directory, error)
+            logger.warning("can't read the spool %s: %s", directory, error)
         self._adopted = len(self._writes)
 
     def __len__(self) -> int:
@@ -99,7 +99,7 @@ class FileSpool:
     def append(self, write: StateWrite) -> None:
         line = dump_write(write) + b"\n"
         if self._size + len(line) > self._limit:
-            raise StorageFull(f"the spool holds {self._limit} bytes and is full")
+            raise StorageFull(f"the spool is full: its limit is {self._limit} bytes")
         file = self._opened()
         try:
             _write_all(file, line, self._size)

@@ -53,7 +53,7 @@ def _dump(operation: Operation) -> dict[str, Any]:
         case Absent() | Version() | Fence() | Complete() | Drop():
             return {type(operation).__name__: list(astuple(operation))}
         case _:
-            raise InvalidState(f"a {type(operation).__name__} can't wait in a spool")
+            raise InvalidState(f"a {type(operation).__name__} can't be stored in a spool")
 
 
 def _load(stored: dict[str, Any]) -> Operation:

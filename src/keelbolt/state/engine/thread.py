@@ -115,7 +115,7 @@ class ThreadHost:
         try:
             self._finished.result(max(0.0, until - time.monotonic()))
         except Exception:  # noqa: BLE001  (a timeout or any driver error: the program ends anyway)
-            logger.warning("the program ends before the storage of its state was closed")
+            logger.warning("the program ends before its state store is closed")
             self._give_up(loop, until)
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(loop.stop)
@@ -242,7 +242,7 @@ class ThreadHost:
             async with asyncio.timeout(self._exit_seconds):
                 await link.close()
         except TimeoutError:
-            logger.warning("the storage could not be closed in time; it was left as it is")
+            logger.warning("closing the storage timed out; the connection stays open")
 
     def _give_up(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
         """Move the remaining writes to the spool, in the host's thread."""

@@ -142,11 +142,11 @@ class StateWriter:
         self._under_way.clear()
         self._queue.clear()
         for write in left:
-            self._failed(write, StateTimeout("the program ended before this was written"))
+            self._failed(write, StateTimeout("the program ended before this write was stored"))
         spool = self.recovery.spool
         if len(spool) and isinstance(spool, MemorySpool):
             self.counters.lost += len(spool)
-            logger.critical("%d writes that waited for the storage are lost with this process", len(spool))
+            logger.critical("%d unstored writes are lost because this process ends", len(spool))
         spool.close()
 
     # ------------------------------------------------------------------------------------------------------- commits
@@ -155,7 +155,9 @@ class StateWriter:
         if self.recovery.active:
             while self._queue:
                 self.waiting -= 1
-                self._to_spool(self._next(), StorageUnavailable("the storage is being waited for"))
+                self._to_spool(
+                    self._next(), StorageUnavailable("the storage is unavailable; earlier writes wait in the spool")
+                )
         while self._queue:
             if self._under_way and not self._urgent and len(self._queue) < GROUP_ENTRIES:
                 break  # they share a commit when the one in progress is done
@@ -251,7 +253,7 @@ class StateWriter:
     def _overdue(self, future: asyncio.Future[Receipt]) -> None:
         group = self._under_way.pop(future, None)
         if group is not None:
-            self._unwritten(group, StateTimeout(f"the storage did not answer within {self._timeout:g} seconds"))
+            self._unwritten(group, StateTimeout(f"the storage did not respond within {self._timeout:g} seconds"))
             self._pump()
 
     # -------------------------------------------------------------------------------------------------------- failures

@@ -67,14 +67,14 @@ class StateEvents:
             try:
                 stream, draft = self._draft(event)
             except InvalidState as error:
-                raise InvalidState(f"event {number} of this call: {error}; none of them was saved") from error
+                raise InvalidState(f"event {number} of this call: {error}; no event of the call was saved") from error
             streams.setdefault(stream, []).append(draft)
             traces[event.trace_id or GLOBAL] = None
             size += len(draft.data)
         if size > BULK_BYTES or len(streams) > BULK_TRACES:
             raise InvalidState(
-                f"one call saves events of at most {BULK_TRACES} traces and {BULK_BYTES} bytes; these are of "
-                f"{len(streams)} traces and {size} bytes, and none of them was saved: make several calls"
+                f"one call saves events of at most {BULK_TRACES} traces and {BULK_BYTES} bytes; this call has "
+                f"{len(streams)} traces and {size} bytes, and saved nothing. Make several calls"
             )
         if not streams:
             return Saved()
@@ -150,16 +150,16 @@ class StateEvents:
             fields = dump_fields(event)
             payload = fields["payload"]
         except (TypeError, KeyError):
-            raise InvalidState(f"a StoredEvent is wanted, not a {type(event).__name__}") from None
+            raise InvalidState(f"the event must be a StoredEvent, not {type(event).__name__}") from None
         if type(payload) is not dict:
             if not isinstance(payload, Mapping):
-                raise InvalidState(f"the payload of an event must be a mapping, not a {type(payload).__name__}")
+                raise InvalidState(f"the payload of an event must be a mapping, not {type(payload).__name__}")
             fields["payload"] = dict(payload)
         body = self._desk.encode(fields)
         if len(body) > EVENT_BYTES:
             named = f"the event {fields['kind']!r} of trace {fields['trace_id']!r} at {fields['ts']!r}"
             raise InvalidState(
-                f"{named} has {len(body)} bytes, the limit is {EVENT_BYTES}; keep large data as an artifact"
+                f"{named} has {len(body)} bytes, the limit is {EVENT_BYTES}; store large data as an artifact"
             )
         return name(fields["trace_id"] or GLOBAL), Draft(ONE, body)
 

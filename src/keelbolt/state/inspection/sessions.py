@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from keelbolt.data.pages import SOME, first_of, log_page
 from keelbolt.data.shown import when
 from keelbolt.kernel import Query, Record, Scope
 from keelbolt.state.codec import decode
@@ -24,10 +26,7 @@ from keelbolt.state.families import (
     UPDATES,
 )
 from keelbolt.state.inspection.artifacts import described
-from keelbolt.state.inspection.entries import page_of
-from keelbolt.state.inspection.shown import original, reference, shown
-
-SOME = 50  # items of each list
+from keelbolt.state.inspection.shown import original, reference, shown, shown_items
 
 
 class SessionInspection:
@@ -47,21 +46,21 @@ class SessionInspection:
             self.steering(ref, limit=SOME),
         )
         traces, bindings, artifacts, patches, controls = await asyncio.gather(
-            self._of(TRAJECTORIES, ref, "saved"),
-            self._of(BINDINGS, ref, "saved"),
-            self._of(ARTIFACTS, ref, "rank"),
-            self._of(PATCHES, ref, "arrived"),
-            self._of(CONTROLS, ref, "arrived"),
+            self._of(TRAJECTORIES, ref, "saved", _trace),
+            self._of(BINDINGS, ref, "saved", _body),
+            self._of(ARTIFACTS, ref, "rank", described),
+            self._of(PATCHES, ref, "arrived", _body),
+            self._of(CONTROLS, ref, "arrived", _body),
         )
         lists: dict[str, tuple[list[Any], bool]] = {
             "tasks": tasks,
             "updates": (updates["entries"], updates["more"]),
             "steering": (steering["entries"], steering["more"]),
-            "traces": ([_trace(record) for record in traces[:SOME]], len(traces) > SOME),
-            "bindings": _bodies(bindings),
-            "artifacts": ([described(record) for record in artifacts[:SOME]], len(artifacts) > SOME),
-            "patches": _bodies(patches),
-            "controls": _bodies(controls),
+            "traces": traces,
+            "bindings": bindings,
+            "artifacts": artifacts,
+            "patches": patches,
+            "controls": controls,
         }
         if noted is None and context is None and not any(found for found, _ in lists.values()):
             return None
@@ -84,11 +83,14 @@ class SessionInspection:
 
     async def updates(self, session: str, *, after: int | None = None, limit: int = 100) -> dict[str, Any]:
         """Return the updates after this seq; without one, the last updates."""
-        return await page_of(self._scope, UPDATES, reference(session), after=after, limit=limit, last=True)
+        return await self._log(UPDATES, session, after, limit)
 
     async def steering(self, session: str, *, after: int | None = None, limit: int = 100) -> dict[str, Any]:
         """Return the steering events after this seq; without one, the last events."""
-        return await page_of(self._scope, STEERING, reference(session), after=after, limit=limit, last=True)
+        return await self._log(STEERING, session, after, limit)
+
+    async def _log(self, log: str, session: str, after: int | None, limit: int) -> dict[str, Any]:
+        return await log_page(self._scope, log, reference(session), shown_items, after=after, limit=limit, last=True)
 
     async def _tasks(self, ref: str) -> tuple[list[dict[str, Any]], bool]:
         """Return the last tasks, the oldest of them first, each with the process that runs it."""
@@ -105,9 +107,9 @@ class SessionInspection:
         ]
         return found, came.head - came.floor > SOME
 
-    async def _of(self, collection: str, ref: str, order: str) -> tuple[Record, ...]:
+    async def _of(self, collection: str, ref: str, order: str, show: Callable[[Record], Any]) -> tuple[list[Any], bool]:
         query = Query(collection, {"session": ref}, order=order, newest_first=True)
-        return (await self._scope.find(query, limit=SOME + 1)).records
+        return await first_of(self._scope, query, show)
 
 
 def _trace(record: Record) -> dict[str, Any]:
@@ -116,5 +118,5 @@ def _trace(record: Record) -> dict[str, Any]:
     return {"id": trace, "ref": ref, "saved": when(record.fields.get("saved")), "size": len(record.body)}
 
 
-def _bodies(records: tuple[Record, ...]) -> tuple[list[Any], bool]:
-    return [shown(record.body) for record in records[:SOME]], len(records) > SOME
+def _body(record: Record) -> Any:
+    return shown(record.body)

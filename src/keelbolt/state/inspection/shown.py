@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from keelbolt.data.shown import LARGE_BYTES, plain
+from keelbolt.data.shown import LARGE_BYTES, plain, when
+from keelbolt.kernel import Entry
 from keelbolt.state.codec import decode
+from keelbolt.state.engine.writes import BURSTS
+from keelbolt.state.events.streams import items_of
 from keelbolt.state.names import name, unnamed
 
 
 def shown(data: bytes, *, large_bytes: int = LARGE_BYTES) -> Any:
     """Decode a value of the store's codec to readable JSON; truncate it if it is large."""
     return plain(decode(data), large=len(data) > large_bytes)
+
+
+def shown_items(log: str, entry: Entry) -> list[dict[str, Any]]:
+    """Return the items of a log entry, each with its seq and commit time."""
+    items = items_of(entry) if log in BURSTS else [decode(entry.data)]
+    large = len(entry.data) > LARGE_BYTES
+    return [{"seq": entry.seq, "at": when(entry.at), "data": plain(item, large=large)} for item in items]
 
 
 def reference(text: str) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from keelbolt.data.pages import SOME, first_of, log_page
 from keelbolt.data.shown import when
 from keelbolt.kernel import Query, Record, Scope
 from keelbolt.state.codec import decode
 from keelbolt.state.families import BINDINGS, EVENTS, PLANNER_EVENTS, TRACES, TRAJECTORIES
-from keelbolt.state.inspection.entries import page_of
-from keelbolt.state.inspection.shown import original, reference, shown
+from keelbolt.state.inspection.shown import original, reference, shown, shown_items
 
-SOME = 50  # bindings, and entries of events
 TRAJECTORIES_SHOWN = 5
 LARGE_TRAJECTORY = 1024 * 1024
 
@@ -35,13 +35,13 @@ class TraceInspection:
             self.events(ref, limit=SOME),
             self.planner_events(ref, limit=SOME),
             self._trajectories(ref, session),
-            self._of(BINDINGS, ref, SOME),
+            self._of(BINDINGS, ref, SOME, _binding),
         )
         lists: dict[str, tuple[list[Any], bool]] = {
             "events": (events["entries"], events["more"]),
             "plannerEvents": (planner["entries"], planner["more"]),
             "trajectories": trajectories,
-            "bindings": ([shown(record.body) for record in bindings[:SOME]], len(bindings) > SOME),
+            "bindings": bindings,
         }
         if noted is None and not any(found for found, _ in lists.values()):
             return None
@@ -55,22 +55,25 @@ class TraceInspection:
 
     async def events(self, trace: str, *, after: int | None = None, limit: int = 100) -> dict[str, Any]:
         """Return the flow's events after this seq in order of arrival."""
-        return await page_of(self._scope, EVENTS, reference(trace), after=after, limit=limit)
+        return await log_page(self._scope, EVENTS, reference(trace), shown_items, after=after, limit=limit)
 
     async def planner_events(self, trace: str, *, after: int | None = None, limit: int = 100) -> dict[str, Any]:
         """Return the planner's events after this seq in order of arrival."""
-        return await page_of(self._scope, PLANNER_EVENTS, reference(trace), after=after, limit=limit)
+        return await log_page(self._scope, PLANNER_EVENTS, reference(trace), shown_items, after=after, limit=limit)
 
     async def _trajectories(self, ref: str, session: str | None) -> tuple[list[Any], bool]:
         if session is not None:
             record = await self._scope.get(TRAJECTORIES, f"{ref}/{reference(session)}")
             return [_trajectory(record)] if record is not None else [], False
-        found = await self._of(TRAJECTORIES, ref, TRAJECTORIES_SHOWN)
-        return [_trajectory(record) for record in found[:TRAJECTORIES_SHOWN]], len(found) > TRAJECTORIES_SHOWN
+        return await self._of(TRAJECTORIES, ref, TRAJECTORIES_SHOWN, _trajectory)
 
-    async def _of(self, collection: str, ref: str, limit: int) -> tuple[Record, ...]:
+    async def _of(self, collection: str, ref: str, limit: int, show: Callable[[Record], Any]) -> tuple[list[Any], bool]:
         query = Query(collection, {"trace": ref}, order="saved", newest_first=True)
-        return (await self._scope.find(query, limit=limit + 1)).records
+        return await first_of(self._scope, query, show, limit)
+
+
+def _binding(record: Record) -> Any:
+    return shown(record.body)
 
 
 def _trajectory(record: Record) -> dict[str, Any]:

@@ -113,7 +113,9 @@ class Contents:
         whole = self.config.strategy == "rolling_summary" and health is not MemoryHealth.DEGRADED
         while budget.total_max_tokens and (tokens := self.tokens(health)) > budget.total_max_tokens:
             if budget.overflow_policy == "error":
-                raise MemoryBudgetExceeded(f"the memory needs {tokens} tokens of {budget.total_max_tokens}")
+                raise MemoryBudgetExceeded(
+                    f"the memory needs {tokens} tokens; total_max_tokens is {budget.total_max_tokens}"
+                )
             if whole and self.summary and budget.overflow_policy == "truncate_summary":
                 surplus = (tokens - budget.total_max_tokens) / max(self._estimate(self.summary), 1)
                 self.summary = self.summary[max(1, int(len(self.summary) * surplus)) :]
@@ -132,7 +134,9 @@ class Contents:
             return ""
         while summary and (tokens := self._estimate(summary)) > budget.summary_max_tokens:
             if budget.overflow_policy == "error":
-                raise MemoryBudgetExceeded(f"the summary needs {tokens} tokens of {budget.summary_max_tokens}")
+                raise MemoryBudgetExceeded(
+                    f"the summary needs {tokens} tokens; summary_max_tokens is {budget.summary_max_tokens}"
+                )
             kept = min(len(summary) - 1, max(1, int(len(summary) * budget.summary_max_tokens / tokens)))
             summary = summary[len(summary) - kept :]
         return summary
@@ -155,11 +159,13 @@ class Contents:
     def load(cls, config: ShortTermMemoryConfig, state: Mapping[str, Any]) -> tuple[Self, MemoryHealth]:
         """Restore the contents and health from the stored form. Raise InvalidMemoryState."""
         if state.get("version") != STATE_VERSION:
-            raise InvalidMemoryState(f"its version is {state.get('version')!r}, known is {STATE_VERSION}")
+            raise InvalidMemoryState(
+                f"the stored memory has version {state.get('version')!r}; this Keelbolt reads version {STATE_VERSION}"
+            )
         try:
             health = MemoryHealth(str(state.get("health")))
         except ValueError as error:
-            raise InvalidMemoryState(f"{state.get('health')!r} is no health of a memory") from error
+            raise InvalidMemoryState(f"unknown memory health {state.get('health')!r}") from error
         contents = cls(config)
         contents.summary = str(state.get("summary") or "")
         contents.turns = _turns(state, "turns")
@@ -171,5 +177,5 @@ class Contents:
 def _turns(state: Mapping[str, Any], zone: str) -> list[ConversationTurn]:
     stored = state.get(zone) or []
     if not isinstance(stored, Sequence) or isinstance(stored, str):
-        raise InvalidMemoryState(f"its {zone} are no list")
+        raise InvalidMemoryState(f"{zone} must be a list")
     return [load(turn) for turn in stored]

@@ -265,7 +265,7 @@ class MemoryConversation:
 def _summary_of(answer: object) -> str:
     summary = answer.get("summary") if isinstance(answer, Mapping) else None
     if not isinstance(summary, str):
-        raise InvalidMemoryState("a summariser must answer a mapping with a string 'summary'")
+        raise InvalidMemoryState("a summarizer must return a mapping with a string 'summary'")
     return summary
 
 

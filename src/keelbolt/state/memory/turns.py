@@ -59,10 +59,10 @@ def dump(turn: ConversationTurn) -> dict[str, Any]:
 def load(stored: object) -> ConversationTurn:
     """Return the turn of a stored form. Raise InvalidMemoryState."""
     if not isinstance(stored, Mapping):
-        raise InvalidMemoryState("a turn is not an object")
+        raise InvalidMemoryState("a turn must be an object")
     digest = stored.get("trajectory_digest")
     if digest is not None and not isinstance(digest, Mapping):
-        raise InvalidMemoryState("a trajectory_digest is not an object")
+        raise InvalidMemoryState("a trajectory_digest must be an object")
     return ConversationTurn(
         user_message=str(stored.get("user_message") or ""),
         assistant_response=str(stored.get("assistant_response") or ""),

@@ -29,7 +29,7 @@ class StateSweeper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if every is not None and (isinstance(every, bool) or not isinstance(every, int | float) or not every > 0):
-            raise InvalidState(f"sweep_every is a number of seconds, or None for never, not {every!r}")
+            raise InvalidState(f"sweep_every must be a number of seconds, or None for no sweeps, not {every!r}")
         self._partition = partition
         self._retention = retention or StateRetention()
         self._every = every

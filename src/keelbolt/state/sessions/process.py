@@ -327,7 +327,7 @@ class SessionProcess:
                     lease.abandon()
                     return
                 except KeelboltError as error:
-                    logger.warning("No session task can be taken over until the storage answers: %s", error)
+                    logger.warning("Session tasks can't be taken over until the storage responds: %s", error)
                     claimed = 0
                 if not claimed:
                     await asyncio.sleep(min(POLL_SECONDS, self._seconds / 4))
@@ -377,7 +377,7 @@ class SessionProcess:
         run = self._taking.pop(future)
         error = None if future.cancelled() else future.exception()
         if error is not None and not isinstance(error, LeaseLost):
-            logger.warning("Task %s could not be recovered, and is tried again: %r", run.task_id, error)
+            logger.warning("Recovery of task %s failed and is retried: %r", run.task_id, error)
         if error is not None or future.cancelled():
             self.give_back(run)
 
@@ -435,7 +435,9 @@ class SessionProcess:
 def _failed_start(future: Future[Lease]) -> None:
     error = None if future.cancelled() else future.exception()
     if error is not None:
-        logger.warning("This process takes over no session tasks until it runs one itself: %s", error)
+        logger.warning(
+            "Takeover of session tasks could not start; this process retries when it runs a session task: %s", error
+        )
 
 
 _processes: weakref.WeakKeyDictionary[KernelHost, SessionProcess] = weakref.WeakKeyDictionary()

@@ -66,16 +66,16 @@ class SessionRecovery:
         try:
             pipeline = self._choose(task)
         except Exception:
-            logger.exception("The recovery of task %s raised; the task fails.", task.task_id)
+            logger.exception("The recovery function raised for task %s; the task fails.", task.task_id)
             return None
         if pipeline is not None:
             attempt = run.claim.attempt
-            logger.info("Task %s of a process that died runs again, attempt %d.", task.task_id, attempt)
+            logger.info("Task %s runs again after its process died, attempt %d.", task.task_id, attempt)
         return pipeline
 
     async def _fail(self, task: TaskState, run: SessionRun) -> None:
         core = self._core
-        logger.warning("Task %s was left behind by a process that died.", task.task_id)
+        logger.warning("Task %s failed: its process died.", task.task_id)
         await core.change(task.task_id, status=TaskStatus.FAILED, error=PROCESS_DIED)
         core.report_status(task, "process_died")
         if task.task_type == TaskType.BACKGROUND:

@@ -30,7 +30,7 @@ def underlying(store: Any) -> StateStore:
         if isinstance(found, StateStore):
             return found
     kind = type(store).__name__
-    raise InvalidState(f"sessions need a keelbolt.state.StateStore, which keeps their context and owners, not a {kind}")
+    raise InvalidState(f"sessions need a keelbolt.state.StateStore, which stores their context and owners, not {kind}")
 
 
 class DetachedWork(Generic[T]):
@@ -77,7 +77,7 @@ class SessionStorage:
             async with asyncio.timeout(seconds):
                 return await self._ask(work)
         except TimeoutError:
-            raise StateTimeout(f"the storage did not answer within {seconds:g} seconds") from None
+            raise StateTimeout(f"the storage did not respond within {seconds:g} seconds") from None
 
     def begin(self, work: Work[T], method: str) -> DetachedWork[T]:
         """Start the work; it is finished before the store is closed. ``method`` names it in logged errors."""

@@ -157,4 +157,4 @@ class Telemetry:
                 raise
             except Exception:
                 self.failed += 1
-                logger.warning("A telemetry sink did not take %s.", event.event_type, exc_info=self.failed == 1)
+                logger.warning("A telemetry sink failed for the event %s.", event.event_type, exc_info=self.failed == 1)

@@ -26,10 +26,10 @@ class PrometheusTaskTelemetrySink:
         registry = registry or prometheus_client.REGISTRY
         labels = ["outcome", "task_type", "mode"]
         self._tasks = prometheus_client.Counter(
-            "keelbolt_session_tasks", "Tasks of sessions by outcome", labels, registry=registry
+            "keelbolt_session_tasks", "Session tasks by outcome", labels, registry=registry
         )
         self._seconds = prometheus_client.Histogram(
-            "keelbolt_session_task_seconds", "How long tasks of sessions ran", labels, registry=registry
+            "keelbolt_session_task_seconds", "Run time of session tasks in seconds", labels, registry=registry
         )
 
     async def emit(self, event: TaskTelemetryEvent) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from keelbolt.state.types.actions import PlannerAction
 from keelbolt.state.types.artifacts import ArtifactRef, ArtifactRetentionConfig, ArtifactScope
-from keelbolt.state.types.events import FlowEvent, RemoteBinding, StoredEvent
+from keelbolt.state.types.events import RemoteBinding, StoredEvent
 from keelbolt.state.types.planner import BackgroundTaskResult, PlannerEvent
 from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
 from keelbolt.state.types.tasks import (
     StateUpdate,
     TaskContextSnapshot,
     TaskState,
-    TaskStateModel,
     TaskStatus,
     TaskType,
     UpdateType,
@@ -23,7 +22,6 @@ __all__ = [
     "ArtifactRetentionConfig",
     "ArtifactScope",
     "BackgroundTaskResult",
-    "FlowEvent",
     "PlannerAction",
     "PlannerEvent",
     "RemoteBinding",
@@ -33,7 +31,6 @@ __all__ = [
     "StoredEvent",
     "TaskContextSnapshot",
     "TaskState",
-    "TaskStateModel",
     "TaskStatus",
     "TaskType",
     "Trajectory",

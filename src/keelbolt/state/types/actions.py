@@ -14,7 +14,6 @@ from pydantic import BaseModel, Field
 from pydantic.json_schema import SkipJsonSchema
 
 DEFAULT_THOUGHT = "planning next step"
-SPECIAL_NODES = frozenset({"parallel", "task.subagent", "task.tool", "final_response"})
 _MERGES = frozenset({"append", "replace", "human_gated"})
 
 
@@ -35,18 +34,6 @@ class PlannerAction(BaseModel):
         """Return whether this is a plan of several parallel calls."""
         return self.next_node == "parallel"
 
-    def is_background_task(self) -> bool:
-        """Return whether this starts a background task."""
-        return self.next_node in {"task.subagent", "task.tool"}
-
-    def is_tool_call(self) -> bool:
-        """Return whether this calls a tool."""
-        return self.next_node not in SPECIAL_NODES
-
-    def get_answer(self) -> str | None:
-        """Return the answer of a terminal action."""
-        return self.args.get("answer") if self.is_terminal() else None
-
     def answer_text(self) -> str | None:
         """Return the answer under its current or older key."""
         for name in ("answer", "raw_answer"):
@@ -54,18 +41,6 @@ class PlannerAction(BaseModel):
             if isinstance(value, str):
                 return value
         return None
-
-    def get_plan_steps(self) -> list[dict[str, Any]] | None:
-        """Return the calls of a parallel plan."""
-        if not self.is_parallel():
-            return None
-        steps = self.args.get("steps", [])
-        return steps if isinstance(steps, list) else []
-
-    def get_plan_join(self) -> dict[str, Any] | None:
-        """Return the join of a parallel plan, which combines the results."""
-        join = self.args.get("join")
-        return join if self.is_parallel() and isinstance(join, dict) else None
 
 
 def dump_action(action: PlannerAction) -> dict[str, Any]:

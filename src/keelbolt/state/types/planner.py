@@ -8,14 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-# Attribute names of logging.LogRecord, which a payload passed to a logger as ``extra`` must not contain.
-_RESERVED_LOG_KEYS = frozenset(
-    {
-        *("args", "msg", "levelname", "levelno", "exc_info", "message", "name", "filename", "pathname", "module"),
-        *("lineno", "funcName", "created", "thread", "threadName", "process", "stack_info", "exc_text"),
-    }
-)
-
 
 @dataclass(frozen=True, slots=True)
 class PlannerEvent:
@@ -33,16 +25,6 @@ class PlannerEvent:
     token_estimate: int | None = None
     error: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_payload(self) -> dict[str, Any]:
-        """Return the event as a dictionary for structured logging."""
-        payload: dict[str, Any] = {"event": self.event_type, "ts": self.ts, "step": self.trajectory_step}
-        for name in ("thought", "node_name", "latency_ms", "token_estimate", "error"):
-            value = getattr(self, name)
-            if value is not None:
-                payload[name] = value
-        payload.update({name: value for name, value in self.extra.items() if name not in _RESERVED_LOG_KEYS})
-        return payload
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +10,6 @@ from pydantic import BaseModel
 
 from keelbolt.state.types.actions import PlannerAction, dump_action, normalise_action
 from keelbolt.state.types.planner import BackgroundTaskResult, read_results, through_json
-
-_DIGEST_CHARS = 120
 
 
 class TrajectorySummary(BaseModel):
@@ -23,18 +20,6 @@ class TrajectorySummary(BaseModel):
     pending: list[str] = []
     last_output_digest: str | None = None
     note: str | None = None
-
-    def compact(self) -> dict[str, Any]:
-        """Return the summary as a dictionary, without an empty note."""
-        payload: dict[str, Any] = {
-            "goals": list(self.goals),
-            "facts": dict(self.facts),
-            "pending": list(self.pending),
-            "last_output_digest": self.last_output_digest,
-        }
-        if self.note:
-            payload["note"] = self.note
-        return payload
 
 
 @dataclass(slots=True)
@@ -61,10 +46,6 @@ class TrajectoryStep:
         if self.streams:
             payload["streams"] = {name: [dict(chunk) for chunk in chunks] for name, chunks in self.streams.items()}
         return payload
-
-    def serialise_for_llm(self) -> Any:
-        """Return the observation in the form shown to the model."""
-        return self.llm_observation if self.llm_observation is not None else self._observed()
 
     def _observed(self) -> Any:
         return self.observation.model_dump(mode="json") if isinstance(self.observation, BaseModel) else self.observation
@@ -95,28 +76,6 @@ class Trajectory:
     def to_history(self) -> list[dict[str, Any]]:
         """Return the steps as dictionaries, in order."""
         return [step.dump() for step in self.steps]
-
-    def add_background_result(self, result: BackgroundTaskResult) -> None:
-        """Add the result of a background task."""
-        self.background_results[result.task_id] = result
-
-    def mark_background_consumed(self, task_id: str) -> bool:
-        """Mark this result as seen by the planner; return False if there is none."""
-        if task_id not in self.background_results:
-            return False
-        self.background_results[task_id].consumed = True
-        return True
-
-    def clear_consumed_background(self) -> int:
-        """Remove the results that were seen and return their number."""
-        seen = [task_id for task_id, result in self.background_results.items() if result.consumed]
-        for task_id in seen:
-            del self.background_results[task_id]
-        return len(seen)
-
-    def get_unconsumed_background(self) -> dict[str, BackgroundTaskResult]:
-        """Return the results that were not seen yet."""
-        return {task_id: result for task_id, result in self.background_results.items() if not result.consumed}
 
     def serialise(self) -> dict[str, Any]:
         """Return the trajectory as a dictionary. A ``tool_context`` that is not JSON is omitted."""
@@ -158,28 +117,6 @@ class Trajectory:
         for result in read_results(payload.get("background_results")):
             trajectory.background_results[result.task_id] = result
         return trajectory
-
-    def compress(self) -> TrajectorySummary:
-        """Create the summary by rules, without a model, and keep it."""
-        facts: dict[str, Any] = {}
-        digest = None
-        stubs = _stubs(self.input_parts)
-        if stubs:
-            facts["input_parts"] = stubs
-        last = self.steps[-1] if self.steps else None
-        if last is not None and last.observation is not None:
-            facts["last_observation"] = shown = last.serialise_for_llm()
-            if shown is not None:
-                digest = json.dumps(shown, ensure_ascii=False)
-                digest = digest if len(digest) <= _DIGEST_CHARS else f"{digest[: _DIGEST_CHARS - 3]}..."
-        if last is not None and last.error:
-            facts["last_error"] = last.error
-        failed = [step.action for step in self.steps if step.error]
-        pending = [f"retry {'finish' if action.is_terminal() else action.next_node}" for action in failed]
-        self.summary = TrajectorySummary(
-            goals=[self.query], facts=facts, pending=pending, last_output_digest=digest, note="rule_based"
-        )
-        return self.summary
 
 
 def _step(stored: Mapping[str, Any]) -> TrajectoryStep:

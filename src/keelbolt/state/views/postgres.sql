@@ -1,7 +1,7 @@
 -- The StateStore's tables of the specification, as views. Times are timestamptz.
--- Marks of the codec, such as {"$keelbolt": ["datetime", ["2026-01-01T00:00:00+00:00", 0]]}, are opened for times only.
+-- Marks of the codec, such as {"$keelbolt": ["datetime", ["2026-01-01T00:00:00+00:00", 0]]}, are decoded for times only.
 
--- JSONB knows neither NUL nor half a surrogate pair: they are shown as U+FFFD.
+-- JSONB can hold neither NUL nor a lone surrogate; both are shown as U+FFFD.
 CREATE FUNCTION {schema}.state_json(bytes bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     RETURN convert_from(bytes, 'UTF8')::jsonb;
@@ -17,8 +17,8 @@ EXCEPTION WHEN OTHERS THEN
     END;
 END $$;
 
--- The id of which this is the stored name; NULL where only a digest of it is stored. It depends on the stream alone, so
--- that a condition on one trace reads the entries of that trace alone.
+-- Returns the id for a stored name; NULL if only a digest of the id is stored. It depends only on the stream, so that a
+-- condition on one trace reads only the entries of that trace.
 CREATE FUNCTION {schema}.state_id(name text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
     bytes bytea := '';
@@ -47,7 +47,7 @@ EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END $$;
 
--- Events that came together are one entry, and repeats are one event. The text of an item tells 1 from 1.0.
+-- Events that were saved together are one entry; repeats are one event. Comparing as text distinguishes 1 from 1.0.
 -- id is the order of arrival within a trace.
 CREATE VIEW {schema}.flow_events AS
 SELECT substr(partition, 8) AS tenant,
@@ -186,7 +186,7 @@ SELECT substr(partition, 8) AS tenant,
 FROM (SELECT partition, fields, {schema}.state_json(body) AS item FROM {schema}.record
       WHERE collection = 'state_bindings' AND partition LIKE '~state/%') AS kept;
 
--- A pause that has expired is gone, before it is swept.
+-- Expired pauses are hidden, even before a sweep removes them.
 CREATE VIEW {schema}.planner_pauses AS
 SELECT substr(partition, 8) AS tenant,
        item ->> 'token' AS token,

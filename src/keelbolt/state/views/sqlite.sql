@@ -1,8 +1,8 @@
 -- The StateStore's tables of the specification, as views. JSON columns are JSON text. Times are UTC.
--- SQLite cuts texts at a NUL: it is shown as U+FFFD.
--- Marks of the codec, such as {"$keelbolt": ["datetime", ["2026-01-01T00:00:00+00:00", 0]]}, are opened for times only.
+-- SQLite truncates text at a NUL, so NUL is shown as U+FFFD.
+-- Marks of the codec, such as {"$keelbolt": ["datetime", ["2026-01-01T00:00:00+00:00", 0]]}, are decoded for times only.
 
--- Events that came together are one entry, and repeats are one event.
+-- Events that were saved together are one entry; repeats are one event.
 CREATE VIEW flow_events AS
 SELECT substr(partition, 8) AS tenant,
        coalesce(json_extract(item, '$.trace_id'), '__global__') AS trace_id,
@@ -21,7 +21,7 @@ FROM (SELECT stream.partition, stream.id AS stream, entry.seq, entry.at, entry.s
       WHERE stream.log = 'state_events' AND stream.partition LIKE '~state/%')
 GROUP BY stream, item;
 
--- An event has no trace of its own: that of its stream is written down beside it.
+-- An event does not contain its trace; the view takes it from the stream.
 CREATE VIEW planner_events AS
 SELECT substr(partition, 8) AS tenant,
        coalesce((SELECT json_extract(replace(CAST(body AS TEXT), '\u0000', '\ufffd'), '$') FROM record
@@ -124,7 +124,7 @@ SELECT substr(partition, 8) AS tenant,
 FROM (SELECT partition, fields, replace(CAST(body AS TEXT), '\u0000', '\ufffd') AS item FROM record
       WHERE collection = 'state_bindings' AND partition LIKE '~state/%');
 
--- A pause that has expired is gone, before it is swept.
+-- Expired pauses are hidden, even before a sweep removes them.
 CREATE VIEW planner_pauses AS
 SELECT substr(partition, 8) AS tenant,
        json_extract(item, '$.token') AS token,
@@ -143,7 +143,7 @@ SELECT substr(partition, 8) AS tenant,
 FROM (SELECT partition, fields, replace(CAST(body AS TEXT), '\u0000', '\ufffd') AS item FROM record
       WHERE collection = 'state_memory' AND partition LIKE '~state/%');
 
--- data is there where it is one chunk (up to 256 KB); keelbolt state export has the others.
+-- data is set for artifacts of one chunk (up to 256 KB); keelbolt state export has the larger ones.
 CREATE VIEW artifacts AS
 SELECT substr(kept.partition, 8) AS tenant,
        json_extract(item, '$.id') AS artifact_id,

@@ -95,7 +95,7 @@ def storage_of(given: str | Storage[Any]) -> Storage[Any]:
         return given
     if not isinstance(given, str):
         raise InvalidValue(
-            f'a storage is "memory", a URL or a Storage, not {getattr(given, "__name__", type(given).__name__)}'
+            f'storage must be "memory", a URL or a Storage, not {getattr(given, "__name__", type(given).__name__)}'
         )
     if given in ("memory", "memory:", "memory://"):
         return InMemoryStorage()

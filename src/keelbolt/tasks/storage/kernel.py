@@ -100,7 +100,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         self, task_id: str, history_length: int | None = None, *, include_artifacts: bool = True
     ) -> Task | None:
         if history_length is not None and (type(history_length) is not int or history_length < 0):
-            raise InvalidTaskRequest(f"history_length is a whole number that is not negative, not {history_length!r}")
+            raise InvalidTaskRequest(f"history_length must be a non-negative integer, not {history_length!r}")
         task = await self._find(task_id)
         if task is None:
             return None
@@ -135,7 +135,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
             task = await self._create(context_id, message, key)
             if task is not None:
                 return await self._store.task(task)
-        raise StorageBusy("the task with this key is made and deleted all the time; try again")
+        raise StorageBusy("the task with this key was created and deleted concurrently; try again")
 
     async def _create(self, context_id: str, message: Message, key: str | None) -> StoredTask | None:
         """Return the new task, or the one that has the key; None: it was deleted meanwhile."""
@@ -180,7 +180,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         if not is_task_id(task_id):
             raise TaskNotFoundError(str(task_id))
         if expected_version is not None and (type(expected_version) is not int or expected_version < 0):
-            raise InvalidTaskRequest(f"a version is a whole number that is not negative, not {expected_version!r}")
+            raise InvalidTaskRequest(f"a version must be a non-negative integer, not {expected_version!r}")
         change = Change.of(state, status_message, artifacts, messages, task_metadata)
         for _ in range(RETRIES):
             version = await self._update(task_id, change, expected_version)
@@ -188,7 +188,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
                 if version // SNAPSHOT_ENTRIES != (version - len(change)) // SNAPSHOT_ENTRIES:
                     await self._snapshot(task_id)
                 return version
-        raise StorageBusy("the task is written by others all the time; try again later")
+        raise StorageBusy("concurrent changes to the task prevented this write; try again later")
 
     async def _update(self, task_id: str, change: Change, expected: int | None) -> int | None:
         """Return the new version; None: another writer was first, so retry."""
@@ -236,7 +236,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         try:
             return await self.scope.commit(*operations)
         except InvalidRequest as error:
-            raise InvalidTaskRequest(f"this can't be kept: {error}") from error
+            raise InvalidTaskRequest(f"this can't be stored: {error}") from error
 
     # --------------------------------------------------------------------------------------------------------- delete
 
@@ -287,6 +287,6 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
 def _key(context_id: str, idempotency_key: str) -> str:
     """Return the record key of an idempotency key: among the keys of sends, none of which begins with a tilde."""
     if not isinstance(idempotency_key, str):
-        raise InvalidTaskRequest("an idempotency key is a string")
+        raise InvalidTaskRequest("an idempotency key must be a string")
     text = f"{len(context_id)}:{context_id}{idempotency_key}"
     return "~~" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -55,12 +55,12 @@ class AnthropicModel:
                 yield delta
             ended = ended or event.get("type") == "message_stop"
         if not ended:
-            raise ModelError("the model's answer broke off")
+            raise ModelError("the model's response ended early")
 
     def _endpoint(self) -> ProviderEndpoint:
         key = self._api_key or os.environ.get("ANTHROPIC_API_KEY")
         if not key:
-            raise ModelError("no key for the model: set ANTHROPIC_API_KEY, or pass api_key=")
+            raise ModelError("no API key for the model: set ANTHROPIC_API_KEY or pass api_key=")
         base = self._base_url or os.environ.get("ANTHROPIC_BASE_URL") or BASE_URL
         headers = {"x-api-key": key, "anthropic-version": VERSION}
         return ProviderEndpoint(f"{base.rstrip('/')}/v1/messages", headers, self._timeout, self._retries)

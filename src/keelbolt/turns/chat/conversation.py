@@ -10,7 +10,7 @@ from itertools import count
 from keelbolt.turns.chat.protocol import CallRequest, ChatMessage
 from keelbolt.turns.primitives import Media, Message, SpooledArtifact, ToolCall
 
-UNFINISHED = "This call was not finished: its turn ended before."
+UNFINISHED = "This call was not finished: its turn ended first."
 Texts = Mapping[int, str]
 
 

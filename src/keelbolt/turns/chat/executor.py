@@ -22,13 +22,13 @@ from keelbolt.errors import (
     TurnGateRejected,
     TurnGateTimeout,
 )
+from keelbolt.names import suggestion
 from keelbolt.turns.chat.conversation import conversation
 from keelbolt.turns.chat.protocol import CallRequest, Model, ModelRequest, TextDelta, ThoughtDelta, ToolSpec, Usage
 from keelbolt.turns.chat.tool import Calling, calling
 from keelbolt.turns.dispatch_context import DispatchContext
 from keelbolt.turns.helpers import ExecutorHelpers
 from keelbolt.turns.hydrate import hydrate
-from keelbolt.turns.names import suggestion
 from keelbolt.turns.pipeline import Next
 from keelbolt.turns.primitives import Message, SpooledArtifact, Thought, ToolCall
 from keelbolt.turns.tools import Tool, ToolResult
@@ -120,7 +120,7 @@ class _Chat:
             await ctx.store_tool_call(call)
         if not wanted:
             if not text:
-                ctx.nack("The model returned an empty answer.")
+                ctx.nack("The model returned an empty response.")
             else:
                 ctx.ack()
 
@@ -205,7 +205,7 @@ def _call(request: CallRequest, name: str, now: datetime) -> ToolCall:
     about: dict[str, Any] = {"id": name, "tool": request.name or "unnamed", "created_at": now}
     try:
         args = json.loads(request.arguments or "{}")
-        problem = None if isinstance(args, dict) else "the arguments are no JSON object"
+        problem = None if isinstance(args, dict) else "the arguments are not a JSON object"
     except ValueError as wrong:
         args, problem = {}, f"the arguments are not JSON: {wrong}"
     if problem is not None:

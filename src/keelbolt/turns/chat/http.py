@@ -61,7 +61,7 @@ class ProviderEndpoint:
                     if data:
                         yield _event(data)
         except httpx2.TimeoutException as error:
-            raise _Again(f"the model's provider did not answer within {self.timeout_seconds:g} s") from error
+            raise _Again(f"the model's provider did not respond within {self.timeout_seconds:g} s") from error
         except httpx2.HTTPError as error:
             raise _Again(
                 f"the connection to the model's provider failed: {str(error) or type(error).__name__}"
@@ -89,10 +89,10 @@ def _event(data: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ModelError(f"the model's provider sent an event that is no JSON object: {data[:80]!r}")
+        raise ModelError(f"the model's provider sent an event that is not a JSON object: {data[:80]!r}")
     if error := found.get("error"):
         words = error.get("message") if isinstance(error, dict) else error
-        raise ModelError(f"the model's provider reports: {words}")
+        raise ModelError(f"the model's provider reported an error: {words}")
     return found
 
 

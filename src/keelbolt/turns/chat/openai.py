@@ -52,14 +52,14 @@ class OpenAIModel:
                 yield delta
             ended = ended or last
         if not ended:
-            raise ModelError("the model's answer broke off")
+            raise ModelError("the model's response ended early")
         for _, call in sorted(calls.items()):
             yield CallRequest(call["name"], call["arguments"] or "{}")
 
     def _endpoint(self) -> ProviderEndpoint:
         key = self._api_key or os.environ.get("OPENAI_API_KEY")
         if not key:
-            raise ModelError("no key for the model: set OPENAI_API_KEY, or pass api_key=")
+            raise ModelError("no API key for the model: set OPENAI_API_KEY or pass api_key=")
         base = self._base_url or os.environ.get("OPENAI_BASE_URL") or BASE_URL
         return ProviderEndpoint(
             f"{base.rstrip('/')}/chat/completions", {"authorization": f"Bearer {key}"}, self._timeout, self._retries

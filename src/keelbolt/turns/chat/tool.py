@@ -127,7 +127,9 @@ def _arguments(function: Callable[..., Any], about: Mapping[str, str]) -> type[B
         if parameter.name in INJECTED:
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise InvalidInitialToolValue(f"{function.__name__}: a tool has named parameters, not {parameter}")
+            raise InvalidInitialToolValue(
+                f"{function.__name__}: the parameters of a tool must have names, not {parameter}"
+            )
         if parameter.name not in hints:
             raise InvalidInitialToolValue(f"{function.__name__}: the parameter {parameter.name} needs a type hint")
         default = ... if parameter.default is parameter.empty else parameter.default

@@ -47,7 +47,7 @@ def describe(reader: MediaReader | SpoolReader) -> Descriptor:
     found = described(reader)
     if found is None:
         raise ReaderNotDescribable(
-            f"{type(reader).__name__} has no describe(), so nothing could find its bytes again; store them first"
+            f"{type(reader).__name__} has no describe(), so its bytes could not be found again; store them first"
         )
     return found
 
@@ -122,9 +122,9 @@ def _json(name: str, value: Any) -> Any:
     try:
         return plain(name, value)
     except Wrong as wrong:
-        raise InvalidValue(f"it can't be stored: {wrong}") from None
+        raise InvalidValue(f"the value can't be stored: {wrong}") from None
     except RecursionError:
-        raise InvalidValue(f"it can't be stored: {name} is too deep, or holds itself") from None
+        raise InvalidValue(f"the value can't be stored: {name} is nested too deep or contains itself") from None
 
 
 def _identity(identity: Identity) -> Any:

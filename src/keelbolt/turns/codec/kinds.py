@@ -41,4 +41,4 @@ def kind_of(value: object) -> Kind:
             return kind
     if isinstance(value, str | Tokenizable):
         return "standing_instruction"
-    raise InvalidValue(f"{type(value).__name__} is none of the things that a turn keeps: {', '.join(KINDS)}")
+    raise InvalidValue(f"{type(value).__name__} can't be stored in a turn; the types are {', '.join(KINDS)}")

@@ -39,7 +39,7 @@ class Resolvers:
         if resolver is None:
             what = "media" if media else "spool"
             raise NoReaderResolver(
-                f"nobody is registered who can open {what} readers of the tag {descriptor['tag']!r}; "
+                f"no resolver is registered for {what} readers with the tag {descriptor['tag']!r}; "
                 f"call resolvers.{what}({descriptor['tag']!r}, …) before reading"
             )
         return resolver(descriptor["locator"])
@@ -73,5 +73,7 @@ class ArtifactTypes:
     def make(self, name: str, reader: Any) -> SpooledArtifact:
         kind = self._types.get(name)
         if kind is None:
-            raise NoReaderResolver(f"nobody registered a class for artifacts named {name!r}; artifacts.register it")
+            raise NoReaderResolver(
+                f"no class is registered for artifacts named {name!r}; register it with artifacts.register"
+            )
         return kind(reader)

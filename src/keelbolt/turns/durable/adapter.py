@@ -81,7 +81,7 @@ def durable_storage(
     other arguments.
     """
     if isinstance(eager_bytes, bool) or not isinstance(eager_bytes, int) or eager_bytes < 0:
-        raise InvalidValue(f"eager_bytes is a whole number from 0, not {eager_bytes!r}")
+        raise InvalidValue(f"eager_bytes must be an integer of at least 0, not {eager_bytes!r}")
     opening = resolvers if resolvers is not None else Resolvers()
     if not opening.knows(Descriptor(tag=URL_TAG, locator=None), media=True):
         opening.media(URL_TAG, partial(RemoteMediaReader.at, remote_media or DownloadRules()))
@@ -201,7 +201,7 @@ class DurableStorage:
         incoming messages are those that it stored. A process takes over at most ``concurrency`` turns at once.
         """
         if runner.progress_store is not self.progress:
-            raise InvalidValue("this runner does not keep its turns in this storage; make it with storage.runner(…)")
+            raise InvalidValue("this runner does not store its turns in this storage; create it with storage.runner(…)")
         return LeasedTurns(self, runner, again, lease_seconds=lease_seconds, concurrency=concurrency)
 
     def unit_of_work(self, ctx: TurnLike) -> AbstractAsyncContextManager[object]:
@@ -291,7 +291,7 @@ class DurableStorage:
 
     def _where(self, ctx: TurnLike) -> WriteAddress:
         if not self._open:
-            raise StorageClosed("this storage is not open; use it inside of async with durable_storage(…)")
+            raise StorageClosed("this storage is not open; use it within async with durable_storage(…)")
         unit = current.get()
         if unit is not None and unit.turn is ctx and unit.clocks is self._store.clocks and unit.open:
             return unit.where
@@ -316,7 +316,7 @@ class DurableStorage:
 
     def _until(self, older_than: float) -> int:
         if not older_than >= 0:
-            raise InvalidValue(f"older_than is a number of seconds from 0, not {older_than!r}")
+            raise InvalidValue(f"older_than must be a number of seconds of at least 0, not {older_than!r}")
         return self._now() - int(older_than * 1_000_000) + 1
 
 

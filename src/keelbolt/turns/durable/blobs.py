@@ -95,7 +95,7 @@ class Blobs:
             except CommitRefused:  # another process wrote the same id
                 continue
             return self._reader(shelf.scope, written, media=media, entry=ConduitEntry(key, version))
-        raise StorageBusy("others write these bytes all the time; try again")
+        raise StorageBusy("other processes keep writing these bytes; try again")
 
     async def stage(self, scope: Scope, data: ByteSource, *, lines: bool) -> Bytes:
         """Write the bytes without a name; long text also gets a line index."""
@@ -145,7 +145,7 @@ class Blobs:
             except CommitRefused:
                 continue
             return True
-        raise StorageBusy("others write these bytes all the time; try again")
+        raise StorageBusy("other processes keep writing these bytes; try again")
 
     async def list(self, shelf: BytesAddress, prefix: str) -> AsyncIterator[BlobInfo]:
         """Yield the bytes of this thread by id; if several turns wrote an id, only the last one."""

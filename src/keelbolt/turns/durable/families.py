@@ -35,6 +35,7 @@ KIND_OF: dict[str, Kind] = {collection: kind for kind, collection in COLLECTIONS
 STREAMS = "turn_streams"  # owner → its version is the clock that numbers its records: see clocks.py
 BYTES = "turn_bytes"  # owner/conduit/turn/id → its blob, and whether a record holds it yet
 TURNS = "turn_turns"  # owner/turn → its progress, and its current run
+TURN_STATES = ("running", "ended", "failed")
 GATES = "turn_gates"  # owner/turn/id → its question and settlement
 GATE_LOG = "turn_gates"  # a stream for each gate, which wakes waiting processes
 WAKES = "turn_wakes"  # a queue: gates whose tasks must be woken, because they are settled or timed out
@@ -179,7 +180,7 @@ FACE = Face(
             ),
             subject="turn",
             found_by={"owner": ByField("owner")},
-            everything=tuple(Query(TURNS, {"state": state}, order="at") for state in ("running", "ended")),
+            everything=tuple(Query(TURNS, {"state": state}, order="at") for state in TURN_STATES),
             age="at",
         ),
         Family(

@@ -31,7 +31,8 @@ async def check_format(kernel: Kernel) -> int:
     stored = int(from_json(found.body)["v"])
     if stored > FORMAT:
         raise TurnStorageSchema(
-            f"turns are stored in form {stored} by a newer version and this one knows {FORMAT}; run that one"
+            f"turns are stored in format {stored} by a newer Keelbolt; this version reads formats up to {FORMAT}. "
+            "Use the newer version"
         )
     return stored
 
@@ -42,7 +43,7 @@ async def upgrade(kernel: Kernel) -> list[int]:
     while (stored := await check_format(kernel)) < FORMAT:
         step = UPGRADES.get(stored)
         if step is None:
-            raise TurnStorageSchema(f"turns are stored in form {stored}, which no version can bring to form {FORMAT}")
+            raise TurnStorageSchema(f"turns are stored in format {stored}, which can't be upgraded to format {FORMAT}")
         await step(kernel)
         found = await kernel.get(FORMAT_PARTITION, FORMATS, _KEY)
         assert found is not None

@@ -24,11 +24,12 @@ from keelbolt.errors import (
 )
 from keelbolt.kernel import Record, Scalar, Scope
 from keelbolt.turns.durable.scope import PARTITIONS
-from keelbolt.turns.events import GateResult
+from keelbolt.turns.events import GateResult, now
 from keelbolt.turns.gates import Settlement, TurnGate
 from keelbolt.turns.schemas import checker, json_schema
 
 GateState = Literal["open", "settled"]
+CLOCKS_DIFFER_SECONDS = 60.0  # wall clocks of machines may differ by this much
 
 _SECRET_BYTES = 24
 _ERRORS: dict[str, type[TurnError]] = {
@@ -72,6 +73,19 @@ class StoredGate:
         return self.result is not None
 
     @property
+    def seconds_left(self) -> float | None:
+        """Time until the deadline, 0 or less if it is over; None: the gate has no deadline.
+
+        A gate whose creation is in the future was created before the wall clock was set back. Its deadline is over: the
+        engine's clock, which does not jump, made its work item ready.
+        """
+        if self.deadline is None:
+            return None
+        at = now()
+        set_back = (self.created_at - at).total_seconds() > CLOCKS_DIFFER_SECONDS
+        return 0.0 if set_back else (self.deadline - at).total_seconds()
+
+    @property
     def task_id(self) -> str | None:
         """The task that asks the gate's question, in a served agent."""
         found = self.about.get("taskId") if isinstance(self.about, Mapping) else None
@@ -85,7 +99,9 @@ class StoredGate:
         try:
             to_json(value)
         except PydanticSerializationError as wrong:
-            raise InvalidTurnGateResolution(f"gate {self.id}: an answer that is kept is JSON ({wrong})") from None
+            raise InvalidTurnGateResolution(
+                f"gate {self.id}: the answer must be JSON, because it is stored ({wrong})"
+            ) from None
         if self.checked and self.schema is not None:
             try:
                 checker(self.schema)(value)
@@ -118,7 +134,9 @@ class StoredGate:
         try:
             return to_json({name: getattr(self, name) for name in _KEPT})
         except PydanticSerializationError as wrong:
-            raise InvalidTurnGateResolution(f"gate {self.id}: what is kept of a gate is JSON ({wrong})") from None
+            raise InvalidTurnGateResolution(
+                f"gate {self.id}: its values must be JSON, because they are stored ({wrong})"
+            ) from None
 
     def fields(self, owner: str, turn: str) -> dict[str, Scalar]:
         return {
@@ -160,7 +178,7 @@ def new_gate(gate: TurnGate, *, scope: Scope, tenant: str, thread: str, about: A
     try:
         to_json([gate.payload, about])
     except PydanticSerializationError as wrong:
-        raise InvalidInitialTurnGateValue(f"the payload of a gate that is kept is JSON ({wrong})") from None
+        raise InvalidInitialTurnGateValue(f"the payload of a stored gate must be JSON ({wrong})") from None
     schema = None if gate.schema is None else json_schema(gate.schema)
     return StoredGate(
         token=make_token(scope),

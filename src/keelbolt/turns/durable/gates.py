@@ -57,7 +57,7 @@ class DurableGates:
     ) -> list[StoredGate]:
         """Return gates of one tenant or of all, oldest first within a tenant."""
         if state not in ("open", "settled"):
-            raise InvalidValue(f"the state of a gate is open or settled, not {state!r}")
+            raise InvalidValue(f"the state of a gate must be open or settled, not {state!r}")
         found: list[StoredGate] = []
         query = Query(GATES, {"state": state}, order="at")
         for scope in await scopes(self._kernel, tenant):
@@ -131,8 +131,9 @@ class DurableGates:
         if record is None:
             return None
         gate = read_gate(record)
-        if not gate.settled and gate.deadline is not None and gate.deadline <= now():
-            return await self._settle(gate.token, Settlement("timeout"), wakes=False)
+        left = gate.seconds_left
+        if not gate.settled and left is not None and left <= 0:
+            return await self._settle(gate.token, _timeout(gate), wakes=False)
         return gate
 
     # -------------------------------------------------------------------------------------------------- for the turn
@@ -144,7 +145,7 @@ class DurableGates:
         stored = await self._inserted(place, key, fresh)
         if not stored.same_question(read_back(fresh)):
             raise TurnStorageDuplicateId(
-                f"gate {gate.id!r} of this turn asked something else when it was opened first; give this one another id"
+                f"gate {gate.id!r} of this turn was first opened with a different question; use another id"
             )
         gate.token, gate.created_at = stored.token, stored.created_at
         return await self._answered(place.scope, gate, stored) if stored.settled else None
@@ -212,7 +213,7 @@ class DurableGates:
 
     def _key(self, ctx: TurnLike, gate: TurnGate) -> tuple[TurnAddress, str]:
         if self._place is None:
-            raise InvalidValue("these gates are only looked at and settled; a runner takes storage.gates")
+            raise InvalidValue("these gates can only be read and settled; pass storage.gates to the runner")
         place = self._place(ctx)
         return place, under(place.owner, gate.turn_id, gate.id)
 
@@ -226,7 +227,12 @@ def _in_time(gate: StoredGate, settlement: Settlement) -> Settlement:
     """Return a timeout instead of a settlement after the deadline, even if no process noticed the deadline."""
     if gate.deadline is None or settlement.settled_at < gate.deadline:
         return settlement
-    words = f"nobody settled gate {gate.id} by {gate.deadline.isoformat()}"
+    return _timeout(gate)
+
+
+def _timeout(gate: StoredGate) -> Settlement:
+    assert gate.deadline is not None
+    words = f"gate {gate.id} timed out: it was not settled by {gate.deadline.isoformat()}"
     return Settlement("timeout", error=TurnGateTimeout(words), settled_at=now())
 
 

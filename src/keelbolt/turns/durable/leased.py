@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Self
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import CommitRefused, KeelboltError, TurnTakenOver
-from keelbolt.kernel import Claim, Delete, Enqueue, Put, QueueTopic, new_id
+from keelbolt.kernel import Claim, Delete, Enqueue, Patch, Put, QueueTopic, new_id
 from keelbolt.leases import Lease, cancelled, give_back
 from keelbolt.turns.context import TurnInput
-from keelbolt.turns.durable.families import TURN_RUNS
+from keelbolt.turns.durable.families import TURN_RUNS, TURNS
 from keelbolt.turns.durable.scope import TurnScope, as_scope
 from keelbolt.turns.registry import Registry
 from keelbolt.turns.runner import TurnResult, TurnRunner
@@ -146,11 +146,11 @@ class LeasedTurns:
         claims, self._unfinished = self._unfinished, []
         for claim in claims:
             try:
-                await claim.scope.commit(claim.complete(), Delete(TURN_RUNS, claim.key))
+                await claim.scope.commit(claim.complete(), Delete(TURN_RUNS, claim.key), *await _failed(claim))
             except CommitRefused:  # another process holds it, or it was erased
                 continue
             except KeelboltError as error:
-                logger.warning("the end of turn %s could not be stored yet: %s", claim.key, error)
+                logger.warning("turn %s ended, but its end is not stored yet and is retried: %s", claim.key, error)
                 self._unfinished.append(claim)
 
     def _lost(self) -> None:
@@ -173,7 +173,7 @@ class LeasedTurns:
                         found = await kernel.claim(TURN_RUNS, worker, limit=free, lease_seconds=self._seconds)
                         claims = tuple(found)
                 except KeelboltError as error:
-                    logger.warning("no turn can be taken over until the storage answers: %s", error)
+                    logger.warning("turns can't be taken over until the storage responds: %s", error)
                 for claim in claims:
                     lost = worker != self._lease.name  # the lease was lost meanwhile; the new one does not hold these
                     work = give_back(claim, every=poll) if lost else self._take(claim)
@@ -189,10 +189,10 @@ class LeasedTurns:
         except (TurnTakenOver, asyncio.CancelledError):
             pass  # the lease was lost, or this process stops: another one continues
         except KeelboltError as error:
-            logger.warning("turn %s could not be continued, and is tried again: %s", claim.key, error)
+            logger.warning("turn %s could not be continued and is retried: %s", claim.key, error)
             await give_back(claim, every=POLL_SECONDS)
         except Exception:
-            logger.exception("turn %s could not be continued, and is given up", claim.key)
+            logger.exception("turn %s could not be continued and is given up", claim.key)
             self._unfinished.append(claim)
 
     async def _take_over(self, claim: Claim) -> None:
@@ -202,7 +202,7 @@ class LeasedTurns:
             return
         if claim.exhausted:
             logger.error("turn %s is given up: its process died %d times", claim.key, MAX_ATTEMPTS)
-            await claim.scope.commit(claim.bury("its process died too often"))
+            await claim.scope.commit(claim.bury("its process died too often"), *await _failed(claim))
             return
         stored = from_json(record.body)
         left = LeftTurn(as_scope(stored["scope"]), stored["turn_id"], claim.attempt)
@@ -214,6 +214,13 @@ class LeasedTurns:
         if not turn_input.incoming:
             messages = await self._storage.messages_of(self._named(turn_input))
             turn_input = replace(turn_input, incoming=[each for each in messages if each.role == "user"])
-        logger.warning("turn %s of a process that died continues here, attempt %d", left.turn_id, claim.attempt)
+        logger.warning("turn %s continues here after its process died, attempt %d", left.turn_id, claim.attempt)
         result = await self._run(turn_input, claim)
         logger.info("turn %s ended: %s", left.turn_id, result.status)
+
+
+async def _failed(claim: Claim) -> tuple[Patch, ...]:
+    """Return the operation that marks a turn as failed, if it is not ended: no process continues it."""
+    record = await claim.scope.get(TURNS, claim.key)
+    running = record is not None and record.fields.get("state") == "running"
+    return (Patch(TURNS, claim.key, {"state": "failed"}),) if running else ()

@@ -28,14 +28,14 @@ class WritePolicy:
 
     def __post_init__(self) -> None:
         if not isinstance(self.fetch, FetchPolicy):
-            raise InvalidValue(f"fetch is a FetchPolicy, not {type(self.fetch).__name__}")
+            raise InvalidValue(f"fetch must be a FetchPolicy, not {type(self.fetch).__name__}")
         for name, value, allowed in (
             ("duplicates", self.duplicates, get_args(Duplicates)),
             ("memories", self.memories, get_args(Reach)),
             ("standing_instructions", self.standing_instructions, get_args(Reach)),
         ):
             if value not in allowed:
-                raise InvalidValue(f"{name} is one of {', '.join(allowed)}, not {value!r}")
+                raise InvalidValue(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
 
     def reach(self, kind: Kind) -> Reach:
         if kind == "memory":

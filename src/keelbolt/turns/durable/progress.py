@@ -1,7 +1,8 @@
 """Progress of turns: one record for each turn with a given id, written in the commits of its iterations.
 
-``run`` counts the starts of the turn. Every commit of a run checks it, so that a process that was presumed dead and
-returns can no longer write.
+``state`` is ``running``, ``ended`` (acknowledged), or ``failed``: the turn stopped before its end, and no process
+continues it unless a caller starts it again. ``run`` counts the starts of the turn. Every commit of a run checks it, so
+that a process that was presumed dead and returns can no longer write.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ class DurableProgress:
             record = await place.scope.get(TURNS, place.turn)
             found = record.fields if record is not None else {}
             run = int(found.get("run") or 0) + 1
-            fields: dict[str, Scalar] = {"run": run, "at": self._now(), "owner": place.owner}
+            ended = found.get("state") == "ended"
+            state = "ended" if ended else "running"
+            fields: dict[str, Scalar] = {"run": run, "at": self._now(), "owner": place.owner, "state": state}
             operation: Insert | Patch
             if record is None:
-                operation = Insert(TURNS, place.turn, b"", {**fields, "iterations": 0, "state": "running"})
+                operation = Insert(TURNS, place.turn, b"", {**fields, "iterations": 0})
             else:
                 operation = Patch(TURNS, place.turn, fields, record.version)
             try:
@@ -46,7 +49,7 @@ class DurableProgress:
             except CommitRefused:
                 continue
             self._runs[id(ctx)] = run
-            return TurnProgress(int(found.get("iterations") or 0), ended=found.get("state") == "ended")
+            return TurnProgress(int(found.get("iterations") or 0), ended=ended)
 
     async def reached(self, ctx: TurnLike, progress: TurnProgress) -> None:
         place = self._place(ctx)

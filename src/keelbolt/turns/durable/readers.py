@@ -69,7 +69,9 @@ class _Reader:
             with _explained(self.bytes.sha256):
                 self._opened = await self.scope.open_blob(self.bytes.sha256)
             if self._opened.size != self.bytes.size:
-                raise TurnStorageCorrupt(f"the bytes {self.bytes.sha256} are not as many as were written")
+                raise TurnStorageCorrupt(
+                    f"the stored bytes {self.bytes.sha256} have the wrong length; restore them from a backup"
+                )
         return self._opened
 
     async def _pieces(self, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
@@ -82,7 +84,9 @@ class _Reader:
                     hasher.update(piece)
                 yield piece
         if whole and hasher.hexdigest() != self.bytes.sha256:
-            raise TurnStorageCorrupt(f"the bytes {self.bytes.sha256} are not those that were written")
+            raise TurnStorageCorrupt(
+                f"the stored bytes {self.bytes.sha256} differ from those written; restore them from a backup"
+            )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.bytes.sha256[:12]}…, {self.bytes.size} bytes)"
@@ -161,7 +165,7 @@ def _explained(digest: str) -> Iterator[None]:
         yield
     except StorageCorrupt as damaged:
         raise TurnStorageCorrupt(
-            f"the bytes {digest} are not those that were written; restore them from a backup", cause=damaged
+            f"the stored bytes {digest} differ from those written; restore them from a backup", cause=damaged
         ) from damaged
     except BlobNotFound as gone:
-        raise TurnStorageNotFound(f"the bytes {digest} are gone: nothing held them any more", cause=gone) from gone
+        raise TurnStorageNotFound(f"the bytes {digest} are gone: no record referred to them", cause=gone) from gone

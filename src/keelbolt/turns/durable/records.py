@@ -78,7 +78,7 @@ def read(kind: Kind, record: Record) -> Stored:
     try:
         body = json.loads(record.body.decode("utf-8", "surrogatepass"))
         if body["v"] > PAYLOAD_VERSION:
-            raise TurnStorageSchema(f"a {kind} was stored in form {body['v']} by a newer version; run that one")
+            raise TurnStorageSchema(f"a {kind} was stored in format {body['v']} by a newer Keelbolt; use that version")
         data, named, seq = body["data"], record.fields.get("named"), record.fields["seq"]
         assert isinstance(seq, int)
         return Stored(
@@ -99,7 +99,7 @@ def read(kind: Kind, record: Record) -> Stored:
         )
     except (ValueError, KeyError, TypeError, AssertionError) as wrong:
         raise TurnStorageCorrupt(
-            f"a stored {kind} can't be read; look with keelbolt storage check, or restore a backup", cause=wrong
+            f"a stored {kind} can't be read; run keelbolt storage check, or restore a backup", cause=wrong
         ) from wrong
 
 
@@ -107,7 +107,7 @@ def dump(value: Mapping[str, Any], *, what: str) -> bytes:
     try:
         text = _encode(value)
     except (TypeError, ValueError, RecursionError) as wrong:
-        raise InvalidValue(f"{what} can't be stored: it holds something that is not JSON ({wrong})") from None
+        raise InvalidValue(f"{what} can't be stored: it contains a value that is not JSON ({wrong})") from None
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -48,9 +48,9 @@ class TurnScope:
         for name in ("tenant", "thread"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
-                raise TurnStorageScopeMissing(f"the {name} of a scope is a non-empty str, not {value!r}")
+                raise TurnStorageScopeMissing(f"the {name} of a scope must be a non-empty str, not {value!r}")
         if not isinstance(self.agent, str):
-            raise TurnStorageScopeMissing(f"the agent of a scope is a str, not {self.agent!r}")
+            raise TurnStorageScopeMissing(f"the agent of a scope must be a str, not {self.agent!r}")
 
     def __deepcopy__(self, _memo: object) -> TurnScope:
         return self  # a stash copies its values at every read
@@ -73,7 +73,7 @@ def as_scope(found: object) -> TurnScope:
     if found is None:
         raise TurnStorageScopeMissing
     raise TurnStorageScopeMissing(
-        f"a scope is a Scope, or a dict with tenant, thread and perhaps agent, not {type(found).__name__}"
+        f"a scope must be a Scope, or a dict with tenant, thread and optionally agent, not {type(found).__name__}"
     )
 
 

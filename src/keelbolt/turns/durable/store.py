@@ -92,7 +92,7 @@ class TurnStore:
             elif isinstance(key, str):
                 found = await self._find(unit, where, kind, key)
             else:
-                raise InvalidValue(f"a {kind} is deleted by its id, a str, not {type(key).__name__}")
+                raise InvalidValue(f"a {kind} is deleted by its id, which must be a str, not {type(key).__name__}")
             if found is not None:
                 unit.change(kind, found.key, RemoveRecord(), base=found)
 
@@ -192,16 +192,16 @@ def decoded(codec: TurnCodec, stored: Stored, resolvers: Any) -> Any:
         return codec.decode(stored.kind, data, resolvers)
     except (InvalidInitialValue, KeyError, TypeError, ValueError, AttributeError) as wrong:
         raise TurnStorageCorrupt(
-            f"the stored {stored.kind} {stored.id!r} is not one any more; restore it from a backup", cause=wrong
+            f"the stored {stored.kind} {stored.id!r} is damaged; restore it from a backup", cause=wrong
         ) from wrong
 
 
 def check_value(kind: Kind, value: object) -> None:
     if kind == "standing_instruction":
         if not isinstance(value, str | Tokenizable) or not str(value):
-            raise InvalidValue(f"a standing instruction is a non-empty str or Tokenizable, not {value!r}")
+            raise InvalidValue(f"a standing instruction must be a non-empty str or Tokenizable, not {value!r}")
     elif not isinstance(value, TYPES[kind]):
-        raise InvalidValue(f"a {kind} is a {TYPES[kind].__name__}, not {type(value).__name__}")
+        raise InvalidValue(f"a {kind} must be a {TYPES[kind].__name__}, not {type(value).__name__}")
 
 
 def _id(value: Any) -> str:

@@ -142,7 +142,7 @@ class Unit:
             finally:
                 numbers.leave()
         raise StorageBusy(
-            f"{TRIES} commits of other processes to this thread came first; nothing of this unit was written, try again"
+            f"other processes committed to this thread first, {TRIES} times; this unit wrote nothing. Try again"
         )
 
     def _plan(self, numbers: TenantClocks) -> _Plan:
@@ -193,13 +193,13 @@ class Unit:
         match check:
             case Attach():
                 raise TurnStorageNotFound(
-                    "bytes that a record refers to are gone: they were reaped before it was stored; write them again",
+                    "bytes that a record refers to were removed before the record was stored; write them again",
                     cause=BlobNotFound(check.digest),
                 )
             case FieldIn():
                 raise TurnTakenOver
             case Patch() if check.collection == TURNS:
-                raise TurnTakenOver("this turn was erased while it ran; what it did since is not stored")
+                raise TurnTakenOver("this turn was erased while it ran; its later writes are not stored")
             case Patch() if check.collection == BYTES:
                 del self._entries[check.key]  # rewritten or released meanwhile; the record holds the bytes itself
             case Insert() | Replace() | Patch() if check.collection != STREAMS:
@@ -223,8 +223,8 @@ def _undone(plan: _Plan, refusal: CommitRefused | None = None) -> Sequence[Tick]
 def _check_size(operations: list[Operation]) -> None:
     if len(operations) > MAX_OPERATIONS:
         raise TooLarge(
-            f"a unit of work is at most {MAX_OPERATIONS} operations, and this one has {len(operations)}; "
-            "nothing of it is stored. Call ctx.checkpoint() in between, or make several units"
+            f"a unit of work has at most {MAX_OPERATIONS} operations; this one has {len(operations)}, "
+            "and nothing is stored. Call ctx.checkpoint() in between, or make several units"
         )
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from keelbolt.data.pages import first_of
 from keelbolt.data.shown import when
 from keelbolt.errors import BadCursor, BlobNotFound, TurnStorageCorrupt, TurnStorageSchema
-from keelbolt.kernel import BlobReader, Kernel, Query, Record
+from keelbolt.kernel import BlobReader, Kernel, Query, Record, Scalar
+from keelbolt.tasks.families import TASKS
+from keelbolt.tasks.ids import is_task_id
+from keelbolt.tasks.record import ENDED
 from keelbolt.turns.codec.kinds import PLURALS, Kind
 from keelbolt.turns.durable.families import COLLECTIONS, FAMILIES, FORMAT_PARTITION, FORMATS, GATES, STREAMS, TURNS
 from keelbolt.turns.durable.format import upgrade
@@ -23,7 +28,6 @@ from keelbolt.turns.inspection.records import WHOLE_BYTES, RecordFile, files, sh
 TALK: tuple[Kind, ...] = ("message", "thought", "tool_call", "retrievable")
 SHARED: tuple[Kind, ...] = ("memory", "standing_instruction")
 KIND_CALLED: dict[str, Kind] = {plural.replace("_", "-"): kind for kind, plural in PLURALS.items()}
-SOME = 50
 _EXCERPT_CHARACTERS = 200
 
 
@@ -45,6 +49,7 @@ class TurnInspection:
     """The turns of one tenant. All lists are newest first."""
 
     def __init__(self, kernel: Kernel, tenant: str) -> None:
+        self._kernel = kernel
         self._scope = kernel.scoped(tenant_partition(tenant))
 
     # ------------------------------------------------------------------------------------------------------ threads
@@ -62,18 +67,12 @@ class TurnInspection:
         record = await self._scope.get(STREAMS, whose)
         if record is None:
             return None
-        last = {
-            name: await self._last(Query(collection, {"owner": whose}, order="at", newest_first=True))
-            for name, collection in (("turns", TURNS), ("gates", GATES))
-        }
+        turns, more_turns = await self._first(TURNS, {"owner": whose}, partial(_turn, whose))
+        await asyncio.gather(*map(self._check_task, turns))
+        gates, more_gates = await self._first(GATES, {"owner": whose}, lambda each: read_gate(each).to_json())
         own = await self._shares(whose)
-        return {
-            **_named(record),
-            "turns": [_turn(each, whose) for each in last["turns"][:SOME]],
-            "gates": [read_gate(each).to_json() for each in last["gates"][:SOME]],
-            **own,
-            "more": [*(name for name, records in last.items() if len(records) > SOME), *own["more"]],
-        }
+        longer = [name for name, more in (("turns", more_turns), ("gates", more_gates)) if more]
+        return {**_named(record), "turns": turns, "gates": gates, **own, "more": [*longer, *own["more"]]}
 
     async def entries(self, ref: str, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any] | None:
         """Return a thread's messages, thoughts, calls and retrievables as one list, newest first; or None."""
@@ -117,12 +116,12 @@ class TurnInspection:
 
     async def shared(self) -> dict[str, Any]:
         """Return the agents and the tenant that share memories and standing instructions, with the last of these."""
-        agents = await self._last(Query(STREAMS, {"kind": "agent"}, order="at", newest_first=True))
-        whole = await self._last(Query(STREAMS, {"kind": "tenant"}, order="at", newest_first=True))
-        sharers = [*agents[:SOME], *whole]
+        agents, more = await self._first(STREAMS, {"kind": "agent"}, lambda record: record)
+        whole, _ = await self._first(STREAMS, {"kind": "tenant"}, lambda record: record)
+        sharers: list[Record] = [*agents, *whole]
         found = await asyncio.gather(*(self._shares(record.key) for record in sharers))
         shared = [{**_named(record), **each} for record, each in zip(sharers, found, strict=True)]
-        return {"shared": shared, "more": len(agents) > SOME}
+        return {"shared": shared, "more": more}
 
     async def shared_records(
         self, sharer: str, called: str, *, limit: int = 50, cursor: str | None = None
@@ -143,13 +142,21 @@ class TurnInspection:
             last = _excerpt(read("message", page.records[0])) if page.records else None
         return {**_named(record), "last": last}
 
+    async def _check_task(self, turn: dict[str, Any]) -> None:
+        """Show a turn of a task as failed if the task is over: no process continues it."""
+        task_id = turn["id"].rpartition(".")[0]
+        if turn["state"] == "running" and is_task_id(task_id):
+            tasks = self._kernel.scoped(original(self._scope.partition.removeprefix(PARTITIONS)))
+            task = await tasks.get(TASKS, task_id)
+            if task is not None and task.fields["state"] in ENDED:
+                turn["state"] = "failed"
+
     async def _shares(self, whose: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
         more = []
         for kind in SHARED:
-            records = await self._last(_owned(kind, whose))
-            found[_member(kind)] = [shown(kind, record) for record in records[:SOME]]
-            if len(records) > SOME:
+            found[_member(kind)], longer = await first_of(self._scope, _owned(kind, whose), partial(shown, kind))
+            if longer:
                 more.append(_member(kind))
         return {**found, "more": more}
 
@@ -172,8 +179,10 @@ class TurnInspection:
         found = self._scope.scan(_owned(kind, whose, until), limit=limit + 1)
         return [(int(record.fields["seq"] or 0), kind, record) async for record in found]
 
-    async def _last(self, query: Query) -> Sequence[Record]:
-        return (await self._scope.find(query, limit=SOME + 1)).records
+    async def _first(
+        self, collection: str, equal: dict[str, Scalar], show: Callable[[Record], Any]
+    ) -> tuple[list[Any], bool]:
+        return await first_of(self._scope, Query(collection, equal, order="at", newest_first=True), show)
 
 
 def _owned(kind: Kind, whose: str, until: int | None = None) -> Query:
@@ -187,7 +196,7 @@ def _named(record: Record) -> dict[str, Any]:
     return {"kind": kind, "id": original(ref), "ref": called, "at": when(record.fields.get("at"))}
 
 
-def _turn(record: Record, whose: str) -> dict[str, Any]:
+def _turn(whose: str, record: Record) -> dict[str, Any]:
     fields = record.fields
     return {
         "id": original(record.key.removeprefix(f"{whose}/")),

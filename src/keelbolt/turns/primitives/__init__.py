@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from keelbolt.turns.primitives.artifact import SpooledArtifact
+from keelbolt.turns.primitives.checks import MODALITY_HAZARDS, TRUST_TIERS, ModalityHazard, Moment, TrustTier, moment
 from keelbolt.turns.primitives.checksum import tool_call_checksum
 from keelbolt.turns.primitives.identity import Identity
 from keelbolt.turns.primitives.media import MEDIA_KINDS, Media, MediaKind, MediaStashEntry
@@ -11,9 +12,7 @@ from keelbolt.turns.primitives.message import Message, Role
 from keelbolt.turns.primitives.retrievable import Retrievable
 from keelbolt.turns.primitives.text import Encoder, Tokenizable, count_tokens, register_encoding
 from keelbolt.turns.primitives.thought import Thought
-from keelbolt.turns.primitives.times import Moment, moment
 from keelbolt.turns.primitives.tool_call import AnyResults, Results, ToolCall
-from keelbolt.turns.primitives.trust import MODALITY_HAZARDS, TRUST_TIERS, ModalityHazard, TrustTier
 
 __all__ = [
     "MEDIA_KINDS",

@@ -6,15 +6,23 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeVar, get_args
 
 from keelbolt.errors import InvalidInitialValue, TokenizableEvaluatorInvalid
 from keelbolt.turns.primitives.frozen import FrozenDict, FrozenList, frozen
 from keelbolt.turns.primitives.text import Tokenizable
-from keelbolt.turns.primitives.times import moment
+
+Moment = datetime | str | int | float
+"""A time as it is given: a datetime with a zone, ISO 8601 text with a zone, or milliseconds since 1970."""
+
+TrustTier = Literal["first-party", "third-party-public", "third-party-private"]
+ModalityHazard = Literal["inert", "extractable-instructions", "opaque-perceptual"]
+TRUST_TIERS: tuple[TrustTier, ...] = get_args(TrustTier)
+MODALITY_HAZARDS: tuple[ModalityHazard, ...] = get_args(ModalityHazard)
 
 T = TypeVar("T")
+_set_field = object.__setattr__
 
 
 class Wrong(Exception):
@@ -51,6 +59,12 @@ def _explain(unfit: TypeError, init: Callable[..., None]) -> str:
     return f"{unfit}; its fields are {', '.join(fields)}, given by name"
 
 
+def keep(primitive: object, **fields: object) -> None:
+    """Set the fields of a frozen dataclass; for its constructor only."""
+    for name, value in fields.items():
+        _set_field(primitive, name, value)
+
+
 def text(name: str, value: object) -> str:
     """Return a non-empty str."""
     if not isinstance(value, str):
@@ -85,6 +99,30 @@ def flag(name: str, value: object) -> bool:
     return value
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(value: object) -> datetime:
+    """Return the time as an aware datetime. Raise ValueError with the reason if it is invalid."""
+    if isinstance(value, datetime):
+        found = value
+    elif isinstance(value, str):
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(f"{value[:40]!r} is not a time; write it as 2026-01-31T12:00:00Z") from None
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return _EPOCH + timedelta(milliseconds=value)
+        except (OverflowError, ValueError):
+            raise ValueError(f"{value} milliseconds since 1970 is not a time that can be kept") from None
+    else:
+        raise ValueError(f"a time is a datetime, ISO 8601 text or milliseconds since 1970, not {type(value).__name__}")  # noqa: TRY004
+    if found.utcoffset() is None:
+        raise ValueError(f"{found.isoformat()} has no time zone; use datetime.now(UTC), or add Z or an offset")
+    return found
+
+
 def time(name: str, value: object) -> datetime:
     try:
         return moment(value)
@@ -92,10 +130,10 @@ def time(name: str, value: object) -> datetime:
         raise Wrong(f"{name}: {wrong}") from None
 
 
-def times(created: object, updated: object) -> tuple[datetime, datetime]:
+def times(created: object, updated: object) -> dict[str, datetime]:
     """Return both times of a primitive; the defaults are now, and the creation time."""
     began = datetime.now(UTC) if created is None else time("created_at", created)
-    return began, began if updated is None else time("updated_at", updated)
+    return {"created_at": began, "updated_at": began if updated is None else time("updated_at", updated)}
 
 
 def words(name: str, value: object, *, empty: bool = False) -> Tokenizable:
@@ -119,6 +157,8 @@ def replay(payload: object, compatibility: object) -> str | None:
 
 def opaque(payload: T) -> T:
     """Return a copy of a provider-specific payload, with immutable dicts and lists."""
+    if payload is None:
+        return payload
     try:
         kept: T = frozen(payload)
     except Exception as uncopied:
@@ -128,7 +168,7 @@ def opaque(payload: T) -> T:
 
 def plain(name: str, value: object) -> Any:
     """Return an immutable copy of a JSON value."""
-    if value is None or isinstance(value, bool | str | int):
+    if value is None or isinstance(value, (str, int)):  # a tuple: a union would be built at every call
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -139,6 +179,6 @@ def plain(name: str, value: object) -> Any:
             if not isinstance(key, str):
                 raise Wrong(f"{name} has the key {key!r}; keys of JSON are strings")
         return FrozenDict({key: plain(f"{name}.{key}", item) for key, item in value.items()})
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return FrozenList([plain(f"{name}[{index}]", item) for index, item in enumerate(value)])
     raise Wrong(f"{name} is {type(value).__name__}, which is not JSON")

@@ -46,6 +46,8 @@ def canonical(value: object) -> str:
 
 
 def _string(value: str) -> str:
+    if value.isascii():
+        return json.dumps(value, ensure_ascii=False)
     # In UTF-16 a surrogate pair is one character; a lone surrogate is escaped, as JSON.stringify does.
     whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(whole, ensure_ascii=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keelbolt.errors import InvalidInitialIdentityValue
-from keelbolt.turns.primitives.checks import Wrong, refusing, text, words
+from keelbolt.turns.primitives.checks import Wrong, keep, refusing, text, words
 from keelbolt.turns.primitives.text import Tokenizable
 
 
@@ -21,8 +21,7 @@ class Identity:
         if isinstance(identifier, bool) or not isinstance(identifier, str | int):
             raise Wrong(f"identifier is a str or an int, not {type(identifier).__name__}")
         known = text("identifier", identifier) if isinstance(identifier, str) else identifier
-        object.__setattr__(self, "identifier", known)
-        object.__setattr__(self, "representation", words("representation", representation))
+        keep(self, identifier=known, representation=words("representation", representation))
 
     @classmethod
     def of(cls, value: str | Identity) -> Identity:
@@ -30,8 +29,11 @@ class Identity:
         return value if isinstance(value, Identity) else cls(identifier=value, representation=value)
 
 
-def identity(name: str, value: object) -> Identity:
-    """Return a validated Identity."""
+def author(value: object) -> Identity:
+    """Return the validated Identity of a message or thought; the usual ones are shared, since they are frozen."""
     if not isinstance(value, str | Identity) or value == "":
-        raise Wrong(f"{name} is an Identity or a non-empty str, not {value!r}")
-    return Identity.of(value)
+        raise Wrong(f"identity is an Identity or a non-empty str, not {value!r}")
+    return _USUAL.get(value) or Identity.of(value)
+
+
+_USUAL: dict[object, Identity] = {name: Identity.of(name) for name in ("user", "assistant")}

@@ -9,8 +9,18 @@ from typing import Any, Literal, NotRequired, TypedDict, cast, get_args
 
 from keelbolt.errors import InvalidInitialMediaValue, NotAMediaReader
 from keelbolt.kernel.ids import new_id
-from keelbolt.turns.primitives.checks import Wrong, one_of, optional_text, refusing, text
-from keelbolt.turns.primitives.trust import ModalityHazard, TrustTier, modality_hazard, trust_tier
+from keelbolt.turns.primitives.checks import (
+    MODALITY_HAZARDS,
+    TRUST_TIERS,
+    ModalityHazard,
+    TrustTier,
+    Wrong,
+    keep,
+    one_of,
+    optional_text,
+    refusing,
+    text,
+)
 from keelbolt.turns.readers import MediaReader, answer, is_media_reader
 from keelbolt.turns.registry import Registry
 
@@ -59,15 +69,18 @@ class Media:
     ) -> None:
         if not is_media_reader(reader):
             raise NotAMediaReader(f"{type(reader).__name__} is no media reader: {NotAMediaReader.__doc__}")
-        object.__setattr__(self, "id", new_id() if id is None else text("id", id))
-        object.__setattr__(self, "kind", one_of("kind", kind, MEDIA_KINDS))
-        object.__setattr__(self, "mime_type", text("mime_type", mime_type))
-        object.__setattr__(self, "filename", text("filename", filename))
-        object.__setattr__(self, "reader", reader)
-        object.__setattr__(self, "trust_tier", _trust_tier("trust_tier", trust_tier))
-        object.__setattr__(self, "modality_hazard", _modality_hazard("modality_hazard", modality_hazard))
-        object.__setattr__(self, "source", optional_text("source", source))
-        object.__setattr__(self, "stash", _stash(stash))
+        keep(
+            self,
+            id=new_id() if id is None else text("id", id),
+            kind=one_of("kind", kind, MEDIA_KINDS),
+            mime_type=text("mime_type", mime_type),
+            filename=text("filename", filename),
+            reader=reader,
+            trust_tier=one_of("trust_tier", trust_tier, TRUST_TIERS),
+            modality_hazard=one_of("modality_hazard", modality_hazard, MODALITY_HAZARDS),
+            source=optional_text("source", source),
+            stash=_stash(stash),
+        )
 
     @classmethod
     def user_attachment(cls, *, kind: MediaKind, **fields: Any) -> Media:
@@ -119,8 +132,6 @@ class Media:
         }
 
 
-_trust_tier = trust_tier  # the fields of these names shadow them
-_modality_hazard = modality_hazard
 _SPELLED = {"trust_tier": "trustTier", "derived_from_media": "derivedFromMedia"}
 
 
@@ -146,7 +157,7 @@ def _stash(value: object) -> Registry:
             raise Wrong(f"stash has the key {name!r}; its keys are strings")
         if not isinstance(entry, dict) or "value" not in entry:
             raise Wrong(f"stash entry {name!r} is a dict with value, trust_tier and perhaps derived_from_media")
-        trust_tier(f"trust_tier of stash entry {name!r}", entry.get("trust_tier"))
+        one_of(f"trust_tier of stash entry {name!r}", entry.get("trust_tier"), TRUST_TIERS)
         if "derived_from_media" in entry:
             text(f"derived_from_media of stash entry {name!r}", entry["derived_from_media"])
         if unknown := set(entry) - {"value", "trust_tier", "derived_from_media"}:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from keelbolt.errors import InvalidInitialMemoryValue
-from keelbolt.turns.primitives.checks import refusing, share, text, times, words
+from keelbolt.turns.primitives.checks import Moment, keep, refusing, share, text, times, words
 from keelbolt.turns.primitives.text import Tokenizable
-from keelbolt.turns.primitives.times import Moment
 
 
 @refusing(InvalidInitialMemoryValue)
@@ -33,10 +32,11 @@ class Memory:
         created_at: Moment | None = None,
         updated_at: Moment | None = None,
     ) -> None:
-        object.__setattr__(self, "id", text("id", id))
-        object.__setattr__(self, "content", words("content", content))
-        object.__setattr__(self, "confidence", share("confidence", confidence))
-        object.__setattr__(self, "importance", share("importance", importance))
-        created, updated = times(created_at, updated_at)
-        object.__setattr__(self, "created_at", created)
-        object.__setattr__(self, "updated_at", updated)
+        keep(
+            self,
+            id=text("id", id),
+            content=words("content", content),
+            confidence=share("confidence", confidence),
+            importance=share("importance", importance),
+            **times(created_at, updated_at),
+        )

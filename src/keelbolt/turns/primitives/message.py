@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import Literal
 
 from keelbolt.errors import InvalidInitialMessageValue
-from keelbolt.turns.primitives.checks import Wrong, one_of, refusing, text, times, words
-from keelbolt.turns.primitives.identity import Identity, identity
+from keelbolt.turns.primitives.checks import Moment, Wrong, keep, one_of, refusing, text, times, words
+from keelbolt.turns.primitives.identity import Identity, author
 from keelbolt.turns.primitives.media import Media
 from keelbolt.turns.primitives.text import Tokenizable
-from keelbolt.turns.primitives.times import Moment
 
 Role = Literal["user", "assistant"]
 
@@ -41,21 +40,17 @@ class Message:
         created_at: Moment | None = None,
         updated_at: Moment | None = None,
     ) -> None:
-        speaker = one_of("role", role, ("user", "assistant"))
-        said = None if content is None else words("content", content)
-        object.__setattr__(self, "id", text("id", id))
-        object.__setattr__(self, "role", speaker)
-        object.__setattr__(self, "content", said)
-        object.__setattr__(self, "attachments", _attachments(attachments))
-        object.__setattr__(self, "identity", _identity("identity", speaker if identity is None else identity))
-        created, updated = times(created_at, updated_at)
-        object.__setattr__(self, "created_at", created)
-        object.__setattr__(self, "updated_at", updated)
-        if said is None and not self.attachments:
+        keep(
+            self,
+            id=text("id", id),
+            role=one_of("role", role, ("user", "assistant")),
+            content=None if content is None else words("content", content),
+            attachments=_attachments(attachments),
+            identity=author(role if identity is None else identity),
+            **times(created_at, updated_at),
+        )
+        if self.content is None and not self.attachments:
             raise Wrong("it needs content, attachments or both")
-
-
-_identity = identity  # the field of this name shadows it
 
 
 def _attachments(value: object) -> tuple[Media, ...]:

@@ -7,10 +7,20 @@ from datetime import datetime
 
 from keelbolt.errors import InvalidInitialRetrievableValue
 from keelbolt.turns.primitives.artifact import SpooledArtifact
-from keelbolt.turns.primitives.checks import optional_text, refusing, share, text, times, words
+from keelbolt.turns.primitives.checks import (
+    TRUST_TIERS,
+    Moment,
+    TrustTier,
+    keep,
+    one_of,
+    optional_text,
+    refusing,
+    share,
+    text,
+    times,
+    words,
+)
 from keelbolt.turns.primitives.text import Encoder, Tokenizable
-from keelbolt.turns.primitives.times import Moment
-from keelbolt.turns.primitives.trust import TrustTier, trust_tier
 
 
 @refusing(InvalidInitialRetrievableValue)
@@ -39,16 +49,16 @@ class Retrievable:
         created_at: Moment | None = None,
         updated_at: Moment | None = None,
     ) -> None:
-        kept = content if isinstance(content, SpooledArtifact) else words("content", content)
-        object.__setattr__(self, "id", text("id", id))
-        object.__setattr__(self, "content", kept)
-        object.__setattr__(self, "trust_tier", _trust_tier("trust_tier", trust_tier))
-        object.__setattr__(self, "source", optional_text("source", source))
-        object.__setattr__(self, "kind", optional_text("kind", kind))
-        object.__setattr__(self, "score", None if score is None else share("score", score))
-        created, updated = times(created_at, updated_at)
-        object.__setattr__(self, "created_at", created)
-        object.__setattr__(self, "updated_at", updated)
+        keep(
+            self,
+            id=text("id", id),
+            content=content if isinstance(content, SpooledArtifact) else words("content", content),
+            trust_tier=one_of("trust_tier", trust_tier, TRUST_TIERS),
+            source=optional_text("source", source),
+            kind=optional_text("kind", kind),
+            score=None if score is None else share("score", score),
+            **times(created_at, updated_at),
+        )
 
     async def content_string(self) -> str:
         """Return the whole text, read from its store if needed."""
@@ -58,6 +68,3 @@ class Retrievable:
         if isinstance(self.content, Tokenizable):
             return self.content.estimate_tokens(encoding)
         return await self.content.estimate_tokens(encoding)
-
-
-_trust_tier = trust_tier  # the field of this name shadows it

@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from keelbolt.errors import InvalidInitialThoughtValue
-from keelbolt.turns.primitives.checks import opaque, optional_text, refusing, replay, text, times, words
-from keelbolt.turns.primitives.identity import Identity, identity
+from keelbolt.turns.primitives.checks import Moment, keep, opaque, optional_text, refusing, replay, text, times, words
+from keelbolt.turns.primitives.identity import Identity, author
 from keelbolt.turns.primitives.text import Tokenizable
-from keelbolt.turns.primitives.times import Moment
 
 
 @refusing(InvalidInitialThoughtValue)
@@ -43,15 +42,13 @@ class Thought:
         updated_at: Moment | None = None,
         turn_id: str | None = None,
     ) -> None:
-        object.__setattr__(self, "id", text("id", id))
-        object.__setattr__(self, "content", words("content", content, empty=payload is not None))
-        object.__setattr__(self, "identity", _identity("identity", identity))
-        object.__setattr__(self, "payload", opaque(payload))
-        object.__setattr__(self, "replay_compatibility", replay(payload, replay_compatibility))
-        created, updated = times(created_at, updated_at)
-        object.__setattr__(self, "created_at", created)
-        object.__setattr__(self, "updated_at", updated)
-        object.__setattr__(self, "turn_id", optional_text("turn_id", turn_id))
-
-
-_identity = identity  # the field of this name shadows it
+        keep(
+            self,
+            id=text("id", id),
+            content=words("content", content, empty=payload is not None),
+            identity=author(identity),
+            payload=opaque(payload),
+            replay_compatibility=replay(payload, replay_compatibility),
+            turn_id=optional_text("turn_id", turn_id),
+            **times(created_at, updated_at),
+        )

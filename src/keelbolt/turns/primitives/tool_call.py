@@ -11,8 +11,10 @@ from typing import Any, TypeAlias
 from keelbolt.errors import InvalidInitialToolCallValue
 from keelbolt.turns.primitives.artifact import SpooledArtifact
 from keelbolt.turns.primitives.checks import (
+    Moment,
     Wrong,
     flag,
+    keep,
     opaque,
     optional_text,
     plain,
@@ -26,7 +28,6 @@ from keelbolt.turns.primitives.checks import (
 from keelbolt.turns.primitives.checksum import tool_call_checksum
 from keelbolt.turns.primitives.media import Media
 from keelbolt.turns.primitives.text import Tokenizable
-from keelbolt.turns.primitives.times import Moment
 
 Results: TypeAlias = "Tokenizable | SpooledArtifact | tuple[SpooledArtifact, ...] | Media | tuple[Media, ...]"
 AnyResults: TypeAlias = "str | Tokenizable | SpooledArtifact | Sequence[SpooledArtifact] | Media | Sequence[Media]"
@@ -76,31 +77,30 @@ class ToolCall:
         completed_at: Moment | None = None,
         turn_id: str | None = None,
     ) -> None:
-        name = text("tool", tool)
-        given = _args(args)
-        over = flag("is_complete", is_complete)
+        name, given, over = text("tool", tool), _args(args), flag("is_complete", is_complete)
         if over and results is None:
             raise Wrong("a complete call has results; pass is_complete=False while there are none")
-        object.__setattr__(self, "id", text("id", id))
-        object.__setattr__(self, "tool", name)
-        object.__setattr__(self, "args", given)
-        same = tool_call_checksum(name, given) if checksum is None else text("checksum", checksum)
-        object.__setattr__(self, "checksum", same)
-        object.__setattr__(self, "is_complete", over)
-        object.__setattr__(self, "is_error", flag("is_error", is_error))
-        object.__setattr__(self, "results", None if results is None else _results(results))
-        object.__setattr__(self, "payload", opaque(payload))
-        object.__setattr__(self, "replay_compatibility", replay(payload, replay_compatibility))
-        object.__setattr__(self, "from_artifact_tool", flag("from_artifact_tool", from_artifact_tool))
-        object.__setattr__(self, "inline", flag("inline", inline))
-        created, updated = times(created_at, updated_at)
-        object.__setattr__(self, "created_at", created)
-        object.__setattr__(self, "updated_at", updated)
-        object.__setattr__(self, "turn_id", optional_text("turn_id", turn_id))
+        stamps = times(created_at, updated_at)
         ended = None if completed_at is None else time("completed_at", completed_at)
         if over and ended is None:
-            ended = updated
-        object.__setattr__(self, "completed_at", ended)
+            ended = stamps["updated_at"]
+        keep(
+            self,
+            id=text("id", id),
+            tool=name,
+            args=given,
+            checksum=tool_call_checksum(name, given) if checksum is None else text("checksum", checksum),
+            is_complete=over,
+            is_error=flag("is_error", is_error),
+            results=None if results is None else _results(results),
+            payload=opaque(payload),
+            replay_compatibility=replay(payload, replay_compatibility),
+            from_artifact_tool=flag("from_artifact_tool", from_artifact_tool),
+            inline=flag("inline", inline),
+            completed_at=ended,
+            turn_id=optional_text("turn_id", turn_id),
+            **stamps,
+        )
 
     def completed(self, results: AnyResults, *, at: Moment, is_error: bool = False) -> ToolCall:
         """Return the same call with its results, for `mutate_tool_call`."""
@@ -124,9 +124,9 @@ def _args(value: object) -> dict[str, Any]:
 
 
 def _results(value: object) -> Results:
-    if isinstance(value, SpooledArtifact | Media):
+    if isinstance(value, (SpooledArtifact, Media)):
         return value
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, (list, tuple)):
         return words("results", value, empty=True)
     if not value:
         raise Wrong("results is an empty list; leave it out, or give at least one")

@@ -21,6 +21,6 @@ asyncio.run(main())
 
 
 def test_penguiflow_is_not_needed() -> None:
-    """Nothing of it is imported, and our own classes are used."""
+    """No module of penguiflow is imported, and Keelbolt's own classes are used."""
     found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert (found.stdout, found.stderr) == ("keelbolt.state.types.tasks\n", "")

@@ -1,4 +1,4 @@
-"""Version and hash of a session's context, and where results of background tasks lie."""
+"""Version and hash of a session's context, and the keys of background results."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_the_hash_is_that_of_sorted_json(llm_context: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"x", "\ud800"])
-def test_what_is_no_json_has_no_hash(value: object) -> None:
-    """Also a text that no UTF-8 can hold, and a context that holds itself."""
+def test_a_context_that_is_not_json_has_no_hash(value: object) -> None:
+    """This includes text that UTF-8 can't encode and a context that contains itself."""
     assert hash_context({"a": value}) is None
     loop: dict[str, Any] = {}
     loop["self"] = loop
@@ -40,8 +40,8 @@ def test_what_is_no_json_has_no_hash(value: object) -> None:
 
 
 @given(st.lists(st.tuples(st.none() | contexts, st.none() | contexts), max_size=6))
-def test_each_update_is_one_version(changes: list[tuple[dict[str, Any] | None, dict[str, Any] | None]]) -> None:
-    """Whatever an update sets, the version grows by one and the hash is that of the context now."""
+def test_each_update_increments_the_version(changes: list[tuple[dict[str, Any] | None, dict[str, Any] | None]]) -> None:
+    """Each update increments the version by 1, and the hash is that of the new context."""
     context, other = SessionContext(), upstream.StreamingSession("s")
     for number, (llm, tool) in enumerate(changes, start=1):
         before = deepcopy(context)
@@ -54,8 +54,8 @@ def test_each_update_is_one_version(changes: list[tuple[dict[str, Any] | None, d
     assert repr((context.llm_context, context.tool_context)) == repr(other.get_context())
 
 
-def test_results_in_the_model_s_context_are_put_beside_it() -> None:
-    """Older programs kept them there; they take no part in the hash."""
+def test_results_stored_in_the_context_are_moved_out() -> None:
+    """Older programs stored them in the context; they are not part of the hash."""
     found = updated(SessionContext(), llm_context={"a": 1, "background_results": [{"task_id": "t", "summary": "s"}]})
     assert found.llm_context == {"a": 1}
     assert found.background_results["t"].summary == "s"
@@ -74,7 +74,7 @@ def patch(task_id: str = "t", **fields: Any) -> ContextPatch:
     [(None, None, False), (3, "h", False), (2, None, True), (None, "x", True), (3, "x", True), (3, "", False)],
 )
 def test_divergence(version: int | None, digest: str | None, *, diverged: bool) -> None:
-    """A patch has diverged when it names another version or another hash than the session's."""
+    """A patch has diverged if its version or its hash differs from the session's."""
     context = SessionContext(version=3, context_hash="h")
     found = patch(source_context_version=version, source_context_hash=digest)
     assert has_diverged(found, context) is diverged
@@ -84,7 +84,7 @@ def test_divergence(version: int | None, digest: str | None, *, diverged: bool) 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=10))
 def test_append_adds_and_replace_replaces(merges: list[tuple[str, bool]]) -> None:
-    """Appended results are kept by task; of the replacing ones the last stands. Neither touches version and hash."""
+    """Appended results are stored by task; a replacing result replaces the previous one. Version and hash stay."""
     context = SessionContext(llm_context={"a": 1}, version=4, context_hash="h")
     appended: dict[str, int] = {}
     last: int | None = None
@@ -100,8 +100,8 @@ def test_append_adds_and_replace_replaces(merges: list[tuple[str, bool]]) -> Non
     assert (context.version, context.context_hash, context.llm_context) == (4, "h", {"a": 1})
 
 
-def test_consumed_results_are_gone() -> None:
-    """From both places, and only those named."""
+def test_consumed_results_are_removed() -> None:
+    """Consumed results are removed from both places; other results stay."""
     context = merged(SessionContext(), result_of(patch("a")), MergeStrategy.APPEND)
     context = merged(context, result_of(patch("b")), MergeStrategy.APPEND)
     context = merged(context, result_of(patch("a")), MergeStrategy.REPLACE)
@@ -110,8 +110,8 @@ def test_consumed_results_are_gone() -> None:
     assert (count, list(context.background_results), context.background_result) == (2, ["b"], None)
 
 
-def test_a_patch_is_penguiflow_s() -> None:
-    """The same fields with the same defaults, and the same result made of it."""
+def test_a_patch_equals_penguiflow_s() -> None:
+    """A patch has the fields and defaults of penguiflow's, and makes the same result."""
     from penguiflow.sessions.models import ContextPatch as Theirs
 
     theirs = Theirs(task_id="t", digest=["a", "b"], facts={"x": 1}, artifacts=[{"id": 1}])

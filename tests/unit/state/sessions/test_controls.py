@@ -1,4 +1,4 @@
-"""Steering: what is taken, what waits for a person, and what it does."""
+"""Steering: which controls are accepted, which wait for an approval, and their effects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def events(store: StateStore) -> list[SteeringEvent]:
 
 @pytest.fixture
 async def inbox(session: StreamingSession) -> list[SteeringEvent]:
-    """A task that runs, and notes what it is told."""
+    """A running task that records the controls it receives."""
     heard: list[SteeringEvent] = []
 
     async def pipeline(runtime: TaskRuntime) -> None:
@@ -51,10 +51,10 @@ async def inbox(session: StreamingSession) -> list[SteeringEvent]:
     return heard
 
 
-async def test_a_demand_is_stored_and_reaches_the_task(
+async def test_a_control_is_stored_and_reaches_the_task(
     session: StreamingSession, store: StateStore, inbox: list[SteeringEvent]
 ) -> None:
-    """And everybody is told that it did."""
+    """Subscribers get an update about it."""
     updates = await session.subscribe()
     assert await session.steer(demand(Kind.INJECT_CONTEXT, text="look there"))
     assert (await anext(updates)).content["status"] == "STEERING_RECEIVED"
@@ -72,14 +72,18 @@ async def test_a_demand_is_stored_and_reaches_the_task(
     ],
 )
 @pytest.mark.usefixtures("inbox")
-async def test_what_is_wrong_is_not_stored(session: StreamingSession, store: StateStore, wrong: SteeringEvent) -> None:
-    """Neither what is not valid for its type, nor what is meant for another session."""
+async def test_invalid_controls_are_not_stored(
+    session: StreamingSession, store: StateStore, wrong: SteeringEvent
+) -> None:
+    """A control that is invalid for its type, or is addressed to another session, is refused."""
     assert not await session.steer(wrong)
     assert await events(store) == []
 
 
-async def test_a_repeat_is_not_taken(session: StreamingSession, inbox: list[SteeringEvent], store: StateStore) -> None:
-    """Also by a session that was opened later: the store knows."""
+async def test_a_repeated_control_is_ignored(
+    session: StreamingSession, inbox: list[SteeringEvent], store: StateStore
+) -> None:
+    """A session that is opened later finds the first control in the store."""
     again = demand(Kind.USER_MESSAGE, text="hello", event_id="once")
     assert await session.steer(again)
     assert not await session.steer(again)
@@ -90,7 +94,7 @@ async def test_a_repeat_is_not_taken(session: StreamingSession, inbox: list[Stee
 
 
 async def test_pause_resume_and_priority(session: StreamingSession) -> None:
-    """The task's status and priority follow, and the pipeline waits while it is paused."""
+    """The task's status and priority change, and the pipeline waits while it is paused."""
     passed = asyncio.Event()
 
     async def pipeline(runtime: TaskRuntime) -> None:
@@ -110,8 +114,8 @@ async def test_pause_resume_and_priority(session: StreamingSession) -> None:
     assert task.priority == 7
 
 
-async def test_nothing_is_asked_of_what_is_over(session: StreamingSession) -> None:
-    """A task that has ended stays as it is; of one that never was nothing can be asked."""
+async def test_ended_and_unknown_tasks_accept_no_controls(session: StreamingSession) -> None:
+    """An ended task does not change; a control for an unknown task is refused."""
 
     async def pipeline(_runtime: TaskRuntime) -> None:
         pass
@@ -127,7 +131,7 @@ async def test_nothing_is_asked_of_what_is_over(session: StreamingSession) -> No
 
 
 async def test_a_cancel_reaches_the_children(session: StreamingSession, store: StateStore) -> None:
-    """But not those that were isolated. Each cancel is in the log, and names the task it comes from."""
+    """Isolated children are not cancelled. Each cancel is in the log, with the task that it comes from."""
     await session.spawn_task(forever, task_id="t")
     for task_id, parent, how in [("a", "t", "cascade"), ("b", "a", "cascade"), ("lone", "t", "isolate")]:
         await session.spawn_task(forever, task_id=task_id, parent_task_id=parent, propagate_on_cancel=how)  # type: ignore[arg-type]
@@ -146,8 +150,8 @@ async def test_a_cancel_reaches_the_children(session: StreamingSession, store: S
         assert event.payload == {"reason": "stop", "confirmed": True, "propagated_from": "t"}
 
 
-async def test_what_somebody_waits_for_ends_in_its_own_way(session: StreamingSession) -> None:
-    """It is told by its inbox, also while it is paused, and may tidy up."""
+async def test_a_cancelled_foreground_task_can_clean_up(session: StreamingSession) -> None:
+    """The foreground task gets the cancel through its inbox, also while it is paused, and can clean up."""
     tidied = []
 
     async def pipeline(runtime: TaskRuntime) -> None:
@@ -162,8 +166,8 @@ async def test_what_somebody_waits_for_ends_in_its_own_way(session: StreamingSes
     assert tidied == [True]
 
 
-async def test_who_is_paused_before_its_turn_waits(store: StateStore) -> None:
-    """Its pipeline is not started until it may go on."""
+async def test_a_task_paused_before_its_start_waits(store: StateStore) -> None:
+    """The pipeline starts after the resume."""
     started = asyncio.Event()
 
     async def pipeline(_runtime: TaskRuntime) -> None:
@@ -181,8 +185,8 @@ async def test_who_is_paused_before_its_turn_waits(store: StateStore) -> None:
         await started.wait()
 
 
-async def test_hard_stops_also_what_somebody_waits_for(session: StreamingSession) -> None:
-    """Otherwise a task in front ends in its own way."""
+async def test_a_hard_cancel_stops_a_foreground_task(session: StreamingSession) -> None:
+    """Without ``hard``, a foreground task ends by itself."""
     updates = await session.subscribe(update_types=[UpdateType.STATUS_CHANGE])
     caller = asyncio.create_task(session.run_task(forever, task_id="t"))
     await anext(updates)
@@ -204,8 +208,8 @@ async def checkpoint(session: StreamingSession) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("inbox")
-async def test_what_an_agent_wants_to_destroy_waits_for_a_person(session: StreamingSession, store: StateStore) -> None:
-    """Approved, it is done; that is in the log too."""
+async def test_destructive_controls_of_agents_wait_for_approval(session: StreamingSession, store: StateStore) -> None:
+    """An approved control is executed and logged."""
     assert not await session.steer(demand(Kind.CANCEL, source="agent", event_id="e"))
     assert await status_of(session) == TaskStatus.RUNNING
     assert (await checkpoint(session))["resume_token"] == "e"
@@ -221,8 +225,8 @@ async def test_what_an_agent_wants_to_destroy_waits_for_a_person(session: Stream
 
 
 @pytest.mark.usefixtures("inbox")
-async def test_what_a_person_rejects_is_not_done(session: StreamingSession) -> None:
-    """And can't be approved afterwards."""
+async def test_a_rejected_control_is_not_executed(session: StreamingSession) -> None:
+    """It can't be approved afterwards."""
     await session.steer(demand(Kind.CANCEL, source="agent", event_id="e"))
     assert not await session.steer(demand(Kind.REJECT, event_id="x", resume_token="e"))
     await session.steer(demand(Kind.APPROVE, resume_token="e"))
@@ -232,8 +236,8 @@ async def test_what_a_person_rejects_is_not_done(session: StreamingSession) -> N
     ]
 
 
-async def test_a_policy_may_trust_everybody(store: StateStore) -> None:
-    """Then nothing waits."""
+async def test_a_policy_can_skip_approvals(store: StateStore) -> None:
+    """No control waits for an approval."""
     policy = ControlPolicy(require_confirmation=False)
     async with StreamingSession("s", state_store=store, control_policy=policy) as session:
         await session.spawn_task(forever, task_id="t")
@@ -242,7 +246,7 @@ async def test_a_policy_may_trust_everybody(store: StateStore) -> None:
 
 @pytest.mark.usefixtures("inbox")
 async def test_patches_are_decided_by_steering(session: StreamingSession) -> None:
-    """By their ids. A decision on something that the session does not know is the task's matter."""
+    """Patches are named by their ids. A decision about an unknown id is passed to the task."""
     patch = ContextPatch(task_id="t")
     ids = [await session.apply_context_patch(patch=patch, strategy=MergeStrategy.HUMAN_GATED) for _ in range(2)]
     assert await session.steer(demand(Kind.APPROVE, patch_id=ids[0]))
@@ -252,8 +256,8 @@ async def test_patches_are_decided_by_steering(session: StreamingSession) -> Non
     assert not await session.steer(demand(Kind.APPROVE, patch_id="unknown"))
 
 
-async def test_everybody_can_be_told_at_once(session: StreamingSession) -> None:
-    """Everybody who is not over."""
+async def test_a_control_can_be_sent_to_all_tasks(session: StreamingSession) -> None:
+    """All tasks that have not ended receive it."""
     for number in range(3):
         await session.spawn_task(forever, task_id=str(number))
     await session.cancel_task("2")

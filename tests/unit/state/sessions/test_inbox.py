@@ -13,8 +13,8 @@ def event(kind: SteeringEventType, **payload: Any) -> SteeringEvent:
     return SteeringEvent(session_id="s", task_id="t", event_type=kind, payload=payload)
 
 
-async def test_control_works_also_when_the_inbox_is_full() -> None:
-    """What does not fit is refused, but a cancel is heard."""
+async def test_a_full_inbox_accepts_a_cancel() -> None:
+    """Other controls are refused, but a cancel is accepted."""
     inbox = SteeringInbox(maxsize=1)
     assert await inbox.push(event(SteeringEventType.INJECT_CONTEXT, text="x"))
     assert not await inbox.push(event(SteeringEventType.CANCEL, reason="stop"))
@@ -29,8 +29,8 @@ async def test_control_works_also_when_the_inbox_is_full() -> None:
     assert not inbox.has_event()
 
 
-async def test_people_can_not_flood_a_task() -> None:
-    """Two messages at a time; taking one makes room."""
+async def test_user_messages_are_limited() -> None:
+    """At most two user messages wait; reading one makes room."""
     inbox = SteeringInbox()
     assert [await inbox.push(event(SteeringEventType.USER_MESSAGE, text="x")) for _ in range(3)] == [True, True, False]
     await inbox.next()

@@ -1,4 +1,4 @@
-"""Sessions of a resilient store when the storage is away: they go on, and it gets everything later."""
+"""Sessions of a resilient store during an outage: they continue, and the storage gets all writes later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def pipeline(runtime: TaskRuntime) -> TaskResult:
 
 @pytest.fixture
 def away(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Take the storage away from what sessions do with it themselves."""
+    """Make the storage unavailable for the sessions' own reads and writes."""
     host = type(store.host.host)
 
     def refuse(*_args: Any) -> Any:
@@ -39,8 +39,8 @@ def away(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
     return leave
 
 
-async def test_a_resilient_session_goes_on(away: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Updates and merges work at once, and are stored before the next change; what must wait in the store is told."""
+async def test_a_resilient_session_continues(away: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates and merges work at once and are stored before the next change; operations that need the store raise."""
     async with StateStore("memory:", types="own", policy="resilient") as store:
         session = StreamingSession("s", state_store=store)
         await session.hydrate()
@@ -59,10 +59,10 @@ async def test_a_resilient_session_goes_on(away: Callable[[], None], monkeypatch
             assert [task.status for task in await again.list_tasks()] == [TaskStatus.COMPLETE]
 
 
-async def test_a_strict_session_says_so(
+async def test_a_strict_session_raises(
     session: StreamingSession, away: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing happens that is not stored."""
+    """Without the storage, every change raises and has no effect."""
     away()
     with pytest.raises(StorageUnreachable):
         await session.update_context(llm_context={"a": 1})

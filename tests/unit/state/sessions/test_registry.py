@@ -1,4 +1,4 @@
-"""Who spawned whom, whom a cancel reaches, and that what is over stays over."""
+"""Parents and children of tasks, the reach of a cancel, and terminal states."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def task(name: str, parent: str = "foreground", status: TaskStatus = TaskStatus.
     return TaskState(name, "s", status, TaskType.BACKGROUND, 0, snapshot)
 
 
-def test_a_cancel_stops_at_isolated_and_ended_ones() -> None:
-    """And at their children, wherever these stand."""
+def test_a_cancel_stops_at_isolated_and_ended_tasks() -> None:
+    """Their children are not cancelled either."""
     registry = TaskRegistry()
     registry.seed(
         [
@@ -36,8 +36,8 @@ names = st.sampled_from("abcdef")
 
 
 @given(st.lists(st.tuples(names, names, st.sampled_from(TaskStatus), st.booleans()), unique_by=lambda each: each[0]))
-def test_a_cancel_ends_in_any_family(tasks: list[tuple[str, str, TaskStatus, bool]]) -> None:
-    """Also when tasks claim each other as parents; it reaches nobody twice, and nobody who is over or isolated."""
+def test_a_cancel_terminates_for_any_parents(tasks: list[tuple[str, str, TaskStatus, bool]]) -> None:
+    """Tasks may be parents of each other; each task is reached at most once, ended and isolated ones never."""
     registry = TaskRegistry()
     for name, parent, status, alone in tasks:
         registry.add(task(name, parent, status, propagate_on_cancel="isolate" if alone else "cascade"))
@@ -50,8 +50,8 @@ def test_a_cancel_ends_in_any_family(tasks: list[tuple[str, str, TaskStatus, boo
         assert all(registry.parent(each) in {root, *ids} for each in ids), "only through those that are reached"
 
 
-def test_what_is_over_stays_over() -> None:
-    """A task that was cancelled is not completed later; its last words may still be added."""
+def test_terminal_states_are_final() -> None:
+    """A cancelled task is not completed later; its error can still be added."""
     registry = TaskRegistry()
     registry.add(task("a"))
     assert registry.change("a", status=TaskStatus.CANCELLED) is not None
@@ -64,7 +64,7 @@ def test_what_is_over_stays_over() -> None:
 
 
 def test_removing_and_listing() -> None:
-    """In the order of creation; a newer state takes the place of the old one."""
+    """Tasks are listed in order of creation; a newer state replaces the old one."""
     registry = TaskRegistry()
     registry.seed([task("a"), task("b", "a"), task("c", "a", TaskStatus.FAILED)])
     registry.seed([task("a", status=TaskStatus.FAILED)])

@@ -1,4 +1,4 @@
-"""A session: tasks in front and in the background, their ends, their limits, and what they report."""
+"""A session: foreground and background tasks, their ends, limits and updates."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def status_of(session: StreamingSession, task_id: str) -> TaskStatus:
 
 
 async def ended(session: StreamingSession, task_id: str) -> TaskStatus:
-    """Wait until a spawned task is over."""
+    """Wait until a spawned task has ended."""
     handle = session._core.handles.get(task_id)
     if handle is not None:
         await asyncio.wait({handle})
@@ -52,14 +52,14 @@ async def ended(session: StreamingSession, task_id: str) -> TaskStatus:
 
 
 async def told(updates: Subscription, reason: str) -> None:
-    """Wait until a task says that it stands so."""
+    """Wait until a task reports this status."""
     async for update in updates:
         if update.update_type == UpdateType.STATUS_CHANGE and update.content.get("reason") == reason:
             return
 
 
 async def reports(session: StreamingSession, task_id: str | None = None) -> list[Any]:
-    """Kind and reason, title or content of each update."""
+    """Return the kind, and the reason, title or content, of each update."""
     found = []
     for update in await session.list_updates(task_id=task_id):
         content = update.content if isinstance(update.content, dict) else {}
@@ -70,8 +70,8 @@ async def reports(session: StreamingSession, task_id: str | None = None) -> list
 # ------------------------------------------------------------------------------------------------------------ running
 
 
-async def test_a_task_in_front(session: StreamingSession) -> None:
-    """Its result comes back, its progress is kept, and every step is reported once, in order."""
+async def test_a_foreground_task(session: StreamingSession) -> None:
+    """The caller gets its result, its progress is stored, and each step is reported once, in order."""
 
     async def pipeline(runtime: TaskRuntime) -> TaskResult:
         runtime.emit_update(UpdateType.PROGRESS, {"step": 1}, step_index=0, total_steps=1)
@@ -91,8 +91,8 @@ async def test_a_task_in_front(session: StreamingSession) -> None:
     ]
 
 
-async def test_a_task_that_has_ended_is_held_by_no_process(session: StreamingSession, store: StateStore) -> None:
-    """Its record of the run and its work item are gone."""
+async def test_an_ended_task_has_no_work_item(session: StreamingSession, store: StateStore) -> None:
+    """Its run record and its work item are removed."""
     await session.run_task(quick, task_id="t")
     await session.spawn_task(forever, task_id="b")
     held = await store.host.ask(lambda kernel: kernel.list_work(store.partition, RUNS, state="held"))
@@ -102,7 +102,7 @@ async def test_a_task_that_has_ended_is_held_by_no_process(session: StreamingSes
 
 
 async def test_a_task_that_fails(session: StreamingSession, caplog: pytest.LogCaptureFixture) -> None:
-    """The caller gets the error; the task keeps it. In the background the user is told."""
+    """The caller gets the error, and the task stores it. For a background task the user gets a notification."""
 
     async def pipeline(_runtime: TaskRuntime) -> None:
         raise ValueError("no")
@@ -118,8 +118,8 @@ async def test_a_task_that_fails(session: StreamingSession, caplog: pytest.LogCa
     assert "failed" in caplog.text
 
 
-async def test_a_task_that_takes_too_long(store: StateStore) -> None:
-    """It has failed with "timeout"."""
+async def test_a_task_that_times_out(store: StateStore) -> None:
+    """It fails with "timeout"."""
     async with StreamingSession("s", state_store=store, limits=SessionLimits(max_task_runtime_s=0.01)) as session:
         with pytest.raises(TimeoutError):
             await session.run_task(forever, task_id="t")
@@ -128,7 +128,7 @@ async def test_a_task_that_takes_too_long(store: StateStore) -> None:
 
 
 async def test_a_caller_that_is_cancelled_cancels_its_task(session: StreamingSession) -> None:
-    """The task does not stay behind as running."""
+    """The task does not stay in the state running."""
     updates = await session.subscribe()
     caller = asyncio.create_task(session.run_task(forever, task_id="t"))
     await told(updates, "running")
@@ -139,8 +139,8 @@ async def test_a_caller_that_is_cancelled_cancels_its_task(session: StreamingSes
     assert not session._core.handles
 
 
-async def test_closing_cancels_what_runs(store: StateStore) -> None:
-    """With its reason; a subscription ends."""
+async def test_closing_cancels_running_tasks(store: StateStore) -> None:
+    """The tasks get the reason; subscriptions end."""
     session = StreamingSession("s", state_store=store)
     updates = await session.subscribe()
     await session.spawn_task(forever, task_id="b", task_type=BACKGROUND)
@@ -150,8 +150,8 @@ async def test_closing_cancels_what_runs(store: StateStore) -> None:
     assert (task.status, task.error) == (TaskStatus.CANCELLED, "session_closed")
 
 
-async def test_only_so_many_run_at_once(store: StateStore) -> None:
-    """The others wait their turn, and say so."""
+async def test_the_number_of_running_tasks_is_limited(store: StateStore) -> None:
+    """Other tasks stay pending and report that they are queued."""
     gate = asyncio.Event()
 
     async def pipeline(_runtime: TaskRuntime) -> None:
@@ -170,7 +170,7 @@ async def test_only_so_many_run_at_once(store: StateStore) -> None:
 
 
 async def test_limits(store: StateStore) -> None:
-    """Tasks that are over make room again."""
+    """Ended tasks do not count."""
     limits = SessionLimits(max_tasks_per_session=3, max_background_tasks=1)
     async with StreamingSession("s", state_store=store, limits=limits) as session:
         await session.spawn_task(forever, task_id="a", task_type=BACKGROUND)
@@ -187,7 +187,7 @@ async def test_limits(store: StateStore) -> None:
 
 
 async def test_progress_never_rewrites_the_snapshot(store: StateStore) -> None:
-    """However large the context is and however often a task reports: it is stored once."""
+    """The context is stored once, whatever its size and the number of reports."""
 
     async def pipeline(runtime: TaskRuntime) -> None:
         for number in range(20):
@@ -228,8 +228,8 @@ async def test_telemetry(store: StateStore) -> None:
 # ------------------------------------------------------------------------------------------------------------ context
 
 
-async def test_a_snapshot_is_of_the_moment_it_was_taken(session: StreamingSession) -> None:
-    """Version and hash of the context that the task knows go along; the parent is the task in front."""
+async def test_a_snapshot_is_the_context_at_spawn(session: StreamingSession) -> None:
+    """It has the version and hash of the context; the parent is the foreground task."""
     session.update_context(llm_context={"a": 1}, tool_context={"b": 2})
     seen = []
 
@@ -243,8 +243,8 @@ async def test_a_snapshot_is_of_the_moment_it_was_taken(session: StreamingSessio
     assert seen[1].llm_context == {"a": 1}
 
 
-async def test_results_are_merged_and_divergence_is_told(session: StreamingSession) -> None:
-    """APPEND adds, REPLACE overwrites the last one that replaced; an older context is a warning."""
+async def test_results_are_merged_and_divergence_is_reported(session: StreamingSession) -> None:
+    """APPEND adds a result, REPLACE replaces the last replacing one; an older context causes a warning."""
 
     async def pipeline(runtime: TaskRuntime) -> TaskResult:
         snapshot = runtime.context_snapshot
@@ -285,8 +285,8 @@ async def gate(session: StreamingSession, task_id: str = "t") -> str:
     return found
 
 
-async def test_a_patch_waits_for_a_person(session: StreamingSession) -> None:
-    """Approved it is merged with its payload, rejected it is gone; each is decided once."""
+async def test_a_patch_waits_for_approval(session: StreamingSession) -> None:
+    """An approved patch is merged with its payload, a rejected one is dropped; each is decided once."""
     first, second = await gate(session, "a"), await gate(session, "b")
     assert sorted(session.pending_patches) == sorted([first, second])
     assert session.get_background_results() == {}
@@ -303,8 +303,8 @@ async def test_a_patch_waits_for_a_person(session: StreamingSession) -> None:
     ]
 
 
-async def test_only_so_many_patches_wait(store: StateStore) -> None:
-    """The limit holds also when they come at once; a decision makes room."""
+async def test_the_number_of_waiting_patches_is_limited(store: StateStore) -> None:
+    """The limit also holds for concurrent patches; a decision makes room."""
     limits = SessionLimits(max_pending_patches=3)
     async with StreamingSession("s", state_store=store, limits=limits) as session:
         found = await asyncio.gather(*(gate(session) for _ in range(5)), return_exceptions=True)
@@ -317,7 +317,7 @@ async def test_only_so_many_patches_wait(store: StateStore) -> None:
 
 
 async def test_a_notification_offers_to_apply_the_patch(session: StreamingSession) -> None:
-    """With a button that names it; the pipeline's own object is left alone."""
+    """It has an action that names the patch; the pipeline's own notification is not changed."""
     note = NotificationPayload(title="Ready", body="...")
 
     async def pipeline(_runtime: TaskRuntime) -> TaskResult:
@@ -331,8 +331,8 @@ async def test_a_notification_offers_to_apply_the_patch(session: StreamingSessio
     assert note.actions == []
 
 
-async def test_living_objects_stay_in_this_process(session: StreamingSession) -> None:
-    """A client in the tools' context can't be stored; it is there as long as nobody else changes that context."""
+async def test_objects_that_can_not_be_stored_stay_in_the_process(session: StreamingSession) -> None:
+    """A client in the tool context can't be stored; it stays until another process changes that context."""
     client = object()
     await session.update_context(tool_context={"client": client, "x": 1})
     await session.refresh()
@@ -340,8 +340,8 @@ async def test_living_objects_stay_in_this_process(session: StreamingSession) ->
     assert session.get_context()[1] == {"client": client, "x": 1}
 
 
-async def test_cancelled_means_cancelled(session: StreamingSession) -> None:
-    """A pipeline that answers after it was told to stop does not complete the task."""
+async def test_a_cancelled_task_is_not_completed(session: StreamingSession) -> None:
+    """A pipeline that returns after its cancel does not complete the task."""
 
     async def pipeline(runtime: TaskRuntime) -> TaskResult:
         await session.cancel_task("t", reason="enough")
@@ -355,8 +355,8 @@ async def test_cancelled_means_cancelled(session: StreamingSession) -> None:
     assert session.get_background_results() == {}
 
 
-async def test_which_stores_will_do(store: StateStore) -> None:
-    """None is one in memory; of a hybrid the durable part keeps sessions; what is no StateStore is refused."""
+async def test_accepted_stores(store: StateStore) -> None:
+    """None means a store in memory; a hybrid store uses its durable part; other objects are refused."""
     hybrid = HybridStateStore(store, fast=store)
     async with StreamingSession("s", state_store=hybrid) as session:
         await session.run_task(quick, task_id="t")
@@ -369,8 +369,8 @@ async def test_which_stores_will_do(store: StateStore) -> None:
         StreamingSession("s", state_store=object())  # type: ignore[arg-type]
 
 
-async def test_a_store_may_be_closed_first() -> None:
-    """Then a session is closed as well as it can be."""
+async def test_a_session_closes_after_its_store() -> None:
+    """A session can still be closed then."""
     store = StateStore("memory:")
     session = StreamingSession("s", state_store=store)
     await session.spawn_task(forever)
@@ -378,8 +378,8 @@ async def test_a_store_may_be_closed_first() -> None:
     await session.close()
 
 
-async def test_on_a_kernel_that_is_open(tmp_path: Path) -> None:
-    """A store in the loop of its kernel, without a thread, has sessions too."""
+async def test_sessions_on_an_open_kernel(tmp_path: Path) -> None:
+    """Sessions work on a store in the loop of its kernel, without a thread."""
     async with open_storage(f"sqlite:///{tmp_path}/file.db") as kernel:
         store = StateStore(kernel, types="own")
         async with StreamingSession("s", state_store=store) as session:

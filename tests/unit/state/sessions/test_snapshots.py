@@ -1,4 +1,4 @@
-"""What a task is started with."""
+"""Context snapshots of tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Model(BaseModel):
 
 
 class Odd:
-    """Nothing that JSON knows."""
+    """An object that JSON can't represent."""
 
 
 leaves = (
@@ -53,15 +53,15 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=3), values, max_size=4))
-def test_the_copy_is_json_and_penguiflow_s(value: dict[str, Any]) -> None:
-    """Enums, dates, models, tuples are turned into JSON, the rest is left out, as penguiflow does it."""
+def test_the_copy_is_json_as_in_penguiflow(value: dict[str, Any]) -> None:
+    """Enums, dates, models and tuples become JSON, other values are dropped, as in penguiflow."""
     copied = plain_dict(value)
     assert json.loads(json.dumps(copied)) == copied
     assert copied == upstream._json_snapshot_dict(upstream._deepcopy_dict(value))
 
 
-def test_what_holds_itself_is_left_out() -> None:
-    """Only the second time it appears below itself: beside itself is fine."""
+def test_a_value_within_itself_is_dropped() -> None:
+    """Only a value within itself is dropped; the same value twice at one level stays."""
     shared: list[Any] = [1]
     loop: dict[str, Any] = {"a": shared, "b": shared}
     loop["self"] = loop
@@ -73,7 +73,7 @@ def snapshot(context: SessionContext, kind: TaskType) -> TaskContextSnapshot:
 
 
 def test_background_is_deep_and_foreground_shallow() -> None:
-    """What is changed in the session later reaches the foreground's nested objects, and nothing of the background."""
+    """Later changes in the session reach nested objects of the foreground snapshot, but not the background one."""
     client = Odd()
     nested = {"list": [1]}
     context = SessionContext(llm_context={"n": nested}, tool_context={"client": client, "x": 1}, version=7)
@@ -88,7 +88,7 @@ def test_background_is_deep_and_foreground_shallow() -> None:
 
 
 def test_results_are_shown_to_the_task() -> None:
-    """Under the keys that a model is given them by: a list of the appended, the one that replaced."""
+    """The keys are those for the model: a list of appended results, and the replacing result."""
     context = merged(SessionContext(), result_of(ContextPatch(task_id="a")), MergeStrategy.APPEND)
     context = merged(context, result_of(ContextPatch(task_id="b"), payload=Odd()), MergeStrategy.REPLACE)
     for kind in TaskType:

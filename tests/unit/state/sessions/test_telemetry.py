@@ -1,4 +1,4 @@
-"""Telemetry tells what became of tasks and is never in their way."""
+"""Telemetry reports the outcome of tasks and never delays them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def task(reason: str | None = None, kind: TaskType = TaskType.BACKGROUND) -> Tas
 
 
 class Sink:
-    """Takes events, or fails, or hangs."""
+    """Accepts events, fails, or hangs."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -41,15 +41,15 @@ class Sink:
 
 
 def test_an_event_names_its_task() -> None:
-    """A tool's job, a background task and the conversation itself are three modes."""
+    """Tool job, background task and foreground task are three modes."""
     assert Event.of(task("tool:x"), "spawned").mode == "job"
     assert Event.of(task(), "failed", error="x").mode == "subagent"
     found = Event.of(task(kind=TaskType.FOREGROUND), "completed", duration_ms=3.0)
     assert (found.mode, found.event_type, found.parent_task_id) == ("foreground", "task_completed", "foreground")
 
 
-async def test_events_come_in_order_and_a_failing_sink_loses_only_its_own() -> None:
-    """An error of the sink goes to the log, and the next event is emitted."""
+async def test_events_are_ordered_and_sink_errors_are_logged() -> None:
+    """An error of the sink is logged, and the next event is emitted."""
     sink = Sink()
     sink.broken = 1
     line = Telemetry(sink)
@@ -60,8 +60,8 @@ async def test_events_come_in_order_and_a_failing_sink_loses_only_its_own() -> N
     assert (line.failed, line.dropped) == (1, 0)
 
 
-async def test_a_hanging_sink_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it can't take is dropped and counted; closing waits a moment, no longer."""
+async def test_a_hanging_sink_does_not_delay_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Excess events are dropped and counted; closing waits for a limited time."""
     monkeypatch.setattr(telemetry, "LAST_SECONDS", 0.01)
     sink = Sink()
     sink.gate.clear()
@@ -74,8 +74,8 @@ async def test_a_hanging_sink_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -
     assert (line.dropped, line.failed) == (9, 1)
 
 
-async def test_nothing_is_done_for_no_sink() -> None:
-    """No task is started for telemetry that nobody wants."""
+async def test_no_sink_costs_nothing() -> None:
+    """Without a sink no background task is started."""
     before = asyncio.all_tasks()
     for sink in (None, NoOpTaskTelemetrySink()):
         Telemetry(sink).emit(Event.of(task(), "spawned"))
@@ -83,7 +83,7 @@ async def test_nothing_is_done_for_no_sink() -> None:
 
 
 async def test_logging(caplog: pytest.LogCaptureFixture) -> None:
-    """One line each, at the level of its outcome."""
+    """Each event is one line, at the level of its outcome."""
     caplog.set_level(logging.INFO)
     sink = LoggingTaskTelemetrySink()
     for outcome in ("spawned", "cancelled", "failed"):
@@ -94,7 +94,7 @@ async def test_logging(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_prometheus() -> None:
-    """Tasks are counted and measured by outcome; no id becomes a label."""
+    """Tasks are counted and timed by outcome; ids are not labels."""
     registry = prometheus_client.CollectorRegistry()
     sink = PrometheusTaskTelemetrySink(registry)
     for _ in range(2):
@@ -105,7 +105,7 @@ async def test_prometheus() -> None:
 
 
 async def test_opentelemetry() -> None:
-    """A span for each task that ended, as long as the task was; a failed one says why."""
+    """Each ended task has a span of its duration; the span of a failed task has the error."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     sink = OpenTelemetryTaskTelemetrySink(provider.get_tracer("test"))

@@ -1,4 +1,4 @@
-"""A client at the other end of a wire."""
+"""A remote client of a session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keelbolt.state.types import StateUpdate, SteeringEvent, SteeringEventType
 
 
 class Wire:
-    """Two queues."""
+    """A connection made of two queues."""
 
     def __init__(self) -> None:
         self.out: asyncio.Queue[StateUpdate] = asyncio.Queue()
@@ -35,8 +35,8 @@ async def patient(runtime: TaskRuntime) -> Any:
     return (await runtime.steering.next()).payload["text"]
 
 
-async def test_updates_go_out_and_demands_come_in(session: StreamingSession) -> None:
-    """Until the client is gone; one that comes back is shown what it missed."""
+async def test_updates_and_controls_are_transported(session: StreamingSession) -> None:
+    """Until the client disconnects; after a reconnect it gets the updates that it missed."""
     wire = Wire()
     async with await session.connect(wire) as connection:
         running = asyncio.create_task(session.run_task(patient, task_id="t"))
@@ -55,8 +55,8 @@ async def test_updates_go_out_and_demands_come_in(session: StreamingSession) -> 
         assert (await again.out.get()).content["reason"] == "running"
 
 
-async def test_a_broken_wire_is_told(session: StreamingSession) -> None:
-    """Whoever waits for the connection hears why it ended."""
+async def test_a_broken_connection_raises(session: StreamingSession) -> None:
+    """A caller that waits for the connection gets the error that ended it."""
     wire = Wire()
     async with await session.connect(wire) as connection:
         wire.closed = True

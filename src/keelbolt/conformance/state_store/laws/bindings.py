@@ -5,30 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.state_store.law import StateCase, law
-from keelbolt.conformance.state_store.things import ids, seen
+from keelbolt.conformance.state_store.samples import ids, seen
+from keelbolt.conformance.state_store.subject import StateStoreCase, law
 
 
 @law()
-async def bindings_are_taken(case: StateCase) -> None:
-    """A binding is saved, once, again and changed, with a context and without, and none of it is an error."""
+async def bindings_are_saved(case: StateStoreCase) -> None:
+    """A binding can be saved once, again and changed, with a context and without, without an error."""
     for context in ("context", None):
         for url in ("http://worker:8080", "http://worker:8080", "http://other:8080"):
             await case.store.save_remote_binding(case.binding(context=context, agent_url=url))
 
 
-def talk(case: StateCase, **more: Any) -> Any:
+def talk(case: StateStoreCase, **more: Any) -> Any:
     return case.binding(**{"router_session_id": "session", "remote_skill": "skill", **more})
 
 
-async def found(case: StateCase, **more: Any) -> Any:
+async def found(case: StateStoreCase, **more: Any) -> Any:
     wanted = {"router_session_id": "session", "agent_url": "http://worker:8080", "remote_skill": "skill", **more}
     return await case.store.find_binding(**wanted)
 
 
 @law("conversations")
-async def an_open_binding_is_found(case: StateCase) -> None:
-    """find_binding answers the binding of this session, agent and skill with all its fields, or None."""
+async def an_open_binding_is_found(case: StateStoreCase) -> None:
+    """find_binding returns the binding of this session, agent and skill with all its fields, or None."""
     binding = talk(case, last_remote_task_id="last", metadata={"a": [1]})
     await case.store.save_remote_binding(binding)
     equal(seen(await found(case)), seen(binding), "the binding")
@@ -38,16 +38,16 @@ async def an_open_binding_is_found(case: StateCase) -> None:
 
 
 @law("conversations")
-async def the_last_open_binding_is_found(case: StateCase) -> None:
-    """Of several open bindings of one conversation the one that was saved last is found."""
+async def the_last_open_binding_is_found(case: StateStoreCase) -> None:
+    """Of several open bindings of one conversation, find_binding returns the one that was saved last."""
     for task in ("1", "2"):
         await case.store.save_remote_binding(talk(case, task=task))
     equal((await found(case)).task_id, "2", "the task of the binding")
 
 
 @law("conversations")
-async def an_ended_binding_is_not_found(case: StateCase) -> None:
-    """A binding that was marked terminal, or saved so, is not found; marking an unknown one is no error."""
+async def an_ended_binding_is_not_found(case: StateStoreCase) -> None:
+    """A binding that was marked or saved as terminal is not found; marking an unknown one is no error."""
     await case.store.save_remote_binding(talk(case))
     await case.store.mark_binding_terminal(trace_id="trace", context_id="context", task_id="task")
     await case.store.mark_binding_terminal(trace_id="unknown", context_id=None, task_id="task")
@@ -56,17 +56,17 @@ async def an_ended_binding_is_not_found(case: StateCase) -> None:
 
 
 @law("conversations")
-async def bindings_of_others_are_not_found(case: StateCase) -> None:
-    """A binding of a tenant or user is found for that one only."""
+async def bindings_of_others_are_not_found(case: StateStoreCase) -> None:
+    """A binding of a tenant or user is found only for that tenant or user."""
     await case.store.save_remote_binding(talk(case, tenant_id="t", user_id="u"))
-    equal(await found(case), None, "the binding for nobody")
+    equal(await found(case), None, "the binding without a user")
     equal(await found(case, tenant_id="t", user_id="other"), None, "the binding for another user")
     equal((await found(case, tenant_id="t", user_id="u")).task_id, "task", "the binding for its user")
 
 
 @law("conversations")
-async def bindings_are_known_by_trace_context_and_task(case: StateCase) -> None:
-    """A binding saved again replaces itself; another context, or none, is another binding."""
+async def bindings_are_keyed_by_trace_context_and_task(case: StateStoreCase) -> None:
+    """A binding saved again replaces itself; with another context, or none, it is another binding."""
     for context in ("context", None, "context", None):
         await case.store.save_remote_binding(talk(case, context=context))
     await case.store.save_remote_binding(talk(case, router_session_id="other", task="other"))

@@ -6,16 +6,16 @@ import copy
 import inspect
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.state_store.law import CAPABILITIES, StateCase, law
-from keelbolt.conformance.state_store.things import PAYLOAD, ids, seen
+from keelbolt.conformance.state_store.samples import PAYLOAD, ids, seen
+from keelbolt.conformance.state_store.subject import CAPABILITIES, StateStoreCase, law
 
 # The capabilities of the specification whose methods are called and awaited.
 CALLED = ("base", "planner_state", "memory_state", "tasks", "steering", "trajectories", "planner_events")
 
 
 @law()
-async def events_come_back(case: StateCase) -> None:
-    """An event has all its fields when its trace's history is loaded."""
+async def events_are_loaded(case: StateStoreCase) -> None:
+    """load_history returns events with all their fields."""
     event = case.event(1702857600.123)
     await case.store.save_event(event)
     history = await case.store.load_history("trace")
@@ -23,22 +23,22 @@ async def events_come_back(case: StateCase) -> None:
 
 
 @law()
-async def an_unknown_trace_has_no_history(case: StateCase) -> None:
-    """The history of a trace nobody knows is empty, and no error."""
+async def an_unknown_trace_has_no_history(case: StateStoreCase) -> None:
+    """The history of an unknown trace is empty, without an error."""
     equal(list(await case.store.load_history("nonexistent")), [], "the history")
 
 
 @law()
-async def history_is_ordered_by_time(case: StateCase) -> None:
-    """Events come by their ts, whatever the order of their saving."""
+async def history_is_ordered_by_time(case: StateStoreCase) -> None:
+    """Events are ordered by ts, not by the order of saving."""
     for ts in (3.0, 1.0, 2.0):
         await case.store.save_event(case.event(ts))
     equal(ids(await case.store.load_history("trace"), "ts"), [1.0, 2.0, 3.0], "the times")
 
 
 @law()
-async def events_of_one_moment_keep_their_order(case: StateCase) -> None:
-    """Events with the same ts come in the order in which they were saved."""
+async def events_of_one_moment_keep_their_order(case: StateStoreCase) -> None:
+    """Events with the same ts are in the order in which they were saved."""
     nodes = [f"node-{number}" for number in (5, 3, 9, 1)]
     for node in nodes:
         await case.store.save_event(case.event(node=node))
@@ -46,16 +46,16 @@ async def events_of_one_moment_keep_their_order(case: StateCase) -> None:
 
 
 @law()
-async def an_event_saved_again_is_the_same(case: StateCase) -> None:
-    """A repeated save of an event does not fail, and the event is there once."""
+async def an_event_saved_again_is_stored_once(case: StateStoreCase) -> None:
+    """A repeated save of an event does not fail, and the event is stored once."""
     for _ in range(3):
         await case.store.save_event(case.event())
-    equal(len(await case.store.load_history("trace")), 1, "how often the event is there")
+    equal(len(await case.store.load_history("trace")), 1, "the number of copies of the event")
 
 
 @law()
-async def different_events_are_all_kept(case: StateCase) -> None:
-    """Events that differ in their payload, kind, node or time alone are different events."""
+async def different_events_are_all_stored(case: StateStoreCase) -> None:
+    """Events that differ only in payload, kind, node or time are different events."""
     events = [
         case.event(),
         case.event(payload={"latency_ms": 101}),
@@ -66,11 +66,11 @@ async def different_events_are_all_kept(case: StateCase) -> None:
     ]
     for event in events:
         await case.store.save_event(event)
-    equal(len(await case.store.load_history("trace")), len(events), "how many events there are")
+    equal(len(await case.store.load_history("trace")), len(events), "the number of events")
 
 
 @law()
-async def traces_are_kept_apart(case: StateCase) -> None:
+async def traces_are_separate(case: StateStoreCase) -> None:
     """A history has the events of its trace only."""
     for trace in ("a", "b", "ab"):
         await case.store.save_event(case.event(trace=trace))
@@ -79,7 +79,7 @@ async def traces_are_kept_apart(case: StateCase) -> None:
 
 
 @law()
-async def events_of_no_trace_are_taken(case: StateCase) -> None:
+async def events_without_a_trace_are_saved(case: StateStoreCase) -> None:
     """An event with trace_id None is saved, and is in no other trace's history."""
     await case.store.save_event(case.event(trace=None))
     await case.store.save_event(case.event())
@@ -87,8 +87,8 @@ async def events_of_no_trace_are_taken(case: StateCase) -> None:
 
 
 @law()
-async def unknown_kinds_are_kept(case: StateCase) -> None:
-    """Kinds are an open set: one that nobody knows is kept as it is."""
+async def unknown_kinds_are_stored(case: StateStoreCase) -> None:
+    """Kinds are an open set: an unknown kind is stored unchanged."""
     kinds = ["session.task", "remote_stream_event", "something else entirely"]
     for ts, kind in enumerate(kinds):
         await case.store.save_event(case.event(float(ts), kind=kind))
@@ -96,16 +96,16 @@ async def unknown_kinds_are_kept(case: StateCase) -> None:
 
 
 @law()
-async def payloads_are_lossless(case: StateCase) -> None:
-    """A payload of an event comes back as it was: deep, empty, with large numbers and every character."""
+async def payloads_are_lossless(case: StateStoreCase) -> None:
+    """A payload is loaded as it was saved: deep, empty, with large numbers and every character."""
     await case.store.save_event(case.event(payload=copy.deepcopy(PAYLOAD)))
     (found,) = await case.store.load_history("trace")
     equal(dict(found.payload), PAYLOAD, "the payload")
 
 
 @law()
-async def a_saved_event_is_a_copy(case: StateCase) -> None:
-    """What a caller changes in an event after saving it is not changed in the store."""
+async def a_saved_event_is_a_copy(case: StateStoreCase) -> None:
+    """Changes that a caller makes to an event after saving it are not stored."""
     event = case.event(payload={"list": [1]})
     await case.store.save_event(event)
     event.payload["list"].append(2)
@@ -115,8 +115,8 @@ async def a_saved_event_is_a_copy(case: StateCase) -> None:
 
 
 @law()
-async def a_history_is_a_sequence(case: StateCase) -> None:
-    """load_history answers a sequence: it has a length, and is read twice alike."""
+async def a_history_is_a_sequence(case: StateStoreCase) -> None:
+    """load_history returns a sequence: it has a length and can be read twice."""
     await case.store.save_event(case.event())
     history = await case.store.load_history("trace")
     expect(hasattr(history, "__len__") and hasattr(history, "__getitem__"), "the history is no sequence")
@@ -124,23 +124,23 @@ async def a_history_is_a_sequence(case: StateCase) -> None:
 
 
 @law("bulk")
-async def several_events_are_saved_whole_or_not_at_all(case: StateCase) -> None:
-    """save_events_bulk that can't save one of its events raises, and saves none of them; else it saves all."""
+async def save_events_bulk_is_atomic(case: StateStoreCase) -> None:
+    """save_events_bulk saves all of its events; if it can't save one of them, it raises and saves none."""
     events = [case.event(float(number)) for number in range(450)]
     refused = False
     try:
         await case.store.save_events_bulk([*events[:400], object(), *events[401:]])
     except Exception:  # noqa: BLE001  (each store has errors of its own)
         refused = True
-    expect(refused, "450 things were acknowledged, though one of them is no event")
-    equal(len(await case.store.load_history("trace")), 0, "how many events there are after the refusal")
+    expect(refused, "save_events_bulk accepted 450 values, of which one is no event")
+    equal(len(await case.store.load_history("trace")), 0, "the number of events after the refusal")
     await case.store.save_events_bulk(events)
     equal(ids(await case.store.load_history("trace"), "ts"), [event.ts for event in events], "the times")
 
 
 @law("history_pages")
-async def a_long_history_is_read_in_pages(case: StateCase) -> None:
-    """iter_history and load_history_page lead through every event once, in the order of arrival."""
+async def a_long_history_is_read_in_pages(case: StateStoreCase) -> None:
+    """iter_history and load_history_page return every event once, in the order of arrival."""
     times = [float(number) for number in (5, 3, 9, 1, 7, 2, 8)]
     for ts in times:
         await case.store.save_event(case.event(ts))
@@ -156,8 +156,8 @@ async def a_long_history_is_read_in_pages(case: StateCase) -> None:
 
 
 @law()
-async def methods_are_coroutine_functions(case: StateCase) -> None:
-    """inspect.iscoroutinefunction recognises the methods, so that AsyncMock(spec=…) stands in for the store."""
+async def methods_are_coroutine_functions(case: StateStoreCase) -> None:
+    """inspect.iscoroutinefunction recognises the methods, so that AsyncMock(spec=…) can replace the store."""
     methods = [name for capability in CALLED for name in CAPABILITIES[capability] if case.can(capability)]
     plain = [name for name in methods if not inspect.iscoroutinefunction(getattr(case.store, name))]
     equal(plain, [], "the methods that are not recognised")

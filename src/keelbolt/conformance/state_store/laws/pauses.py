@@ -6,8 +6,8 @@ import asyncio
 import copy
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.state_store.law import StateCase, law
-from keelbolt.conformance.state_store.things import PAYLOAD, ids
+from keelbolt.conformance.state_store.samples import PAYLOAD, ids
+from keelbolt.conformance.state_store.subject import StateStoreCase, law
 
 PAUSE = {
     "trajectory": {"version": 1, "steps": []},
@@ -19,38 +19,38 @@ PAUSE = {
 
 
 @law("planner_state")
-async def a_pause_comes_back(case: StateCase) -> None:
-    """A pause is loaded as it was saved, losslessly."""
+async def a_pause_is_loaded(case: StateStoreCase) -> None:
+    """A pause is loaded exactly as it was saved."""
     await case.store.save_planner_state("token", copy.deepcopy(PAUSE))
     equal(await case.store.load_planner_state("token"), PAUSE, "the pause")
 
 
 @law("planner_state")
-async def a_pause_is_taken_once(case: StateCase) -> None:
-    """Loading a pause consumes it: the second load answers None."""
+async def a_pause_is_taken_once(case: StateStoreCase) -> None:
+    """Loading a pause consumes it: the second load returns None."""
     await case.store.save_planner_state("token", {"data": "value"})
     equal(await case.store.load_planner_state("token"), {"data": "value"}, "the first load")
     equal(await case.store.load_planner_state("token"), None, "the second load")
 
 
 @law("planner_state")
-async def one_of_many_takes_a_pause(case: StateCase) -> None:
-    """Of several that load one pause at once exactly one gets it."""
+async def one_of_many_takes_a_pause(case: StateStoreCase) -> None:
+    """Of several concurrent loads of one pause, exactly one gets it."""
     await case.store.save_planner_state("token", {"data": "value"})
     found = await asyncio.gather(*(case.store.load_planner_state("token") for _ in range(10)))
-    equal([pause for pause in found if pause is not None], [{"data": "value"}], "what they got")
+    equal([pause for pause in found if pause is not None], [{"data": "value"}], "the loaded pauses")
 
 
 @law("planner_state")
-async def an_unknown_token_is_none(case: StateCase) -> None:
-    """A token nobody knows is None, and no empty pause; an empty pause is one."""
+async def an_unknown_token_is_none(case: StateStoreCase) -> None:
+    """load_planner_state returns None for an unknown token, and an empty pause for a saved empty pause."""
     equal(await case.store.load_planner_state("unknown"), None, "an unknown token")
     await case.store.save_planner_state("token", {})
     equal(await case.store.load_planner_state("token"), {}, "an empty pause")
 
 
 @law("planner_state")
-async def a_pause_saved_again_is_the_last(case: StateCase) -> None:
+async def a_pause_saved_again_is_replaced(case: StateStoreCase) -> None:
     """A pause that is saved again under its token replaces the one before."""
     for number in (1, 2):
         await case.store.save_planner_state("token", {"number": number})
@@ -61,8 +61,8 @@ async def a_pause_saved_again_is_the_last(case: StateCase) -> None:
 
 
 @law("planner_state")
-async def a_saved_pause_is_a_copy(case: StateCase) -> None:
-    """What a caller changes in a pause after saving it, at any depth, is not changed in the store."""
+async def a_saved_pause_is_a_copy(case: StateStoreCase) -> None:
+    """Changes that a caller makes to a pause after saving it, at any depth, are not stored."""
     pause = {"deep": {"list": [1]}}
     await case.store.save_planner_state("token", pause)
     pause["deep"]["list"].append(2)
@@ -70,8 +70,8 @@ async def a_saved_pause_is_a_copy(case: StateCase) -> None:
 
 
 @law("waiting_pauses")
-async def waiting_pauses_are_listed_and_stay(case: StateCase) -> None:
-    """list_pauses shows the newest first, get_pause shows one, and both leave the pause where it is."""
+async def waiting_pauses_are_listed_and_stay(case: StateStoreCase) -> None:
+    """list_pauses returns the newest first, get_pause returns one, and neither consumes a pause."""
     for number in range(3):
         await case.store.save_planner_state(f"token-{number}", {"number": number})
     await case.store.load_planner_state("token-1")
@@ -84,7 +84,7 @@ async def waiting_pauses_are_listed_and_stay(case: StateCase) -> None:
 
 
 @law("waiting_pauses")
-async def a_cancelled_pause_is_gone(case: StateCase) -> None:
+async def a_cancelled_pause_is_gone(case: StateStoreCase) -> None:
     """cancel_pause removes the pause, and returns whether there was one."""
     await case.store.save_planner_state("token", {})
     equal(await case.store.cancel_pause("token"), True, "the first cancellation")
@@ -93,12 +93,12 @@ async def a_cancelled_pause_is_gone(case: StateCase) -> None:
 
 
 @law("pause_leases")
-async def a_pause_taken_with_a_lease_is_taken_once(case: StateCase) -> None:
-    """While a lease lasts no other caller gets the pause, with a lease or without; confirmed, it is gone."""
+async def a_pause_taken_with_a_lease_is_taken_once(case: StateStoreCase) -> None:
+    """While a lease lasts, no other caller gets the pause, with or without a lease; confirm removes the pause."""
     await case.store.save_planner_state("token", {"data": 1})
     taken = await asyncio.gather(*(case.store.take_planner_state("token", lease_seconds=60) for _ in range(5)))
     leases = [found for found in taken if found is not None]
-    equal(len(leases), 1, "how many callers got the pause")
+    equal(len(leases), 1, "the number of callers that got the pause")
     (lease,) = leases
     equal(lease.payload, {"data": 1}, "the pause")
     equal(await case.store.load_planner_state("token"), None, "the pause, for another caller")
@@ -107,13 +107,13 @@ async def a_pause_taken_with_a_lease_is_taken_once(case: StateCase) -> None:
 
 
 @law("pause_leases")
-async def a_pause_comes_back_when_its_lease_ends(case: StateCase) -> None:
-    """A released lease, and one that has expired, give the pause back; a lease that expired can't be confirmed."""
+async def a_pause_is_available_when_its_lease_ends(case: StateStoreCase) -> None:
+    """After a release or an expired lease the pause is available; an expired lease can't be confirmed."""
     await case.store.save_planner_state("token", {"data": 1})
     released = await case.store.take_planner_state("token", lease_seconds=60)
     equal(await released.release(), True, "whether the lease was released")
     expired = await case.store.take_planner_state("token", lease_seconds=0.2)
-    expect(expired is not None, "the pause did not come back after its release")
+    expect(expired is not None, "the pause is not available after the release")
     await asyncio.sleep(0.5)
     equal(await expired.confirm(), False, "whether an expired lease was confirmed")
     equal(await case.store.load_planner_state("token"), {"data": 1}, "the pause, after its lease expired")

@@ -1,16 +1,16 @@
-"""What is left when the store is made anew at the same place."""
+"""Laws of a store that is reopened at the same place."""
 
 from __future__ import annotations
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.state_store.law import StatePlace, persistent_law
-from keelbolt.conformance.state_store.things import ids, steps
+from keelbolt.conformance.state_store.samples import ids, steps
+from keelbolt.conformance.state_store.subject import StateStorePlace, place_law
 
 
-@persistent_law
-async def an_awaited_save_is_committed(place: StatePlace) -> None:
-    """A second store at the same place finds what was awaited on the first, which is neither flushed nor closed."""
-    async with place.case() as case, place.case() as other:
+@place_law("persistent")
+async def an_awaited_save_is_committed(place: StateStorePlace) -> None:
+    """A second store at the same place finds every awaited save of the first, which is neither flushed nor closed."""
+    async with place.open() as case, place.open() as other:
         await case.store.save_event(case.event(1.0))
         equal(ids(await other.store.load_history("trace"), "ts"), [1.0], "the history")
         if case.can("tasks"):
@@ -21,29 +21,29 @@ async def an_awaited_save_is_committed(place: StatePlace) -> None:
             equal(list(await other.store.list_traces("session")), ["trace"], "the traces")
         if case.can("planner_events"):
             await case.store.save_planner_event("trace", case.planner_event(1))
-            equal(len(await other.store.list_planner_events("trace")), 1, "how many planner events there are")
+            equal(len(await other.store.list_planner_events("trace")), 1, "the number of planner events")
 
 
-@persistent_law
-async def events_survive(place: StatePlace) -> None:
-    """Events are there, and known, when the store is made anew."""
-    async with place.case() as case:
+@place_law("persistent")
+async def events_survive(place: StateStorePlace) -> None:
+    """Events exist after a reopen, and a repeated save still stores them once."""
+    async with place.open() as case:
         for ts in (1.0, 2.0):
             await case.store.save_event(case.event(ts))
-    async with place.case() as case:
+    async with place.open() as case:
         await case.store.save_event(case.event(2.0))
         equal(ids(await case.store.load_history("trace"), "ts"), [1.0, 2.0], "the history")
 
 
-@persistent_law
-async def pauses_and_memory_survive(place: StatePlace) -> None:
-    """A pause can be taken up, and a memory loaded, by a store that is made anew."""
-    async with place.case() as case:
+@place_law("persistent")
+async def pauses_and_memory_survive(place: StateStorePlace) -> None:
+    """A pause and a memory can be loaded after a reopen."""
+    async with place.open() as case:
         if case.can("planner_state"):
             await case.store.save_planner_state("token", {"a": 1})
         if case.can("memory_state"):
             await case.store.save_memory_state("key", {"b": 2})
-    async with place.case() as case:
+    async with place.open() as case:
         if case.can("planner_state"):
             equal(await case.store.load_planner_state("token"), {"a": 1}, "the pause")
             equal(await case.store.load_planner_state("token"), None, "the pause, after it was taken")
@@ -51,10 +51,10 @@ async def pauses_and_memory_survive(place: StatePlace) -> None:
             equal(await case.store.load_memory_state("key"), {"b": 2}, "the memory")
 
 
-@persistent_law
-async def sessions_survive(place: StatePlace) -> None:
-    """Tasks, updates, steering, trajectories and planner events are there when the store is made anew."""
-    async with place.case() as case:
+@place_law("persistent")
+async def sessions_survive(place: StateStorePlace) -> None:
+    """Tasks, updates, steering, trajectories and planner events exist after a reopen."""
+    async with place.open() as case:
         if case.can("tasks"):
             await case.store.save_task(case.task())
             for number in range(3):
@@ -65,7 +65,7 @@ async def sessions_survive(place: StatePlace) -> None:
             await case.store.save_trajectory("trace", "session", case.trajectory())
         if case.can("planner_events"):
             await case.store.save_planner_event("trace", case.planner_event(1))
-    async with place.case() as case:
+    async with place.open() as case:
         if case.can("tasks"):
             equal(ids(await case.store.list_tasks("session"), "task_id"), ["task"], "the tasks")
             equal(steps(await case.store.list_updates("session", since_id="update-0")), [1, 2], "the updates")

@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.state_store.law import StateCase, law
-from keelbolt.conformance.state_store.things import ids, seen
+from keelbolt.conformance.state_store.samples import ids, seen
+from keelbolt.conformance.state_store.subject import StateStoreCase, law
 
 
 @law("steering")
-async def steering_comes_back(case: StateCase) -> None:
-    """Steering events come with all their fields in the order in which they were saved."""
+async def steering_is_loaded(case: StateStoreCase) -> None:
+    """Steering events are loaded with all their fields in the order in which they were saved."""
     events = [case.steering(number) for number in range(3)]
     for event in events:
         await case.store.save_steering(event)
@@ -22,8 +22,8 @@ async def steering_comes_back(case: StateCase) -> None:
 
 
 @law("steering")
-async def steering_is_cut_to_size(case: StateCase) -> None:
-    """What is stored of a payload keeps to the five limits: depth, keys, items, length of texts, and bytes in all."""
+async def steering_is_cut_to_size(case: StateStoreCase) -> None:
+    """A stored payload keeps the five limits: depth, keys, items, length of texts, and total bytes."""
     deep: Any = "end"
     for _ in range(10):
         deep = {"a": deep}
@@ -46,8 +46,8 @@ async def steering_is_cut_to_size(case: StateCase) -> None:
 
 
 @law("steering")
-async def steering_has_cursors(case: StateCase) -> None:
-    """since_id is exclusive, an unknown one is as none, and a task_id is applied before the limit."""
+async def steering_has_cursors(case: StateStoreCase) -> None:
+    """since_id is exclusive, an unknown since_id is ignored, and task_id is applied before the limit."""
     for number in range(6):
         await case.store.save_steering(case.steering(number, task="ab"[number % 2]))
 
@@ -55,14 +55,14 @@ async def steering_has_cursors(case: StateCase) -> None:
         return ids(await case.store.list_steering("session", **wanted), "event_id")
 
     equal(await listed(since_id="event-3"), ["event-4", "event-5"], "the events after the fourth")
-    equal(len(await listed(since_id="unknown")), 6, "how many events come after an unknown one")
+    equal(len(await listed(since_id="unknown")), 6, "the number of events after an unknown one")
     equal(await listed(task_id="a", limit=2), ["event-2", "event-4"], "the last two events of a task")
     equal(await listed(task_id="a", since_id="event-1"), ["event-2", "event-4"], "those after one of another task")
 
 
 @law("steering")
-async def steering_pages_lead_through_everything(case: StateCase) -> None:
-    """Pages of a limit, each after the last event of the one before, show every event once."""
+async def steering_pages_return_every_event(case: StateStoreCase) -> None:
+    """Pages, each after the last event of the one before, return every event once."""
     for number in range(5):
         await case.store.save_steering(case.steering(number))
     found: list[str] = ["event-0"]
@@ -74,17 +74,17 @@ async def steering_pages_lead_through_everything(case: StateCase) -> None:
 
 
 @law("steering")
-async def a_steering_event_saved_again_is_the_same(case: StateCase) -> None:
-    """An event whose event_id was saved before in its session is not there twice."""
+async def a_steering_event_saved_again_is_stored_once(case: StateStoreCase) -> None:
+    """An event whose event_id is stored in its session is not stored twice."""
     for number in (0, 1, 0):
         await case.store.save_steering(case.steering(number))
     equal(ids(await case.store.list_steering("session"), "event_id"), ["event-0", "event-1"], "the events")
 
 
 @law("steering")
-async def steering_that_is_not_valid_is_kept(case: StateCase) -> None:
-    """An event that is not valid for its type is kept, cut to size: a store is a record of what was sent."""
+async def invalid_steering_is_stored(case: StateStoreCase) -> None:
+    """An event that is not valid for its type is stored, cut to size: a store records every sent event."""
     await case.store.save_steering(case.steering(1, payload={"active_tasks": "x" * 5000}))
     found = await case.store.list_steering("session")
     equal(ids(found, "event_id"), ["event-1"], "the events")
-    expect(len(found[0].payload["active_tasks"]) <= 4096, "its payload was not cut to size")
+    expect(len(found[0].payload["active_tasks"]) <= 4096, "the payload was not cut to size")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.state_store.law import StateCase, law
-from keelbolt.conformance.state_store.things import PAYLOAD, ids, seen
+from keelbolt.conformance.state_store.samples import PAYLOAD, ids, seen
+from keelbolt.conformance.state_store.subject import StateStoreCase, law
 
 
 @law("tasks")
-async def tasks_come_back(case: StateCase) -> None:
-    """A task has all its fields, its context snapshot with version and hash among them."""
+async def tasks_are_loaded(case: StateStoreCase) -> None:
+    """A task is loaded with all its fields, with version and hash of its context snapshot."""
     task = case.task(trace_id="trace", result=dict(PAYLOAD), progress={"step": 1}, error="none")
     await case.store.save_task(task)
     equal([seen(found) for found in await case.store.list_tasks("session")], [seen(task)], "the tasks")
 
 
 @law("tasks")
-async def a_task_saved_again_is_one_task(case: StateCase) -> None:
-    """A task that is saved again is there once, as it was saved last."""
+async def a_task_saved_again_is_one_task(case: StateStoreCase) -> None:
+    """A task that is saved again is stored once, with its last values."""
     task = case.task()
     await case.store.save_task(task)
     await case.store.save_task(task)
@@ -28,16 +28,16 @@ async def a_task_saved_again_is_one_task(case: StateCase) -> None:
 
 
 @law("tasks")
-async def tasks_are_listed_as_they_came(case: StateCase) -> None:
-    """Tasks come in the order in which they were first saved: a session takes its last foreground task up again."""
+async def tasks_are_listed_in_the_order_of_first_saves(case: StateStoreCase) -> None:
+    """Tasks are listed in the order of their first saves: a session resumes its last foreground task."""
     for name in ("c", "a", "b", "c"):
         await case.store.save_task(case.task(name))
     equal(ids(await case.store.list_tasks("session"), "task_id"), ["c", "a", "b"], "the tasks")
 
 
 @law("tasks")
-async def sessions_are_kept_apart(case: StateCase) -> None:
-    """The same task id in two sessions is two tasks, and a session nobody knows has none."""
+async def sessions_are_separate(case: StateStoreCase) -> None:
+    """The same task id in two sessions is two tasks, and an unknown session has none."""
     for session in ("a", "b"):
         await case.store.save_task(case.task(session=session, description=session))
     for session in ("a", "b"):
@@ -47,8 +47,8 @@ async def sessions_are_kept_apart(case: StateCase) -> None:
 
 
 @law("tasks")
-async def a_saved_task_is_a_copy(case: StateCase) -> None:
-    """What a caller changes in a task it saved or loaded is not changed in the store, its context included."""
+async def a_saved_task_is_a_copy(case: StateStoreCase) -> None:
+    """Changes that a caller makes to a task it saved or loaded, or to its context, are not stored."""
     task = case.task(progress={"step": 1})
     await case.store.save_task(task)
     task.progress["step"] = 2

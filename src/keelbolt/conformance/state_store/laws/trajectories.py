@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.state_store.law import StateCase, law
+from keelbolt.conformance.state_store.subject import StateStoreCase, law
 
 
 @law("trajectories")
-async def trajectories_come_back(case: StateCase) -> None:
+async def trajectories_are_loaded(case: StateStoreCase) -> None:
     """A trajectory is loaded as it was saved."""
     trajectory = case.trajectory()
     await case.store.save_trajectory("trace", "session", trajectory)
@@ -16,7 +16,7 @@ async def trajectories_come_back(case: StateCase) -> None:
 
 
 @law("trajectories")
-async def a_trajectory_of_another_session_is_none(case: StateCase) -> None:
+async def a_trajectory_of_another_session_is_none(case: StateStoreCase) -> None:
     """An unknown trace, or the trace of another session, is None."""
     await case.store.save_trajectory("trace", "session", case.trajectory())
     equal(await case.store.get_trajectory("trace", "other"), None, "the trajectory in another session")
@@ -24,8 +24,8 @@ async def a_trajectory_of_another_session_is_none(case: StateCase) -> None:
 
 
 @law("trajectories")
-async def traces_are_listed_newest_first(case: StateCase) -> None:
-    """The traces of a session come with the last saved first, so many as the limit says."""
+async def traces_are_listed_newest_first(case: StateStoreCase) -> None:
+    """list_traces returns at most ``limit`` traces of a session, the last saved first."""
     for trace in ("a", "b", "c"):
         await case.store.save_trajectory(trace, "session", case.trajectory())
     await case.store.save_trajectory("d", "other", case.trajectory())
@@ -35,7 +35,7 @@ async def traces_are_listed_newest_first(case: StateCase) -> None:
 
 
 @law("trajectories")
-async def a_trajectory_saved_again_is_the_newest(case: StateCase) -> None:
+async def a_trajectory_saved_again_is_the_newest(case: StateStoreCase) -> None:
     """A trajectory that is saved again replaces the one before, and its trace is listed first, once."""
     for trace, query in (("a", "1"), ("b", "2"), ("a", "3")):
         await case.store.save_trajectory(trace, "session", case.trajectory(query))
@@ -44,8 +44,8 @@ async def a_trajectory_saved_again_is_the_newest(case: StateCase) -> None:
 
 
 @law("trajectories")
-async def one_trace_in_two_sessions_is_two_trajectories(case: StateCase) -> None:
-    """A trace that another session saves too is not taken from the first."""
+async def one_trace_in_two_sessions_is_two_trajectories(case: StateStoreCase) -> None:
+    """A trace that a second session saves too still belongs to the first."""
     for session in ("a", "b"):
         await case.store.save_trajectory("trace", session, case.trajectory(session))
     for session in ("a", "b"):

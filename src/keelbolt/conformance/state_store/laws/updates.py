@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.state_store.law import StateCase, law
-from keelbolt.conformance.state_store.things import seen, steps
+from keelbolt.conformance.state_store.samples import seen, steps
+from keelbolt.conformance.state_store.subject import StateStoreCase, law
 
 
-async def saved(case: StateCase, count: int, *, tasks: tuple[str, ...] = ("task",)) -> None:
+async def saved(case: StateStoreCase, count: int, *, tasks: tuple[str, ...] = ("task",)) -> None:
     for number in range(count):
         await case.store.save_update(case.update(number, task=tasks[number % len(tasks)]))
 
 
 @law("tasks")
-async def updates_come_back(case: StateCase) -> None:
-    """Updates come with all their fields in the order in which they were saved."""
+async def updates_are_loaded(case: StateStoreCase) -> None:
+    """Updates are loaded with all their fields in the order in which they were saved."""
     updates = [case.update(number) for number in range(5)]
     for update in updates:
         await case.store.save_update(update)
@@ -26,23 +26,23 @@ async def updates_come_back(case: StateCase) -> None:
 
 
 @law("tasks")
-async def a_cursor_is_exclusive(case: StateCase) -> None:
-    """since_id lists what came after that update, without it."""
+async def a_cursor_is_exclusive(case: StateStoreCase) -> None:
+    """since_id lists the updates after that update, without it."""
     await saved(case, 5)
     equal(steps(await case.store.list_updates("session", since_id="update-2")), [3, 4], "the updates after the third")
     equal(steps(await case.store.list_updates("session", since_id="update-4")), [], "the updates after the last")
 
 
 @law("tasks")
-async def an_unknown_cursor_is_no_cursor(case: StateCase) -> None:
-    """A since_id nobody knows is as none."""
+async def an_unknown_cursor_is_ignored(case: StateStoreCase) -> None:
+    """An unknown since_id is ignored."""
     await saved(case, 3)
     equal(steps(await case.store.list_updates("session", since_id="unknown")), [0, 1, 2], "the updates")
 
 
 @law("tasks")
-async def cursors_lead_through_everything(case: StateCase) -> None:
-    """Pages of a limit, each after the last update of the one before, show every update once."""
+async def cursors_return_every_update(case: StateStoreCase) -> None:
+    """Pages, each after the last update of the one before, return every update once."""
     await saved(case, 7)
     found: list[int] = []
     cursor = "update-0"
@@ -55,15 +55,15 @@ async def cursors_lead_through_everything(case: StateCase) -> None:
 
 
 @law("tasks")
-async def without_a_cursor_the_last_are_listed(case: StateCase) -> None:
-    """A limit without a cursor lists the last updates, the oldest of them first."""
+async def without_a_cursor_the_last_are_listed(case: StateStoreCase) -> None:
+    """A limit without a cursor lists the last updates, oldest first."""
     await saved(case, 5)
     equal(steps(await case.store.list_updates("session", limit=2)), [3, 4], "the last two updates")
 
 
 @law("tasks")
-async def the_filter_goes_before_the_limit(case: StateCase) -> None:
-    """With a task_id so many updates of that task are listed, however many others lie between."""
+async def the_filter_is_applied_before_the_limit(case: StateStoreCase) -> None:
+    """With a task_id, the limit counts only updates of that task."""
     await saved(case, 12, tasks=("a", "b", "b"))
     equal(steps(await case.store.list_updates("session", task_id="a", limit=2)), [6, 9], "the last two of the task")
     found = await case.store.list_updates("session", task_id="a", since_id="update-1")
@@ -71,8 +71,8 @@ async def the_filter_goes_before_the_limit(case: StateCase) -> None:
 
 
 @law("tasks")
-async def an_update_saved_again_is_the_same(case: StateCase) -> None:
-    """An update with the update_id of another of its session is that one; in another session it is another."""
+async def an_update_saved_again_is_stored_once(case: StateStoreCase) -> None:
+    """An update_id is stored once per session; in another session it is another update."""
     for number in (0, 1, 0):
         await case.store.save_update(case.update(number))
     await case.store.save_update(case.update(0, session="other"))
@@ -81,7 +81,7 @@ async def an_update_saved_again_is_the_same(case: StateCase) -> None:
 
 
 @law("tasks")
-async def updates_nobody_waits_for_keep_their_order(case: StateCase) -> None:
-    """Updates whose saves run at the same time are listed in the order in which they were called."""
+async def concurrent_updates_keep_their_order(case: StateStoreCase) -> None:
+    """Updates whose saves run concurrently are listed in the order of the calls."""
     await asyncio.gather(*(asyncio.create_task(case.store.save_update(case.update(number))) for number in range(30)))
     equal(steps(await case.store.list_updates("session")), list(range(30)), "the updates")

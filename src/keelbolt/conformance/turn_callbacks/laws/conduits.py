@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.turn_callbacks.law import TurnCase, law
-from keelbolt.conformance.turn_callbacks.things import content, fetch, message, picture, pieces, retrievable
+from keelbolt.conformance.turn_callbacks.samples import content, fetch, message, picture, pieces, retrievable
+from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
 from keelbolt.turns.primitives import SpooledArtifact
 from keelbolt.turns.readers import answer, is_media_reader, is_spool_reader
 
@@ -15,8 +15,8 @@ LARGE = b"a line of some text\n" * 40_000
 
 
 @law()
-async def bytes_can_be_read_at_once(case: TurnCase) -> None:
-    """A conduit answers a reader of exactly the bytes that it was given: str as UTF-8, bytes, or a stream."""
+async def bytes_can_be_read_at_once(case: TurnCallbacksCase) -> None:
+    """A conduit returns a reader of exactly the bytes that it got: str as UTF-8, bytes, or a stream."""
     turn = case.turn()
     forms: list[tuple[Any, bytes]] = [
         ("héllo", "héllo".encode()),
@@ -34,8 +34,8 @@ async def bytes_can_be_read_at_once(case: TurnCase) -> None:
 
 
 @law()
-async def streams_are_stored_whole(case: TurnCase) -> None:
-    """A stream is stored to its last byte, however it is cut into pieces."""
+async def streams_are_stored_completely(case: TurnCallbacksCase) -> None:
+    """A stream is stored to its last byte, with pieces of any size."""
     turn = case.turn()
     for size in (1000, 65536, len(LARGE)):
         reader = await turn.store_retrievable_bytes(f"s{size}", pieces(LARGE, size))
@@ -46,8 +46,8 @@ async def streams_are_stored_whole(case: TurnCase) -> None:
 
 
 @law()
-async def lines_end_at_line_feeds_only(case: TurnCase) -> None:
-    """A spool reader counts lines by line feeds alone, and answers None outside of them."""
+async def lines_end_at_line_feeds_only(case: TurnCallbacksCase) -> None:
+    """A spool reader counts lines by line feeds alone, and returns None for a line outside of them."""
     turn = case.turn()
     for text, lines in (("", []), ("a", ["a"]), ("a\nb\n", ["a", "b", ""]), (TEXT, TEXT.split("\n"))):
         reader = await turn.store_retrievable_bytes("text", text)
@@ -60,7 +60,7 @@ async def lines_end_at_line_feeds_only(case: TurnCase) -> None:
 
 
 @law()
-async def bytes_are_there_when_their_owner_is_fetched(case: TurnCase) -> None:
+async def bytes_are_read_through_the_fetched_value(case: TurnCallbacksCase) -> None:
     """Bytes written by one turn are read through the value that a later turn fetches."""
     turn = case.turn()
     spools = [await turn.store_retrievable_bytes(f"x{number}", f"text {number}\n" * 1000) for number in range(3)]
@@ -76,10 +76,10 @@ async def bytes_are_there_when_their_owner_is_fetched(case: TurnCase) -> None:
 
 
 @law()
-async def what_was_handed_out_reads_on(case: TurnCase) -> None:
-    """A reader reads the bytes it was given for, also after the id was written anew."""
+async def a_reader_is_not_changed_by_a_later_write(case: TurnCallbacksCase) -> None:
+    """A reader reads the bytes that it was returned for, also after another write of the same id."""
     turn = case.turn()
     old = await turn.store_retrievable_bytes("x", "old")
     new = await turn.store_retrievable_bytes("x", "the new one")
-    equal(await content(old), b"old", "what the old reader reads")
-    equal(await content(new), b"the new one", "what the new reader reads")
+    equal(await content(old), b"old", "the bytes of the old reader")
+    equal(await content(new), b"the new one", "the bytes of the new reader")

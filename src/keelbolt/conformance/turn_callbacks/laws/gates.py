@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.turn_callbacks.law import TurnCase, law
+from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
 from keelbolt.turns.gates import Settlement, TurnGate
 
 
 @law("gates")
-async def the_first_settlement_counts(case: TurnCase) -> None:
+async def the_first_settlement_counts(case: TurnCallbacksCase) -> None:
     """Of two settlements of a gate the first one counts, also for a turn that opens the gate again."""
     turn = case.turn()
 
@@ -25,8 +25,8 @@ async def the_first_settlement_counts(case: TurnCase) -> None:
 
 
 @law("gates")
-async def of_settlements_at_once_one_counts(case: TurnCase) -> None:
-    """Of settlements that overlap one counts: each settler gets its value, and so does a turn that opens the gate."""
+async def one_of_concurrent_settlements_counts(case: TurnCallbacksCase) -> None:
+    """Of concurrent settlements one counts: each settler gets its value, and so does a turn that opens the gate."""
     turn = case.turn()
     gate = TurnGate(turn_id=turn.id, id="pay", reason="May I pay?")
     await case.gates.open(turn, gate)
@@ -38,8 +38,8 @@ async def of_settlements_at_once_one_counts(case: TurnCase) -> None:
 
 
 @law("gates")
-async def a_settlement_answers_its_own_question(case: TurnCase) -> None:
-    """A settled gate answers neither another gate of its turn nor the gate of another turn, asked later."""
+async def a_settlement_belongs_to_one_gate(case: TurnCallbacksCase) -> None:
+    """A settlement applies to no other gate of its turn and to no gate of another turn."""
     turn = case.turn()
     await case.gates.open(turn, TurnGate(turn_id=turn.id, id="one", reason="May I look?"))
     await case.gates.settle(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.turn_callbacks.law import TurnCase, law
-from keelbolt.conformance.turn_callbacks.things import ids
+from keelbolt.conformance.turn_callbacks.samples import ids
+from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
 from keelbolt.turns.primitives import Tokenizable
 
 
 @law()
-async def instructions_come_back_in_order(case: TurnCase) -> None:
+async def instructions_are_fetched_in_order(case: TurnCallbacksCase) -> None:
     """Instructions stored as str or Tokenizable are refreshed in the order of storing."""
     turn = case.turn()
     for value in ("c", Tokenizable("a"), "b"):
@@ -18,8 +18,8 @@ async def instructions_come_back_in_order(case: TurnCase) -> None:
 
 
 @law()
-async def instructions_are_deleted_by_what_they_say(case: TurnCase) -> None:
-    """An instruction is deleted by its text, given as str or as Tokenizable, however it was stored."""
+async def instructions_are_deleted_by_their_text(case: TurnCallbacksCase) -> None:
+    """An instruction is deleted by its text, as str or Tokenizable, whichever of them was stored."""
     turn = case.turn()
     for value in ("a", Tokenizable("b"), "c"):
         await turn.store_standing_instruction(value)

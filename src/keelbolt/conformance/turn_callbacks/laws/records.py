@@ -6,8 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.turn_callbacks.law import TurnCase, law
-from keelbolt.conformance.turn_callbacks.things import (
+from keelbolt.conformance.turn_callbacks.samples import (
     AT,
     LATER,
     MAKE,
@@ -20,10 +19,11 @@ from keelbolt.conformance.turn_callbacks.things import (
     tool_call,
     write,
 )
+from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
 
 
 @law()
-async def what_is_stored_is_fetched(case: TurnCase) -> None:
+async def stored_values_are_fetched(case: TurnCallbacksCase) -> None:
     """A stored value is fetched with all its fields, also by a later turn of the thread."""
     for kind, make in MAKE.items():
         await write(case.turn(), "store", kind, make("x", "some text"))
@@ -31,7 +31,7 @@ async def what_is_stored_is_fetched(case: TurnCase) -> None:
 
 
 @law()
-async def media_comes_back_with_its_labels(case: TurnCase) -> None:
+async def media_keeps_its_labels(case: TurnCallbacksCase) -> None:
     """Attachments and media results keep their bytes, trust tier, hazard and stash."""
     await case.turn().store_message(full_message("m"))
     await same(await fetch(case.turn(), "message"), [full_message("m")], "the message")
@@ -43,8 +43,8 @@ async def media_comes_back_with_its_labels(case: TurnCase) -> None:
 
 
 @law()
-async def order_is_that_of_storing(case: TurnCase) -> None:
-    """Fetches answer in the order of storing, whatever the times of the values say."""
+async def values_are_fetched_in_the_order_of_storing(case: TurnCallbacksCase) -> None:
+    """Values are fetched in the order of storing, not by their timestamps."""
     for kind, make in MAKE.items():
         turn = case.turn()
         for number, at in enumerate((LATER, AT, AT + timedelta(days=1))):
@@ -53,8 +53,8 @@ async def order_is_that_of_storing(case: TurnCase) -> None:
 
 
 @law()
-async def a_mutated_value_is_replaced(case: TurnCase) -> None:
-    """After a mutate the fetch answers the new value, all of it and once."""
+async def a_mutated_value_is_replaced(case: TurnCallbacksCase) -> None:
+    """After a mutate, the fetch returns the new value completely and once."""
     for kind, make in MAKE.items():
         turn = case.turn()
         await write(turn, "store", kind, make("x", "before"))
@@ -63,8 +63,8 @@ async def a_mutated_value_is_replaced(case: TurnCase) -> None:
 
 
 @law()
-async def a_mutate_keeps_the_place(case: TurnCase) -> None:
-    """A mutated value stays where it was stored, and those beside it stay as they were."""
+async def a_mutate_keeps_the_position(case: TurnCallbacksCase) -> None:
+    """A mutated value keeps its position, and other values are unchanged."""
     for kind, make in MAKE.items():
         turn = case.turn()
         for key in ("a", "b", "c"):
@@ -75,7 +75,7 @@ async def a_mutate_keeps_the_place(case: TurnCase) -> None:
 
 
 @law()
-async def a_pending_call_is_completed(case: TurnCase) -> None:
+async def a_pending_call_is_completed(case: TurnCallbacksCase) -> None:
     """A tool call stored as pending can be mutated to a complete one."""
     turn = case.turn()
     await turn.store_tool_call(tool_call("c"))
@@ -85,8 +85,8 @@ async def a_pending_call_is_completed(case: TurnCase) -> None:
 
 
 @law()
-async def what_is_deleted_is_not_fetched(case: TurnCase) -> None:
-    """A deleted value is fetched no more, by no turn, and those beside it are."""
+async def deleted_values_are_not_fetched(case: TurnCallbacksCase) -> None:
+    """No turn fetches a deleted value; the other values are still fetched."""
     for kind, make in MAKE.items():
         turn = case.turn()
         for key in ("a", "b", "c"):
@@ -97,8 +97,8 @@ async def what_is_deleted_is_not_fetched(case: TurnCase) -> None:
 
 
 @law()
-async def deleting_nothing_is_no_error(case: TurnCase) -> None:
-    """Deleting an id that is not stored, or is deleted already, changes nothing and raises nothing."""
+async def deleting_nothing_is_no_error(case: TurnCallbacksCase) -> None:
+    """Deleting an id that is not stored, or is deleted already, changes nothing and raises no error."""
     for kind, make in MAKE.items():
         turn = case.turn()
         await write(turn, "store", kind, make("a", "text"))
@@ -109,8 +109,8 @@ async def deleting_nothing_is_no_error(case: TurnCase) -> None:
 
 
 @law()
-async def calls_of_two_turns_are_not_mixed_up(case: TurnCase) -> None:
-    """A tool call id that a second turn uses again is a second call: results never cross."""
+async def calls_of_two_turns_are_not_mixed_up(case: TurnCallbacksCase) -> None:
+    """A tool call id that a second turn uses again is a second call with its own result."""
     first, second = case.turn(), case.turn()
     await first.store_tool_call(tool_call("call_0", "of the first"))
     await second.store_tool_call(tool_call("call_0"))
@@ -120,16 +120,16 @@ async def calls_of_two_turns_are_not_mixed_up(case: TurnCase) -> None:
 
 
 @law()
-async def what_is_stored_at_once_is_stored(case: TurnCase) -> None:
-    """Of many stores that overlap none is lost and none is doubled."""
+async def concurrent_stores_are_all_stored(case: TurnCallbacksCase) -> None:
+    """Of many concurrent stores, none is lost and none is doubled."""
     turn = case.turn()
     await asyncio.gather(*(turn.store_message(message(f"m{number}")) for number in range(20)))
     equal(sorted(await ids(turn, "message")), sorted(f"m{number}" for number in range(20)), "the messages")
 
 
 @law()
-async def what_is_fetched_can_be_stored_again(case: TurnCase) -> None:
-    """A fetched value can be mutated into storage as it is, and says the same afterwards."""
+async def a_fetched_value_can_be_stored_again(case: TurnCallbacksCase) -> None:
+    """A fetched value can be passed to mutate and is unchanged afterwards."""
     turn = case.turn()
     await turn.store_message(full_message("m"))
     [found] = await fetch(turn, "message")
@@ -138,8 +138,8 @@ async def what_is_fetched_can_be_stored_again(case: TurnCase) -> None:
 
 
 @law()
-async def a_repeated_store_is_one(case: TurnCase) -> None:
-    """A value that its turn stores again, with another time, is no error and is fetched once, where it was."""
+async def a_repeated_store_is_stored_once(case: TurnCallbacksCase) -> None:
+    """A value that its turn stores again, with another time, is no error and is fetched once, at its position."""
     for kind, make in MAKE.items():
         turn = case.turn()
         await write(turn, "store", kind, make("x", "text"))

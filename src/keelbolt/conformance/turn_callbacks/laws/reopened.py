@@ -1,24 +1,24 @@
-"""What is left when the adapter is made anew."""
+"""Laws of an adapter that is reopened at the same place."""
 
 from __future__ import annotations
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.turn_callbacks.law import TurnPlace, persistent_law
-from keelbolt.conformance.turn_callbacks.things import LATER, MAKE, fetch, full_message, ids, retrievable, same, write
+from keelbolt.conformance.turn_callbacks.samples import LATER, MAKE, fetch, full_message, ids, retrievable, same, write
+from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksPlace, place_law
 from keelbolt.turns.primitives import SpooledArtifact
 
 
-@persistent_law
-async def everything_is_there_again(place: TurnPlace) -> None:
-    """Values, their order and their bytes are found by an adapter that is made anew."""
-    async with place.case() as case:
+@place_law("persistent")
+async def values_survive(place: TurnCallbacksPlace) -> None:
+    """Values, their order and their bytes exist after a reopen."""
+    async with place.open() as case:
         turn = case.turn()
         for kind, make in MAKE.items():
             for key in ("b", "a"):
                 await write(turn, "store", kind, make(key, "some text"))
         await turn.store_message(full_message("full"))
         await turn.store_standing_instruction("be kind")
-    async with place.case() as case:
+    async with place.open() as case:
         turn = case.turn()
         for kind, make in MAKE.items():
             wanted = [make("b", "some text"), make("a", "some text")]
@@ -26,41 +26,41 @@ async def everything_is_there_again(place: TurnPlace) -> None:
         equal(await ids(turn, "standing_instruction"), ["be kind"], "the instructions")
 
 
-@persistent_law
-async def bytes_are_there_again(place: TurnPlace) -> None:
-    """Bytes written through a conduit are read through their owner by an adapter that is made anew."""
-    async with place.case() as case:
+@place_law("persistent")
+async def bytes_survive(place: TurnCallbacksPlace) -> None:
+    """Bytes written through a conduit are read through their owner after a reopen."""
+    async with place.open() as case:
         reader = await case.turn().store_retrievable_bytes("x", "text\n" * 1000)
         await case.turn().store_retrievable(retrievable("r", SpooledArtifact(reader)))
-    async with place.case() as case:
+    async with place.open() as case:
         [found] = await fetch(case.turn(), "retrievable")
         equal(await found.content_string(), "text\n" * 1000, "the text")
 
 
-@persistent_law
-async def what_was_deleted_stays_so(place: TurnPlace) -> None:
-    """Changes and deletions are found by an adapter that is made anew."""
-    async with place.case() as case:
+@place_law("persistent")
+async def changes_and_deletions_survive(place: TurnCallbacksPlace) -> None:
+    """Changes and deletions exist after a reopen."""
+    async with place.open() as case:
         turn = case.turn()
         for kind, make in MAKE.items():
             for key in ("a", "b", "c"):
                 await write(turn, "store", kind, make(key, "before"))
             await write(turn, "mutate", kind, make("a", "after"))
             await write(turn, "delete", kind, "b")
-    async with place.case() as case:
+    async with place.open() as case:
         for kind, make in MAKE.items():
             await same(await fetch(case.turn(), kind), [make("a", "after"), make("c", "before")], kind)
 
 
-@persistent_law
-async def a_repeat_after_a_crash_is_one(place: TurnPlace) -> None:
-    """What a turn stores again, with another time, through an adapter that is made anew, is fetched once."""
-    async with place.case() as case:
+@place_law("persistent")
+async def a_repeat_after_a_crash_is_stored_once(place: TurnCallbacksPlace) -> None:
+    """A value that a turn stores again after a reopen, with another time, is fetched once."""
+    async with place.open() as case:
         first = case.turn(turn_id="interrupted")
         for kind, make in MAKE.items():
             for key in ("x", "y"):
                 await write(first, "store", kind, make(key, "text"))
-    async with place.case() as case:
+    async with place.open() as case:
         again = case.turn(turn_id="interrupted")
         for kind, make in MAKE.items():
             for key in ("x", "y", "z"):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.turn_callbacks.law import TurnCase, law
-from keelbolt.conformance.turn_callbacks.things import MAKE, content, ids, write
+from keelbolt.conformance.turn_callbacks.samples import MAKE, content, ids, write
+from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
 from keelbolt.turns.primitives import SpooledArtifact
 
 
 @law("scoped")
-async def tenants_see_only_their_own(case: TurnCase) -> None:
-    """What one tenant stores is not fetched, changed or deleted by another, though thread and ids are the same."""
+async def tenants_are_separate(case: TurnCallbacksCase) -> None:
+    """A tenant does not fetch, change or delete values of another, also with the same thread and ids."""
     for kind, make in MAKE.items():
         ours, theirs = case.turn(tenant="ours"), case.turn(tenant="theirs")
         await write(ours, "store", kind, make("x", "ours"))
@@ -21,8 +21,8 @@ async def tenants_see_only_their_own(case: TurnCase) -> None:
 
 
 @law("scoped")
-async def instructions_of_tenants_are_their_own(case: TurnCase) -> None:
-    """Standing instructions of one tenant are neither seen nor deleted by another."""
+async def instructions_of_tenants_are_separate(case: TurnCallbacksCase) -> None:
+    """A tenant neither fetches nor deletes standing instructions of another."""
     ours, theirs = case.turn(tenant="ours"), case.turn(tenant="theirs")
     await ours.store_standing_instruction("be kind")
     equal(await ids(theirs, "standing_instruction"), [], "the instructions that another tenant sees")
@@ -31,8 +31,8 @@ async def instructions_of_tenants_are_their_own(case: TurnCase) -> None:
 
 
 @law("scoped")
-async def threads_have_their_own_history(case: TurnCase) -> None:
-    """Messages, thoughts, tool calls and retrievables of one thread are not fetched by another of the tenant."""
+async def threads_have_their_own_history(case: TurnCallbacksCase) -> None:
+    """A thread does not fetch messages, thoughts, tool calls and retrievables of another thread."""
     for kind, make in MAKE.items():
         if kind != "memory":  # memories may be shared by the threads of a tenant, or not
             await write(case.turn("one"), "store", kind, make("x", "text"))
@@ -41,8 +41,8 @@ async def threads_have_their_own_history(case: TurnCase) -> None:
 
 
 @law("scoped")
-async def bytes_of_tenants_are_their_own(case: TurnCase) -> None:
-    """The same id of bytes written by two tenants is two things."""
+async def bytes_of_tenants_are_separate(case: TurnCallbacksCase) -> None:
+    """Two tenants that write bytes under the same id have separate bytes."""
     ours, theirs = case.turn(tenant="ours"), case.turn(tenant="theirs")
     reader = await ours.store_retrievable_bytes("x", "ours")
     await theirs.store_retrievable_bytes("x", "theirs")

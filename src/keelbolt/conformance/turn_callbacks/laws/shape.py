@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from keelbolt.conformance.expect import broken, equal, expect
-from keelbolt.conformance.turn_callbacks.law import TurnCase, law
-from keelbolt.conformance.turn_callbacks.things import FETCH, fetch
+from keelbolt.conformance.turn_callbacks.samples import FETCH, fetch
+from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
 from keelbolt.errors import InvalidTurnRunnerConfig
 from keelbolt.turns.runner import TurnRunner
 
@@ -14,8 +14,8 @@ async def _execute(_ctx: object, _helpers: object) -> None:
 
 
 @law()
-async def a_runner_takes_them(case: TurnCase) -> None:
-    """All 27 callbacks are there, each with its parameters, so that a runner can be made of them."""
+async def all_callbacks_exist(case: TurnCallbacksCase) -> None:
+    """All 27 callbacks exist with their parameters, so that a runner can be made of them."""
     try:
         TurnRunner(executor_callback=_execute, **dict(case.callbacks))
     except InvalidTurnRunnerConfig as wrong:
@@ -23,9 +23,9 @@ async def a_runner_takes_them(case: TurnCase) -> None:
 
 
 @law()
-async def nothing_is_stored_at_first(case: TurnCase) -> None:
-    """In a new adapter every fetch answers an empty list."""
+async def a_new_adapter_is_empty(case: TurnCallbacksCase) -> None:
+    """In a new adapter every fetch returns an empty list."""
     turn = case.turn()
     for kind, name in FETCH.items():
-        equal(await fetch(turn, kind), [], f"what {name} found")
-    expect(isinstance(await turn.fetch_tools(), list | tuple), "fetch_tools_callback answered no list")
+        equal(await fetch(turn, kind), [], f"the values of {name}")
+    expect(isinstance(await turn.fetch_tools(), list | tuple), "fetch_tools_callback did not return a list")

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.turn_callbacks.law import TurnCase, law
-from keelbolt.conformance.turn_callbacks.things import AT, LATER, fetch, ids, memory, message, same, thought, tool_call
+from keelbolt.conformance.turn_callbacks.samples import AT, LATER, fetch, ids, memory, message, same, thought, tool_call
+from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
 
 
 class _LeftEarly(Exception):
@@ -15,8 +15,8 @@ class _LeftEarly(Exception):
 
 
 @law("unit_of_work")
-async def a_unit_that_fails_leaves_nothing(case: TurnCase) -> None:
-    """When a unit of work ends with an error, none of its stores, mutates and deletes has happened."""
+async def a_failed_unit_of_work_stores_nothing(case: TurnCallbacksCase) -> None:
+    """If a unit of work ends with an error, none of its stores, mutates and deletes takes effect."""
     turn = case.turn()
     await turn.store_message(message("kept", "before"))
     await turn.store_message(message("also kept"))
@@ -32,8 +32,8 @@ async def a_unit_that_fails_leaves_nothing(case: TurnCase) -> None:
 
 
 @law("unit_of_work")
-async def a_unit_that_ends_has_happened(case: TurnCase) -> None:
-    """At the end of a unit of work all its writes have happened, in their order."""
+async def a_unit_of_work_is_stored(case: TurnCallbacksCase) -> None:
+    """At the end of a unit of work all its writes are stored, in their order."""
     turn = case.turn()
     await turn.store_message(message("gone"))
     async with case.unit_of_work(turn):
@@ -49,8 +49,8 @@ async def a_unit_that_ends_has_happened(case: TurnCase) -> None:
 
 
 @law("unit_of_work")
-async def a_repeated_unit_is_one(case: TurnCase) -> None:
-    """A unit that its turn repeats after it was committed, as after a checkpoint, adds only what is new in it."""
+async def a_repeated_unit_of_work_is_stored_once(case: TurnCallbacksCase) -> None:
+    """A committed unit that its turn repeats, as after a checkpoint, adds only its new values."""
     turn = case.turn()
     for number in range(2):
         at = LATER if number else AT
@@ -65,8 +65,8 @@ async def a_repeated_unit_is_one(case: TurnCase) -> None:
 
 
 @law("group")
-async def a_group_is_replaced(case: TurnCase) -> None:
-    """Replacing a group of tool calls removes these and stores those; the others stay."""
+async def a_group_is_replaced(case: TurnCallbacksCase) -> None:
+    """Replacing a group of tool calls removes the old calls and stores the new ones; other calls stay."""
     turn = case.turn()
     for number in range(3):
         await turn.store_tool_call(tool_call(f"c{number}", "x"))
@@ -75,8 +75,8 @@ async def a_group_is_replaced(case: TurnCase) -> None:
 
 
 @law("unit_of_work")
-async def units_at_once_all_happen(case: TurnCase) -> None:
-    """Of units of work that overlap on one thread, each storing for thread and agent, all happen, each of them once."""
+async def concurrent_units_of_work_are_all_stored(case: TurnCallbacksCase) -> None:
+    """Concurrent units of work on one thread, each storing for thread and agent, are all stored once."""
     await case.turn().store_message(message("before"))
 
     async def unit(number: int) -> None:

@@ -49,20 +49,16 @@ function lane(bar, place, onEvent) {
       "div",
       { class: "track" },
       piece(`${bar.tone} ${bar.open ? "open" : ""}`, bar.from, bar.silent ?? bar.to),
-      bar.silent && piece("silent bad", bar.silent, bar.to, "No heartbeat from the process since"),
-      took(bar, place(bar.from), place(bar.to)),
+      bar.silent && piece("silent bad", bar.silent, bar.to, `No entry for ${duration(bar.to - bar.silent)}`),
+      took(bar, place(bar.from), place(bar.silent ?? bar.to), place(bar.to)),
     ),
   );
 }
 
-// How long it took: inside its bar, or beside it where there is room.
-function took(bar, from, to) {
+// How long it took: inside its bar, up to its silent end, or beside it where there is room.
+function took(bar, from, solid, to) {
   const text = bar.open ? "…" : bar.to > bar.from ? duration(bar.to - bar.from) : "";
-  if (to - from > 15)
-    return h(
-      "span",
-      { class: `bar-time inside ${bar.silent ? "silent" : bar.tone}`, style: { right: `${100 - to}%` } },
-      text,
-    );
+  if (solid - from > 15)
+    return h("span", { class: `bar-time inside ${bar.tone}`, style: { right: `${100 - solid}%` } }, text);
   return h("span", { class: "bar-time dim", style: to < 85 ? { left: `${to}%` } : { right: `${100 - from}%` } }, text);
 }

@@ -55,6 +55,11 @@ function Blobs.name(turn)
   if redis.call('EXISTS', turn.base .. 'u/' .. upload) == 0 then
     return 0
   end
+  for number = 0, tonumber(chunks) - 1 do -- chunks do not wait for replicas: a failover may have lost some
+    if redis.call('EXISTS', turn.base .. 'u/' .. upload .. '/' .. number) == 0 then
+      return 0
+    end
+  end
   if Blobs.there(turn, digest) then
     Blobs.forget(turn, upload)
   else

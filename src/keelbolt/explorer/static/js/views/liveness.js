@@ -17,7 +17,7 @@ export function liveness({ log, look, signal }) {
   let lease = null; // {holder, ends, whole, beat}: when it ends, by the clock of this page
   let asked = 0;
   let silent = false; // a renewal of the lease was due, and it was not renewed
-  let lost = null; // {holder, since}: the process that fell silent
+  let lost = null; // {holder, since}: the silent process, and the time of its last heartbeat
   let taken = null; // {at, text}
   let heard = 0; // when the process last wrote something
 
@@ -44,7 +44,7 @@ export function liveness({ log, look, signal }) {
     const after = duration(performance.now() - Math.max(lost.since, heard));
     taken = {
       at: performance.now(),
-      text: `${named(holder)} took over, ${after} after ${processName(lost.holder)} stopped sending heartbeats.`,
+      text: `${named(holder)} took over, ${after} after ${processName(lost.holder)} stopped responding.`,
     };
     announce(taken.text);
     lost = null;

@@ -36,7 +36,7 @@ async function open({ main, query, signal, me }) {
   let token = "";
   let fresh = new Set(); // changed while the list is open
   let answer = null;
-  let oldest = ""; // up to here the pages go
+  let edge = ""; // the time of the last task of the last page
   let loading = new AbortController();
   const chosen = new Map(); // id → task
 
@@ -48,7 +48,12 @@ async function open({ main, query, signal, me }) {
         ...(within() ? [["since", new Date(Date.now() - within() * 1000).toISOString()]] : []),
       ].filter(([, value]) => value),
     );
-  const asked = ({ text: q, ...rest } = filters()) => (q ? { ...rest, q } : rest);
+  const oldestFirst = () => here().query.sort === "changed"; // the server sorts by the last status, in both directions
+  const asked = ({ text: q, ...rest } = filters()) => ({
+    ...rest,
+    ...(q && { q }),
+    ...(oldestFirst() && { sort: "updated" }),
+  });
   const whose = () =>
     Object.fromEntries(
       ["tenant", "owner", "askedTenant"]
@@ -154,7 +159,7 @@ async function open({ main, query, signal, me }) {
     answer = found;
     for (const task of answer.tasks) shown.set(task.id, task);
     token = answer.nextPageToken;
-    oldest = answer.tasks.at(-1)?.status.timestamp ?? oldest;
+    edge = answer.tasks.at(-1)?.status.timestamp ?? edge;
   }
 
   // As many as are shown, anew: after an action on many, a lost connection, or the way back.
@@ -225,8 +230,10 @@ async function open({ main, query, signal, me }) {
               onclick: () => {
                 const next =
                   name === by ? (down ? name : `-${name}`) : name === "took" || name === "changed" ? `-${name}` : name;
+                const before = oldestFirst();
                 setQuery({ sort: next === "-changed" ? "" : next });
-                draw();
+                if (oldestFirst() === before) draw();
+                else load(true);
               },
             },
             label,
@@ -274,7 +281,7 @@ async function open({ main, query, signal, me }) {
         ),
     );
     const searched = Boolean(filters().text || filters().skill);
-    const sorted = here().query.sort && token ? `, sorted within the ${number(shown.size)} loaded` : "";
+    const sorted = here().query.sort && !oldestFirst() && token ? `, sorted within the ${number(shown.size)} loaded` : "";
     note.textContent =
       searched || !states
         ? `${plural(shown.size, "task")} found so far${token ? "" : ", search complete"}${sorted}`
@@ -300,7 +307,10 @@ async function open({ main, query, signal, me }) {
   });
 
   function nothing() {
-    if (token) return empty("No match among the newest tasks", "Older tasks may match.");
+    if (token) {
+      const [near, far] = oldestFirst() ? ["oldest", "newer"] : ["newest", "older"];
+      return empty(`No match among the ${near} tasks`, `${far === "older" ? "Older" : "Newer"} tasks may match.`);
+    }
     if (Object.keys(filters()).length) {
       return h(
         "div",
@@ -317,11 +327,16 @@ async function open({ main, query, signal, me }) {
     );
   }
 
-  // Whatever changes goes to the top, if the filters let it in.
+  // A task that changes goes to the top (to the end, if the oldest are first), if the filters let it in.
   function changed(task) {
     if (!answer?.states || !task?.id) return;
     const before = shown.get(task.id);
-    if (!before && token && task.status.timestamp <= oldest) return; // its page was not asked for yet
+    const { timestamp } = task.status;
+    const unread = token && (oldestFirst() ? timestamp >= edge : timestamp <= edge); // its page was not asked for yet
+    if (unread && !before) {
+      if (oldestFirst()) recount();
+      return;
+    }
     const name = stateName(task.status.state);
     if (before && stateName(before.status.state) !== name) answer.states[stateName(before.status.state)] -= 1;
     if (!before || stateName(before.status.state) !== name) answer.states[name] = (answer.states[name] ?? 0) + 1;
@@ -333,7 +348,8 @@ async function open({ main, query, signal, me }) {
       (!skill || skill === task.skill) &&
       !filters().until &&
       (!text || text.toLowerCase().split(/\s+/).every((word) => wordsOf(task).includes(word)));
-    if (fits) {
+    if (fits && unread && oldestFirst()) shown.delete(task.id);
+    else if (fits) {
       if (!before) {
         answer.total += 1;
         announce(`New task, ${stateLabel(name).toLowerCase()}`);
@@ -367,7 +383,7 @@ async function open({ main, query, signal, me }) {
   const mark = back ? left.number : (opened += 1);
   history.replaceState({ list: mark }, "");
   if (back) {
-    ({ shown, token, answer, oldest } = left);
+    ({ shown, token, answer, edge } = left);
     draw();
     const { y } = left;
     requestAnimationFrame(() => requestAnimationFrame(() => scrollTo(0, y)));
@@ -376,7 +392,7 @@ async function open({ main, query, signal, me }) {
   const ticking = setInterval(draw, 30_000);
   signal.addEventListener("abort", () => {
     clearInterval(ticking);
-    left = { number: mark, shown, token, answer, oldest, y: scrollY };
+    left = { number: mark, shown, token, answer, edge, y: scrollY };
   });
   if (everyone()) return; // the stream has the tasks of one owner
   await follow({

@@ -129,7 +129,7 @@ function conversation(thread, shared, wanted, signal) {
 
 function progress(thread) {
   return list(thread.turns, "No turns", ({ id, state, runs, iterations, at }) => [
-    tag(state === "ended" ? "ended" : "running", state === "ended" ? "good" : "busy"),
+    tag(state, { ended: "good", failed: "bad" }[state] ?? "busy"),
     h("span", { class: "mono break" }, id),
     h("span", { class: "dim" }, `${iterations} iteration${iterations === 1 ? "" : "s"} stored`),
     runs > 1 && h("span", { class: "dim" }, `started ${runs} times`),

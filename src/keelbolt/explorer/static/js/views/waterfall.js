@@ -12,7 +12,7 @@ export function bars(entries, webhooks, now) {
   let attempt = null;
   let steps = new Map();
   let waits = null;
-  let alive = 0; // when the process was heard last
+  let alive = 0; // the time of the last entry of the process
   const close = (bar, at, note) => {
     if (!bar || bar.to !== null) return;
     bar.to = at;

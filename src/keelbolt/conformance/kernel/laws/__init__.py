@@ -1,0 +1,1 @@
+"""The laws of the kernel, one module for each part of the contract."""

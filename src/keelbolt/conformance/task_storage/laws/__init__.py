@@ -1,0 +1,1 @@
+"""The laws of task storages, one module for each part of the contract."""

@@ -1,0 +1,76 @@
+"""An item is never held without a lease: no other worker could take it over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from keelbolt.kernel import Enqueue, Kernel, open_storage
+from keelbolt.kernel.postgres import queues
+from keelbolt.testing.postgres import OwnPostgres, own_postgres
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OwnPostgres]:
+    with own_postgres() as started:
+        yield started
+
+
+class Paused:
+    """Replaces a function of `queues`: it works, and then its transaction stays open until `over` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.reached, self.over = asyncio.Event(), asyncio.Event()
+        self._function = getattr(queues, name)
+        monkeypatch.setattr(queues, name, self)
+
+    async def __call__(self, *args: Any) -> Any:
+        result = await self._function(*args)
+        self.reached.set()
+        await self.over.wait()
+        return result
+
+
+async def _beside(paused: Paused, first: Any, second: Any) -> None:
+    """Run ``second`` while the transaction of ``first`` is open."""
+    one = asyncio.create_task(first)
+    await paused.reached.wait()
+    two = asyncio.create_task(second)
+    await asyncio.wait([two], timeout=0.5)
+    paused.over.set()
+    await asyncio.gather(one, two)
+
+
+async def _enqueue(kernel: Kernel) -> None:
+    await kernel.commit("p", Enqueue("jobs", "new", worker="w"))
+
+
+async def _held_without_a_lease(kernel: Kernel) -> set[str]:
+    counts = await kernel.count_work(["jobs"])
+    return counts.holders.keys() - counts.workers.keys()
+
+
+@pytest.mark.parametrize("how", ["enqueue", "claim"])
+async def test_a_worker_claims_while_it_retires(server: OwnPostgres, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    async with open_storage(server.create_database()) as kernel:
+        await kernel.commit("p", Enqueue("jobs", "waiting"))
+        await kernel.heartbeat("w")
+        paused = Paused(monkeypatch, "retire")
+        await _beside(paused, kernel.retire("w"), _enqueue(kernel) if how == "enqueue" else kernel.claim("jobs", "w"))
+        assert (await kernel.count_work(["jobs"])).holders == {"w": 1}
+        assert await _held_without_a_lease(kernel) == set()
+
+
+async def test_a_worker_claims_while_its_ended_lease_is_swept(
+    server: OwnPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_storage(server.create_database()) as kernel:
+        await kernel.heartbeat("w", lease_seconds=0.01)
+        await asyncio.sleep(0.05)
+        paused = Paused(monkeypatch, "sweep_blobs_and_workers")
+        await _beside(paused, kernel.sweep(), _enqueue(kernel))
+        assert (await kernel.count_work(["jobs"])).holders == {"w": 1}
+        assert await _held_without_a_lease(kernel) == set()
