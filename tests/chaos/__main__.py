@@ -25,16 +25,22 @@ def main() -> None:
         description="Run every face on one store while processes die, and check every promise afterwards."
     )
     parser.add_argument("--engine", default="all", help="sqlite, postgres, redis, or all (default)")
-    parser.add_argument("--minutes", type=float, default=2.0, help="of faults, for each engine (default 2)")
-    parser.add_argument("--seed", type=int, default=1, help="what the faults are drawn from (default 1)")
-    parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant this bug, to see whether it is found")
-    parser.add_argument("--kills", type=int, default=0, help="end before the minutes are over, after so many kill -9")
-    parser.add_argument("--hunt", action="store_true", help="plant each bug in turn, and print how long it lives")
-    parser.add_argument("--soak", action="store_true", help="no faults, a low rate, and sweeps: is anything growing?")
-    parser.add_argument("--publish", nargs="+", metavar="REPORT", help="write docs/reference/faults.md from these")
-    parser.add_argument("--output", type=Path, default=FOLDER, help="where reports, histories and stores go")
+    parser.add_argument("--minutes", type=float, default=2.0, help="minutes of faults for each engine (default 2)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the faults (default 1)")
+    parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant this bug, to test that it is found")
+    parser.add_argument("--kills", type=int, default=0, help="end early, after this many kill -9")
+    parser.add_argument(
+        "--hunt", action="store_true", help="plant each bug in turn, and print the time until it is found"
+    )
+    parser.add_argument(
+        "--soak", action="store_true", help="no faults, a low rate, and sweeps: check that nothing grows"
+    )
+    parser.add_argument(
+        "--publish", nargs="+", metavar="REPORT", help="write docs/reference/faults.md from these reports"
+    )
+    parser.add_argument("--output", type=Path, default=FOLDER, help="directory of reports, histories and stores")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers, processes and mounts do not stay
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that servers, processes and mounts are removed
     if options.publish:
         publish([json.loads(Path(report).read_text()) for report in options.publish])
         return
@@ -47,7 +53,7 @@ def main() -> None:
 
 
 def _run(engine: str, options: argparse.Namespace) -> bool:
-    """Run one campaign and write its report; False: a promise was broken."""
+    """Run one campaign and write its report; return False if a promise was broken."""
     name = f"{engine}-{options.seed}-{time.strftime('%H%M%S')}"
     folder = (options.output / name).resolve()
     campaign = run_campaign(
@@ -78,7 +84,7 @@ def _hunt(bug: str, folder: Path) -> bool:
 
 
 def summary(result: Result) -> str:
-    """One line, and one for each violation."""
+    """Return one line, and one for each violation."""
     kept = "no violation" if not result.violated else f"{sum(map(len, result.violated.values()))} violations"
     lines = [
         f"{result.engine}: {sum(result.faults.values())} faults, {sum(result.operations.values())} answers, {kept}"

@@ -1,8 +1,8 @@
-"""An agent of a campaign: a server whose worker does what its message says, and notes its effects.
+"""An agent of a campaign: a server whose worker runs the command in its message, and records its effects.
 
 The text of a message is ``<what> <number>``:
 
-- *work*: chunks of a stream between durable steps; each step has an effect outside;
+- *work*: chunks of a stream between durable steps; each step has an external effect;
 - *ask*: asks its user, and completes with the answer;
 - *wait*: waits for its cancel, and ends by itself after a while;
 - *turn*: a turn with a gate (see `tests.chaos.clerk`); *yes* and *no* answer the gate;
@@ -50,7 +50,7 @@ SOAKED = (
 
 
 def key_of(owner: str) -> str:
-    """The API key of an owner."""
+    """Return the API key of an owner."""
     return f"key-of-{owner}-0123456789abcdef"
 
 
@@ -113,7 +113,7 @@ class Hands(Worker, Dependency):
 
 
 def go_wrong(at: str) -> None:
-    """Let this process die at a point of a commit to SQLite (``saved:5``), or fail at its n-th fsync (``fsync:5``)."""
+    """Make this process die at a point of a commit to SQLite (``saved:5``), or fail at its n-th fsync (``fsync:5``)."""
     made = SQLiteKernel.__init__
     what, _, number = at.partition(":")
     faulty: dict[str, Any] = {"probe": CrashPoint.parse(at)} if what != "fsync" else {"connect": failing(int(number))}
@@ -125,7 +125,7 @@ def go_wrong(at: str) -> None:
 
 
 def serve(url: str, folder: str, port: str, crash: str = "") -> None:
-    """Serve until the process ends; ``crash`` is what goes wrong in it, or *soak*: it keeps nothing for long."""
+    """Serve until the process ends; ``crash`` is its fault, or *soak*: a short retention."""
     soaking = crash == "soak"
     if crash and not soaking:
         go_wrong(crash)

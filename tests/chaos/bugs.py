@@ -1,4 +1,4 @@
-"""Bugs that a campaign must find. One name each; `plant` puts it into this process and all that it forks."""
+"""Bugs that a campaign must find. Each has a name; `plant` adds it to this process and its forks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def put(owner: Any, name: str, value: Any) -> None:
 
 
 def plant(name: str) -> None:
-    """Put this bug into the process; an empty name is none."""
+    """Add this bug to the process; an empty name adds none."""
     if name:
         BUGS[name]()
 
@@ -160,7 +160,7 @@ def owners_share_a_partition() -> None:
 
 @bug
 def fences_are_not_checked() -> None:
-    """A worker that lost its task writes on, and its lease never tells it."""
+    """A worker that lost its task continues to write, and never learns that its lease expired."""
     judge._CHECKS[Fence] = lambda *_: None
     inner = TaskRun.stop
 
@@ -264,7 +264,7 @@ def tasks_are_lost_after_the_answer() -> None:
 
 @bug
 def erasures_forget_the_task() -> None:
-    """What belongs to a task is erased, and sometimes the task itself is not."""
+    """The data of a task is erased, but sometimes the task itself is not."""
     inner = _Eraser._root
 
     async def root(self: _Eraser, subject: Any) -> Any:
@@ -275,7 +275,7 @@ def erasures_forget_the_task() -> None:
 
 @bug
 def a_dead_worker_keeps_its_tasks() -> None:
-    """Leases never expire, so what a killed process held is never run again."""
+    """Leases never expire, so tasks of a killed process never run again."""
     put(queues, "_expired", lambda *_: [])
 
 
@@ -309,7 +309,7 @@ def messages_of_threads_are_dropped() -> None:
 
 @bug
 def results_are_merged_into_an_old_context() -> None:
-    """Two processes merge at once, and the later commit forgets the other's result."""
+    """Two processes merge at once, and the later commit overwrites the other's result."""
 
     def replace(collection: str, key: str, _version: int, body: bytes, fields: Any) -> Put:
         return Put(collection, key, body, fields)

@@ -1,4 +1,4 @@
-"""One campaign: start everything, let the nemesis work, wait until the store is quiet, check, report."""
+"""One campaign: start all processes, run the nemesis, wait until the store is quiet, check, report."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ AGENTS = 3
 STATE_USERS = 2
 FRAMEWORK_USERS = 2
 KERNEL_USERS = 2
-RECEIVED = 0.97  # the share of webhooks that the receiver takes at the first attempt
-QUIET_SECONDS = 240.0  # a busy machine needs long for what is left
+RECEIVED = 0.97  # share of webhooks that the receiver accepts at the first attempt
+QUIET_SECONDS = 240.0  # a busy machine needs long for the remaining work
 
 
 @dataclass(slots=True)
 class Result:
-    """What came of a campaign."""
+    """The result of a campaign."""
 
     engine: str
     seed: int
@@ -43,7 +43,7 @@ class Result:
     faults: Counter[str]
     operations: dict[str, int]
     violations: dict[str, list[Violation]]
-    quiet: float | None  # seconds from the last fault until nothing was left to do
+    quiet: float | None  # seconds from the last fault until no work was left
     takeovers: list[float] = field(default_factory=list)
     recoveries: dict[str, list[float]] = field(default_factory=dict)  # by fault
     answered: list[tuple[float, int]] = field(default_factory=list)  # second, answers
@@ -57,7 +57,7 @@ class Result:
 async def run_campaign(
     engine: str, *, seconds: float, seed: int, folder: Path, bug: str = "", kills: int = 0, soak: bool = False
 ) -> Result:
-    """Run one campaign in this folder, and check it. With ``kills`` it ends as soon as there were so many."""
+    """Run one campaign in this folder, and check it. With ``kills`` it ends after this many kills."""
     folder.mkdir(parents=True, exist_ok=True)
     histories = folder / "histories"
     histories.mkdir()
@@ -73,7 +73,7 @@ async def run_campaign(
 
         receiver.answering = arrived
         async with open_storage(store.direct):
-            pass  # the schema is there before several processes want it
+            pass  # creates the schema before several processes start
         processes.slots = slots(store.url, histories, seed, receiver.port, soak=soak)
         nemesis = Nemesis(processes, store, history, seed)
         try:
@@ -98,7 +98,7 @@ async def run_campaign(
             violations = {"the_store_can_be_read": [(f"{type(error).__name__}: {error}", [])]}
         if any(violations.values()) and engine == "sqlite" and store.disk is not None:
             without = shutil.ignore_patterns("*-hints")  # sockets
-            shutil.copytree(store.disk.place, folder / "store", ignore=without)  # the disk itself does not stay
+            shutil.copytree(store.disk.place, folder / "store", ignore=without)  # the disk itself is removed
     if quiet is None:
         violations["every_task_ends"] = [(f"work was left {QUIET_SECONDS:g} s after the last fault", [])]
     if soak:
@@ -142,9 +142,9 @@ def slots(url: str, histories: Path, seed: int, hook_port: int, *, soak: bool) -
 
 
 async def wait_until_quiet(store: Engine, processes: Processes, nemesis: Nemesis) -> float | None:
-    """How long it takes until no task and no webhook is left to do; None: too long.
+    """Return the seconds until no task and no webhook is left to do; None: too long.
 
-    An agent may still read the request of a dead client. So the agents are killed, and nothing may be left then.
+    An agent may still read the request of a dead client. So the agents are killed, and afterwards no work may be left.
     """
     began = time.monotonic()
     while time.monotonic() - began < QUIET_SECONDS:
@@ -160,17 +160,17 @@ async def wait_until_quiet(store: Engine, processes: Processes, nemesis: Nemesis
 
 
 async def _left(store: Engine) -> int:
-    """How many work items of tasks and webhooks are not done."""
+    """Return the number of unfinished work items of tasks and webhooks."""
     try:
         async with open_storage(store.direct) as kernel:
             work = (await kernel.stats()).work
-    except KeelboltError:  # the server starts again
+    except KeelboltError:  # the server restarts
         return 1
     return sum(states["waiting"] + states["held"] for name, states in work.items() if name in (QUEUE, WEBHOOKS))
 
 
 def free_port() -> int:
-    """A port that nothing uses."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -54,7 +54,7 @@ WITHOUT_THE_STORE: tuple[Plain, ...] = (
 
 
 async def check(histories: Histories, store: Store, *, swept: bool = False) -> dict[str, list[Violation]]:
-    """The violations of each promise. What is ``swept`` is not looked for in the store."""
+    """Return the violations of each promise. Data that was ``swept`` is not expected in the store."""
     store.erased = frozenset(asked.asked["task"] for asked in histories.requests["erase"])
     plain, reading = (WITHOUT_THE_STORE, ()) if swept else (PLAIN, READING)
     found = {promise.__name__: list(promise(histories, store)) for promise in plain}

@@ -15,7 +15,7 @@ from tests.chaos.history import History
 
 
 class NotingModel:
-    """A scripted model that notes each result it is given."""
+    """A scripted model that records each tool result."""
 
     def __init__(self, history: History) -> None:
         self._history = history

@@ -1,6 +1,6 @@
-"""A client of a campaign: sends, streams, answers, cancels and reads tasks, and notes every answer.
+"""A client of a campaign: sends, streams, answers, cancels and reads tasks, and records every response.
 
-It uses plain HTTP, so that no retry of a client library hides an answer.
+It uses plain HTTP, so that no retry of a client library hides a response.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OVER = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TAS
 
 
 class Unanswered(Exception):
-    """No server answered."""
+    """No server responded."""
 
 
 class ChaosClient:
@@ -46,7 +46,7 @@ class ChaosClient:
         self._name = f"{owner}-{history.id}"
 
     async def run(self) -> None:
-        """Work until the process ends."""
+        """Run until the process ends."""
         kinds = {
             self.send: 6,
             self.send_and_leave: 4,
@@ -69,7 +69,7 @@ class ChaosClient:
     # ----------------------------------------------------------------------------------------------------- requests
 
     async def _call(self, method: str, params: dict[str, Any], *, key: str | None = None) -> dict[str, Any]:
-        """The answer of the first server that gives one; the request is repeated until then."""
+        """Return the first response of any server; the request is repeated until then."""
         headers = {"Idempotency-Key": key} if key else {}
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         for _ in range(TRIES):
@@ -81,7 +81,7 @@ class ChaosClient:
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             code = answer.get("error", {}).get("code")
-            if response.status_code in (429, 503) or code in (-32603, -32050):  # try again, says the server
+            if response.status_code in (429, 503) or code in (-32603, -32050):  # the server asks for a retry
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             return answer
@@ -124,7 +124,7 @@ class ChaosClient:
         await self._send(self._dice.choice(("echo", "work")))
 
     async def send_and_leave(self) -> None:
-        """A task whose end is told to the webhook."""
+        """A task with a webhook for its end."""
         await self._send("work", at_once=True, hook=True)
 
     async def repeat(self) -> None:
@@ -179,7 +179,7 @@ class ChaosClient:
         self._history.answer(asked, "get", task=task.get("id"), state=state, error=answer.get("error"))
 
     async def spy(self) -> None:
-        """A task of another owner, which must look like one that does not exist."""
+        """A task of another owner, which must look like a missing one."""
         if not self._sent:
             return
         task_id = self._dice.choice(self._sent)["task"]
@@ -228,7 +228,7 @@ class ChaosClient:
 
 
 def digest(result: dict[str, Any]) -> str:
-    """What an event says, without the ids that the server puts into it."""
+    """Return the content of an event without the ids that the server adds."""
     (body,) = (dict(value) for value in result.values())
     for name in ("taskId", "contextId"):
         body.pop(name, None)
@@ -247,7 +247,7 @@ async def frames(response: httpx2.Response) -> Any:
 
 
 def run(folder: str, ports: str, owner: str, seed: str, hook: str) -> None:
-    """Work until the process ends."""
+    """Run until the process ends."""
     history = History(Path(folder), "client")
     client = ChaosClient(history, [int(port) for port in ports.split(",")], owner, int(seed), hook)
     asyncio.run(client.run())

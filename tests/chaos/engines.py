@@ -1,4 +1,4 @@
-"""The stores that campaigns run on, and the faults that each of them knows."""
+"""The stores of campaigns, and the faults of each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from keelbolt.testing.proxy import Proxy
 from keelbolt.testing.valkey import OwnValkey, own_valkey
 from tests.faults.small_disk import CannotMount, SmallDisk, mounted
 
-DISK_MEGABYTES = 2000  # in memory, of which a campaign uses what it writes
+DISK_MEGABYTES = 2000  # in memory; only written blocks use it
 SHARED_MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4_000_000_000
 TERMINATE = """
@@ -35,23 +35,23 @@ Fault = Callable[[random.Random], Awaitable[None]]
 
 
 class Engine(ABC):
-    """A store. ``url`` is how the processes reach it, ``direct`` how the checker does."""
+    """A store. Processes use ``url``, the checker uses ``direct``."""
 
     url: str
     direct: str
-    disk: SmallDisk | None = None  # on which the data lies, if it can be filled
+    disk: SmallDisk | None = None  # the disk of the data, if it can be filled
 
     def faults(self) -> dict[str, tuple[int, Fault]]:
         """The faults of the store itself, with their weights."""
         return {} if self.disk is None else {"full disk": (2, self._fill)}
 
     def crash(self, _dice: random.Random) -> str:
-        """What goes wrong inside a new process of this store: a crash point, or an error of fsync; empty: nothing."""
+        """Return the fault of a new process of this store: a crash point, or an error of fsync; empty: none."""
         return ""
 
     @abstractmethod
     def measure(self) -> dict[str, float]:
-        """Its size in bytes and how many connections it has."""
+        """Return its size in bytes and its number of connections."""
 
     async def _fill(self, dice: random.Random) -> None:
         assert self.disk is not None
@@ -78,7 +78,7 @@ class SQLiteEngine(Engine):
 
 
 class NetworkEngine(Engine):
-    """A server behind a proxy that fails on command."""
+    """A server behind a proxy that fails on demand."""
 
     def __init__(self, url: str, proxy: Proxy) -> None:
         self.direct = url
@@ -108,7 +108,7 @@ class NetworkEngine(Engine):
         self._proxy.allow()
 
     async def _mute(self, dice: random.Random) -> None:
-        """Connections look open, and nothing comes: half-open ones."""
+        """Half-open connections: they look open but transfer nothing."""
         self._proxy.swallow()
         await asyncio.sleep(dice.uniform(0.2, 1.5))
         self._proxy.cut()
@@ -116,7 +116,7 @@ class NetworkEngine(Engine):
 
 
 class PostgresEngine(NetworkEngine):
-    """PostgreSQL. Its tables lie on a disk that can be filled, its write-ahead log does not."""
+    """PostgreSQL. Its tables are on a disk that can be filled, its write-ahead log is not."""
 
     def __init__(self, server: OwnPostgres, url: str, proxy: Proxy, disk: SmallDisk | None) -> None:
         super().__init__(url, proxy)
@@ -169,7 +169,7 @@ class ValkeyEngine(NetworkEngine):
         }
 
     def _follow(self) -> None:
-        """Let the replica follow the primary, and wait until it has everything."""
+        """Make the replica follow the primary, and wait until it has all data."""
         self._replica.execute("REPLICAOF", "127.0.0.1", self._primary.port)
         while b"master_link_status:up" not in bytes(self._replica.execute("INFO", "replication")):
             time.sleep(0.02)
@@ -214,7 +214,7 @@ class ValkeyEngine(NetworkEngine):
 
 @asynccontextmanager
 async def engine_of(name: str, folder: Path) -> AsyncIterator[Engine]:
-    """A fresh store of this kind, as long as it is needed."""
+    """Yield a new store of this kind."""
     async with contextlib.AsyncExitStack() as stack:
         if name == "sqlite":
             yield SQLiteEngine(folder, _disk(stack, folder / "disk"))
@@ -237,7 +237,7 @@ async def engine_of(name: str, folder: Path) -> AsyncIterator[Engine]:
 
 @contextlib.contextmanager
 def _servers_in_memory() -> Iterator[None]:
-    """Servers that are started keep their files in memory, if there is room: processes die here, not machines."""
+    """Servers that are started keep their files in memory, if there is room: campaigns kill processes, not machines."""
     before = tempfile.tempdir
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > MEMORY_BYTES:
         tempfile.tempdir = str(SHARED_MEMORY)
@@ -250,7 +250,7 @@ def _servers_in_memory() -> Iterator[None]:
 def _disk(stack: contextlib.AsyncExitStack, place: Path) -> SmallDisk | None:
     try:
         return stack.enter_context(mounted(place, DISK_MEGABYTES))
-    except CannotMount:  # then no disk is filled
+    except CannotMount:  # without the fault of a full disk
         return None
 
 

@@ -1,4 +1,4 @@
-"""Times that the histories show: takeovers, outages, answers per second."""
+"""Figures of the histories: takeovers, outages, responses per second."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ WRITES = (
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which this share of the sorted values lies."""
+    """Return the percentile of sorted values."""
     return values[min(int(len(values) * share), len(values) - 1)] if values else 0.0
 
 
 def takeovers(read: Histories) -> list[float]:
-    """Seconds from the kill of a process to the next run of each task that it was running, sorted."""
+    """Return the sorted seconds from the kill of a process to the next run of each of its tasks."""
     killed = {note["pid"]: note["at"] for note in read.notes["fault"] if note["fault"] == "kill"}
     running: dict[str, dict[str, Any]] = {}
     found = []
@@ -47,7 +47,7 @@ def takeovers(read: Histories) -> list[float]:
 
 
 def recoveries(read: Histories) -> dict[str, list[float]]:
-    """For each fault of the store: seconds from its end to the next answer of a write that began after the fault."""
+    """Return, for each fault of the store, the seconds from its end to the next response to a write."""
     writes = sorted(
         ((asked.began, asked.ended) for what in WRITES for asked in read.answered(what)), key=lambda write: write[0]
     )
@@ -65,7 +65,7 @@ def recoveries(read: Histories) -> dict[str, list[float]]:
 
 
 def per_second(read: Histories) -> list[tuple[float, int]]:
-    """Answers in each second of the campaign."""
+    """Return the responses in each second of the campaign."""
     ends = [asked.ended for found in read.requests.values() for asked in found if asked.answer is not None]
     if not ends:
         return []

@@ -1,4 +1,4 @@
-"""The store after a campaign, and what promises need to look at it and at the histories."""
+"""The store after a campaign, with helpers for the promises."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Store:
     logs: dict[str, list[Entry]] = field(default_factory=dict)  # by task
     owners: dict[str, str] = field(default_factory=dict)
     messages: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # message id: tasks
-    erased: frozenset[str] = frozenset()  # tasks that a process wanted to erase, and maybe did
+    erased: frozenset[str] = frozenset()  # tasks that a process tried to erase
 
 
 async def read_store(kernel: Kernel, url: str) -> Store:
@@ -73,9 +73,9 @@ def both(asked: Asked) -> list[Any]:
 
 
 def began_after(histories: Histories, effect: dict[str, Any], task: str, recorded: dict[str, Any]) -> bool:
-    """Whether the run that had this effect began after its record was there.
+    """Return whether the run with this effect started after its record existed.
 
-    A run that began earlier and lost its task has the effect when its process goes on: no fence reaches outside.
+    A run that started earlier and lost its task may still have the effect: fences do not cover external systems.
     """
     runs = [note["at"] for note in histories.runs_of(task) if note["by"] == effect["by"] and note["at"] <= effect["at"]]
     return bool(runs) and float(max(runs)) > float(recorded["at"])

@@ -1,4 +1,4 @@
-"""What must be true of the framework adapters."""
+"""Promises of the framework adapters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.chaos.history import Asked, Histories
 
 
 def by(histories: Histories, what: str, place: str) -> dict[str, list[Asked]]:
-    """All requests of a kind, by the thread or session that they are about."""
+    """Return all requests of a kind, by thread or session."""
     found: dict[str, list[Asked]] = defaultdict(list)
     for asked in histories.requests[what]:
         found[asked.asked[place]].append(asked)
@@ -24,7 +24,7 @@ def by(histories: Histories, what: str, place: str) -> dict[str, list[Asked]]:
 
 
 def answered(asked: Sequence[Asked]) -> list[Asked]:
-    """Those that got an answer which is no refusal."""
+    """Return the requests that got a response without a refusal."""
     return [each for each in asked if each.answer is not None and each.answer.get("done", True)]
 
 
@@ -43,7 +43,7 @@ async def graph_threads_are_one_chain(histories: Histories, store: Store) -> lis
             ]
             for asked in answered(writes[thread]):
                 checkpoint = stored.get(asked.asked["checkpoint"])
-                if checkpoint is None:  # LangGraph writes beside its put, which was refused
+                if checkpoint is None:  # LangGraph writes concurrently with its put, which was refused
                     continue
                 if asked.asked["task"] not in {task for task, *_ in checkpoint.pending_writes or ()}:
                     found.append((f"writes of {thread} were acknowledged and are not there", both(asked)))
@@ -90,7 +90,7 @@ def _item_violations(adds: list[Asked], pops: list[Asked], last: list[str], show
             yield f"{item} was popped and is there"
     added = {f"{asked.asked['name']}.{at}" for asked in answered(adds) for at in range(ITEMS)}
     lost = added - popped.keys() - set(last)
-    doubtful = sum(asked.answer is None for asked in pops)  # a killed process may have popped one each
+    doubtful = sum(asked.answer is None for asked in pops)  # each killed process may have popped one
     if len(lost) > doubtful:
         yield f"{len(lost)} items were acknowledged and are not there, with {doubtful} pops in doubt: {min(lost)}"
     began = {asked.asked["name"]: asked for asked in adds}

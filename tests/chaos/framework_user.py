@@ -34,7 +34,7 @@ class State(TypedDict, total=False):
 
 
 class NotingSaver(KeelboltSaver):
-    """Notes each checkpoint and each pending write that was acknowledged."""
+    """Records each acknowledged checkpoint and pending write."""
 
     def __init__(self, url: str, history: History) -> None:
         super().__init__(url)
@@ -95,7 +95,7 @@ class FrameworkUser:
         self._number = 0
 
     async def run(self) -> None:
-        """Work until the process ends."""
+        """Run until the process ends."""
         kinds = {self.graph: 4, self.resume: 1, self.add: 5, self.pop: 3, self.items: 1, self.append: 4}
         while True:
             what = self._dice.choices(list(kinds), list(kinds.values()))[0]
@@ -112,7 +112,7 @@ class FrameworkUser:
     # ---------------------------------------------------------------------------------------------------- LangGraph
 
     async def graph(self) -> None:
-        """A run of a graph on a thread on which other processes run it too."""
+        """Run a graph on a thread that other processes use, too."""
         await self._run_graph({"log": [self._next()]})
 
     async def resume(self) -> None:
@@ -147,7 +147,7 @@ class FrameworkUser:
             self._history.answer(asked, "add")
 
     async def pop(self) -> None:
-        """The newest item, which one caller gets."""
+        """Pop the newest item; only one caller gets it."""
         async with self._session() as session:
             asked = self._history.ask("pop", session=session.session_id)
             item: Any = await session.pop_item()
@@ -187,5 +187,5 @@ class FrameworkUser:
 
 
 def run(url: str, folder: str, seed: str) -> None:
-    """Work until the process ends."""
+    """Run until the process ends."""
     asyncio.run(FrameworkUser(History(Path(folder), "framework"), url, int(seed)).run())

@@ -1,4 +1,4 @@
-"""Histories: what a process asked, what it was answered, what it saw. One file per process, one line per event.
+"""Histories: the requests, responses and observations of a process. One file per process, one line per event.
 
 A line is written by one system call, so a killed process leaves whole lines. Times are of the monotonic clock, which
 all processes of a machine share.
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 ROTATION_SECONDS = 6.0
-PACE = float(os.environ.get("CHAOS_PACE", "1"))  # how many times longer the pauses of users are
-PROGRESS = "progress"  # the file whose size is how many requests were answered
+PACE = float(os.environ.get("CHAOS_PACE", "1"))  # factor of the users' pauses
+PROGRESS = "progress"  # the size of this file is the number of responses
 
 
 class History:
@@ -30,21 +30,21 @@ class History:
         self._progress = os.open(folder / PROGRESS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._numbers = itertools.count()
         self._name = f"{name}-{os.getpid()}"
-        self.id = f"{os.getpid()}t{int(time.monotonic() * 1000)}"  # the system gives the number of a dead process again
+        self.id = f"{os.getpid()}t{int(time.monotonic() * 1000)}"  # the system reuses pids
 
     def ask(self, what: str, **about: Any) -> str:
-        """Note a request before it is sent; return the id under which its answer is noted."""
+        """Record a request before it is sent; return the id for its response."""
         key = f"{self.id}-{next(self._numbers)}"
         self._write("ask", what, about, key)
         return key
 
     def answer(self, key: str, what: str, **about: Any) -> None:
-        """Note the answer of a request."""
+        """Record the response to a request."""
         self._write("answer", what, about, key)
         os.write(self._progress, b".")
 
     def note(self, what: str, **about: Any) -> None:
-        """Note something that happened here."""
+        """Record an event of this process."""
         self._write("note", what, about, "")
 
     def _write(self, kind: str, what: str, about: dict[str, Any], key: str) -> None:
@@ -53,13 +53,13 @@ class History:
 
 
 def rotating(name: str) -> str:
-    """A key that all processes share for some seconds, so that what lies under it stays small."""
+    """Return a key that all processes share for some seconds, so that its data stays small."""
     return f"{name}-{int(time.monotonic() // ROTATION_SECONDS)}"
 
 
 @dataclass(slots=True)
 class Asked:
-    """A request: what was asked, and the answer (None: there was none, so it may or may not have had an effect)."""
+    """A request and its response (None: no response, so it may or may not have had an effect)."""
 
     what: str
     asked: dict[str, Any]
@@ -83,7 +83,7 @@ class Histories:
     _runs: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     def answered(self, what: str) -> list[Asked]:
-        """The requests of this kind that got an answer."""
+        """Return the requests of this kind with a response."""
         return [asked for asked in self.requests[what] if asked.answer is not None]
 
     def runs_of(self, task: str) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ class Histories:
 
 
 def read_histories(folder: Path) -> Histories:
-    """All histories of a folder, in the order of their times."""
+    """Return all histories of a folder, ordered by time."""
     lines: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.jsonl")):
         lines += _lines(path.read_bytes().splitlines())

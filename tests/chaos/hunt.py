@@ -1,4 +1,4 @@
-"""Plants each bug and counts how long campaigns need to find it."""
+"""Plants each bug and measures the time that campaigns need to find it."""
 
 from __future__ import annotations
 

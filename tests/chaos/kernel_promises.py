@@ -1,4 +1,4 @@
-"""What must be true of the kernel itself: commits are whole, and a check finds nothing wrong."""
+"""Promises of the kernel: commits are atomic, and a check finds no problems."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.chaos.kernel_user import FAMILIES, PARTITION
 
 
 async def commits_are_whole(histories: Histories, store: Store) -> list[Violation]:
-    """A commit is there with all its parts, once, or not at all."""
+    """A commit exists with all its parts, once, or not at all."""
     found: list[Violation] = []
     await store.kernel.declare(*FAMILIES)
     for key, asked in _by(histories, "pair").items():
@@ -31,7 +31,7 @@ async def commits_are_whole(histories: Histories, store: Store) -> list[Violatio
 
 
 async def a_check_finds_nothing(histories: Histories, store: Store) -> list[Violation]:
-    """A check of a healthy store finds nothing, also while others write and die."""
+    """A check of a healthy store finds no problems, also while other processes write and die."""
     problems = [str(problem) async for problem in store.kernel.check()]
     found: list[Violation] = [(problem, []) for problem in problems]
     for asked in histories.answered("look"):

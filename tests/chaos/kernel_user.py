@@ -36,7 +36,7 @@ class KernelUser:
         self._dice = random.Random(seed)
 
     async def run(self) -> None:
-        """Work until the storage fails."""
+        """Run until the storage fails."""
         kinds = {self.erase: 4, self.pair: 6, self.group: 6, self.look: 1}
         while True:
             await self._dice.choices(list(kinds), list(kinds.values()))[0]()
@@ -79,7 +79,7 @@ class KernelUser:
         asked = self._history.ask("erase", task=task_id)
         try:
             await erase(self._kernel, Subject(kind="task", id=task_id, owner=owner))
-        except SubjectNotFound:  # another process was faster
+        except SubjectNotFound:  # another process did it first
             return
         self._history.answer(asked, "erase", task=task_id)
 
@@ -95,5 +95,5 @@ async def _run(url: str, folder: str, seed: str) -> None:
 
 
 def run(url: str, folder: str, seed: str) -> None:
-    """Work until the process ends."""
+    """Run until the process ends."""
     asyncio.run(_run(url, folder, seed))

@@ -1,9 +1,9 @@
 """Linearizability of registers with versions.
 
-The general check (Wing and Gong's, or Knossos') searches an order of the operations that explains all answers. Here the
-store gives each write a version, and versions are dense: they are the order. What is left to check is linear work: each
-version was written once, a read returns what its version holds, and nothing is older than what was known before it
-began.
+The general check (Wing and Gong's, or Knossos') searches an order of the operations that explains all results. Here the
+store gives each write a version, and versions are dense: they are the order. So the check takes linear time: each
+version was written once, a read returns the value of its version, and no operation sees a version older than one that
+ended before it started.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A read, or a write from ``version`` to the next one. ``done`` is None if the answer is missing."""
+    """A read, or a write from ``version`` to the next one. ``done`` is None without a response."""
 
     kind: str  # read or write
     version: int
@@ -25,7 +25,7 @@ class Operation:
 
 
 def violations(operations: list[Operation]) -> list[str]:
-    """What no order of these operations explains."""
+    """Return the results that no order of these operations explains."""
     found: list[str] = []
     written: dict[int, list[Operation]] = defaultdict(list)
     for operation in operations:
@@ -49,7 +49,7 @@ def violations(operations: list[Operation]) -> list[str]:
 
 
 def _stale(operations: list[Operation]) -> list[str]:
-    """Operations that saw an older version than one that ended before they began."""
+    """Return operations that saw an older version than one that ended before they started."""
     ends = sorted((each.ended, _seen(each)) for each in operations if each.done)
     begins = sorted((each.began, _seen(each)) for each in operations if each.done)
     found, newest, at = [], 0, 0
@@ -63,5 +63,5 @@ def _stale(operations: list[Operation]) -> list[str]:
 
 
 def _seen(operation: Operation) -> int:
-    """The newest version that this operation proves."""
+    """Return the newest version that this operation proves."""
     return operation.version + (1 if operation.kind == "write" else 0)

@@ -22,7 +22,7 @@ from tests.chaos.history import PROGRESS, History
 ROOT = Path(__file__).parents[2]
 PROCESS_FAULT_SECONDS = 0.3  # between two faults of processes, on average
 ENGINE_FAULT_SECONDS = 0.6  # between the end of a fault of the store and the next one
-ANSWERS_PER_PROCESS_FAULT = 3  # a busy machine gets fewer faults, so that something goes on between them
+ANSWERS_PER_PROCESS_FAULT = 3  # a busy machine gets fewer faults, so that work progresses between them
 ANSWERS_PER_ENGINE_FAULT = 20
 PROGRESS_SECONDS = 5.0  # the longest wait for them
 OTHERS_PER_KILL = 0.3  # faults of another kind that a campaign with a number of kills has
@@ -104,7 +104,7 @@ class Processes:
         return [name for name in self.named(program) if self._size(program, self.pids[name])]
 
     def answered(self) -> int:
-        """How many requests were answered by now."""
+        """Return the number of responses so far."""
         file = self._histories / PROGRESS
         return file.stat().st_size if file.exists() else 0
 
@@ -114,7 +114,7 @@ class Processes:
 
 
 class Nemesis:
-    """Draws faults from a seed: those of processes and those of the store beside each other."""
+    """Draws faults of processes and of the store from a seed, concurrently."""
 
     def __init__(self, processes: Processes, engine: Engine, history: History, seed: int) -> None:
         self._processes = processes
@@ -127,7 +127,7 @@ class Nemesis:
 
     @property
     def kills(self) -> int:
-        """How many processes were killed."""
+        """Return the number of killed processes."""
         return sum(count for fault, count in self.counts.items() if fault.startswith("kill ") and "server" not in fault)
 
     def _over(self, ends: float, kills: int) -> bool:
@@ -135,7 +135,7 @@ class Nemesis:
         return time.monotonic() > ends or (0 < kills <= self.kills and others >= OTHERS_PER_KILL * kills)
 
     async def run(self, seconds: float, kills: int = 0) -> None:
-        """Faults for so long, or until so many kills; afterwards everything that was stopped goes on."""
+        """Cause faults for this time, or until this many kills; then resume all stopped processes."""
         of_processes: dict[str, tuple[int, Callable[[], Awaitable[bool]]]] = {
             "kill agent": (10, lambda: self._kill("agent")),
             "kill client": (1, lambda: self._kill("client")),
@@ -183,7 +183,7 @@ class Nemesis:
             self._history.note("over", fault=name)
 
     async def _progress(self, answers: int, seconds: float = PROGRESS_SECONDS) -> None:
-        """Wait until so many requests were answered in all."""
+        """Wait until this many responses in total."""
         ends = time.monotonic() + seconds
         while self._processes.answered() < answers and time.monotonic() < ends:  # noqa: ASYNC110 - of other processes
             await asyncio.sleep(0.02)
@@ -194,7 +194,7 @@ class Nemesis:
             await asyncio.sleep(0.05)
 
     async def fill(self) -> None:
-        """Start the processes that are dead."""
+        """Restart dead processes."""
         for name, arguments in list(self._processes.slots.items()):
             if not self._processes.alive(name):
                 faulty = name.startswith("agent") and "soak" not in arguments and self._crashes.random() < 0.3
@@ -204,7 +204,7 @@ class Nemesis:
                 await self._processes.fork(name, *([crash] if crash else []))
 
     def _victim(self, program: str) -> str | None:
-        """A process that works; sometimes one that may only have started."""
+        """Return a working process; sometimes one that may have just started."""
         at_work = self._processes.at_work(program)
         found = self._processes.named(program) if self._dice.random() < 0.2 else at_work
         return self._dice.choice(found) if found else None
@@ -224,7 +224,7 @@ class Nemesis:
         return self._processes.signal(name, signal.SIGTERM)
 
     async def _stop(self) -> bool:
-        """SIGSTOP beyond the lease, then SIGCONT: the process does not know that it lost its tasks."""
+        """SIGSTOP beyond the lease, then SIGCONT: the process is not aware that it lost its tasks."""
         name = self._victim("agent")
         if name is None:
             return False

@@ -1,4 +1,4 @@
-"""A soak: no faults, a low rate, everything swept. What the processes and the store need must not grow."""
+"""A soak: no faults, a low rate, everything swept. The resources of processes and store must not grow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.chaos.final import Violation
 from tests.chaos.history import Histories
 from tests.chaos.nemesis import Processes
 
-PACE = 20.0  # pauses of the users are so many times longer
+PACE = 20.0  # factor of the users' pauses
 SAMPLE_SECONDS = 5.0
 WARM_UP = 0.4  # the share of the samples before the store has something to sweep, and caches are full
 PROGRAMS = ("agent", "state", "framework")
@@ -33,7 +33,7 @@ Sample = dict[str, float]
 
 
 async def watch(processes: Processes, store: Engine, seconds: float) -> list[Sample]:
-    """Samples of the processes and the store, for so long."""
+    """Sample the processes and the store for this time."""
     ends = time.monotonic() + seconds
     samples: list[Sample] = []
     while time.monotonic() < ends:
@@ -51,7 +51,7 @@ async def watch(processes: Processes, store: Engine, seconds: float) -> list[Sam
 
 
 def _rss(pid: int) -> int:
-    """What the process has for itself: pages that it shares with the zygote are not counted."""
+    """Return the private memory of the process, without pages shared with the zygote."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     private = [line.split()[1] for line in lines if line.startswith("Private_")]
     return 1024 * sum(map(int, private))
@@ -73,7 +73,7 @@ def with_latency(samples: list[Sample], read: Histories) -> list[Sample]:
 
 
 def growth(values: list[float]) -> float:
-    """How much a straight line through the values rises from the first to the last."""
+    """Return the rise of a linear fit from the first to the last value."""
     middle = (len(values) - 1) / 2
     mean = sum(values) / len(values)
     spread = sum((at - middle) ** 2 for at in range(len(values)))
@@ -82,7 +82,7 @@ def growth(values: list[float]) -> float:
 
 
 def nothing_grows(samples: list[Sample]) -> Iterator[Violation]:
-    """Memory, file descriptors, connections, the size of the store and the p99 stay what they are."""
+    """Memory, file descriptors, connections, the size of the store and the p99 do not grow."""
     counted = samples[int(len(samples) * WARM_UP) :]
     for name, (share, constant) in BOUNDS.items():
         values = [sample[name] for sample in counted]

@@ -1,4 +1,4 @@
-"""What must be true of the StateStore: events, memory, pauses, artifacts and sessions."""
+"""Promises of the StateStore: events, memory, pauses, artifacts and sessions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def updates_and_trajectories_are_kept(histories: Histories, store: Store) 
 
 
 def memory_is_linearizable(histories: Histories, _store: Store) -> Iterator[Violation]:
-    """A memory changes only from the version that its writer has read."""
+    """A memory state changes only from the version that its writer read."""
     memories: dict[str, list[linear.Operation]] = defaultdict(list)
     for asked in histories.answered("recall"):
         assert asked.answer is not None
@@ -83,7 +83,7 @@ def pauses_are_taken_once(histories: Histories, _store: Store) -> Iterator[Viola
 
 
 async def artifacts_are_whole(histories: Histories, store: Store) -> list[Violation]:
-    """Every artifact that was acknowledged is there, byte for byte."""
+    """Every acknowledged artifact exists, byte for byte."""
     found: list[Violation] = []
     async with StateStore(store.url) as state:
         for asked in histories.answered("artifact"):

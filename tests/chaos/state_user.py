@@ -31,7 +31,7 @@ class StateUser:
         self._number = 0
 
     async def run(self) -> None:
-        """Work until the process ends."""
+        """Run until the process ends."""
         kinds = {
             self.event: 5,
             self.update: 2,
@@ -77,7 +77,7 @@ class StateUser:
         self._history.answer(asked, "update")
 
     async def trajectory(self) -> None:
-        """A trajectory of a trace of its own."""
+        """A trajectory of its own trace."""
         session, name = rotating("trajectories"), self._next()
         asked = self._history.ask("trajectory", session=session, name=name)
         await self._store.save_trajectory(name, session, Trajectory(query=name))
@@ -125,7 +125,7 @@ class StateUser:
         self._history.answer(asked, "take", token=token, got=found is not None and found["token"] == token)
 
     async def artifact(self) -> None:
-        """Bytes that are there whole, or not at all."""
+        """Bytes that are stored completely or not at all."""
         data = os.urandom(self._dice.choice((10, 5_000, 300_000)))
         asked = self._history.ask("artifact")
         reference = await self._store.artifact_store.put_bytes(data, mime_type="application/octet-stream")
@@ -149,7 +149,7 @@ class StateUser:
     async def decide(self) -> None:
         """A decision on a result that waits, perhaps of another process; one of several decisions counts."""
         session = rotating("session")
-        await self._sessions.drop(session)  # read anew what other processes left there
+        await self._sessions.drop(session)  # reload the data of other processes
         opened = await self._sessions.get_or_create(session)
         waiting = opened.pending_patches
         if not waiting:
@@ -167,5 +167,5 @@ async def _run(url: str, folder: str, seed: str) -> None:
 
 
 def run(url: str, folder: str, seed: str) -> None:
-    """Work until the process ends."""
+    """Run until the process ends."""
     asyncio.run(_run(url, folder, seed))

@@ -1,4 +1,4 @@
-"""Removes what a soak has left under keys that are no longer in use. The agents sweep tasks, state and turns."""
+"""Removes the data of a soak under unused keys. The agents sweep tasks, state and turns."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def _rotation() -> int:
 
 
 def run(url: str, folder: str) -> None:
-    """Work until the process ends."""
+    """Run until the process ends."""
     asyncio.run(_run(url, folder))

@@ -1,4 +1,4 @@
-"""What must be true of tasks. Each function returns violations: a sentence, and the shortest history that shows it."""
+"""Promises of tasks. Each function returns violations: a sentence, and the shortest history that shows it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.chaos.client import digest
 from tests.chaos.final import Store, Violation, began_after, both
 from tests.chaos.history import Asked, Histories
 
-LATE_SECONDS = 10.0  # so late a process that was stopped, or got no processor, may note a run
+LATE_SECONDS = 10.0  # a stopped or starved process may record a run this late
 
 
 def acknowledged_is_present(histories: Histories, store: Store) -> Iterator[Violation]:
-    """Acknowledged means committed: every task that was answered is in the store."""
+    """Acknowledged means committed: every acknowledged task is in the store."""
     for asked in (found for what in ("send", "stream", "answer", "decision") for found in histories.answered(what)):
         assert asked.answer is not None
         task = asked.answer.get("task")
@@ -40,7 +40,7 @@ def repeats_lead_to_one_task(histories: Histories, store: Store) -> Iterator[Vio
     for asked in (*histories.answered("send"), *histories.answered("stream")):
         assert asked.answer is not None
         task, message = asked.answer.get("task"), asked.asked["message"]
-        if task is None or task in store.erased:  # a message that is sent again makes a new task then
+        if task is None or task in store.erased:  # a repeated message then creates a new task
             continue
         first = reached.setdefault(message, (task, asked))
         if first[0] != task:
@@ -124,7 +124,7 @@ def recorded_steps_are_not_repeated(histories: Histories, _store: Store) -> Iter
 
 
 def ends_stay(histories: Histories, store: Store) -> Iterator[Violation]:
-    """A task whose end was answered has this end, and no other."""
+    """A task whose end was returned to a client has this end, and no other."""
     for what in ("send", "answer", "decision", "get", "cancel", "stream"):
         for asked in histories.answered(what):
             assert asked.answer is not None

@@ -1,4 +1,4 @@
-"""Two minutes of chaos on each engine, with fixed seeds; and the proof that it can fail."""
+"""Two minutes of chaos on each engine, with fixed seeds; and planted bugs that it must find."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_planted_bugs_are_found(tmp_path: Path) -> None:
     """A bug in the product breaks the promise that it must break."""
 
     async def is_found(bug: str) -> bool:
-        for seed in range(1, 7):  # a busy machine gets little done in this time
+        for seed in range(1, 7):  # a busy machine makes little progress in this time
             result = await run_campaign("sqlite", seconds=12, seed=seed, folder=tmp_path / f"{bug}-{seed}", bug=bug)
             if FOUND[bug] in result.violated:
                 return True
@@ -52,7 +52,7 @@ async def test_planted_bugs_are_found(tmp_path: Path) -> None:
 
 
 def test_what_grows_in_a_soak_is_found() -> None:
-    """A steady rise of memory is a violation, noise is none."""
+    """A steady rise of memory is a violation; noise is not."""
     flat = [
         {
             "at": at * SAMPLE_SECONDS,

@@ -22,7 +22,7 @@ def read(version: int, value: str | None, began: float, ended: float) -> Operati
 
 
 def write(version: int, value: str, began: float, ended: float, *, done: bool | None = True) -> Operation:
-    """From this version to the next one."""
+    """Return a write from this version to the next one."""
     return Operation("write", version, value, began, ended, done)
 
 
@@ -150,7 +150,7 @@ def test_a_recorded_step_that_is_done_again(tmp_path: Path, store: Store) -> Non
     history.note("run", task="t1", fence=1, worker="a")
     history.note("effect", task="t1", step=0)
     history.note("recorded", task="t1", step=0)
-    history.note("effect", task="t1", step=0)  # of a run that began before
+    history.note("effect", task="t1", step=0)  # of a run that started earlier
     assert sentences(task_promises.recorded_steps_are_not_repeated, tmp_path, store) == []
     history.note("run", task="t1", fence=2, worker="a")
     history.note("effect", task="t1", step=0)

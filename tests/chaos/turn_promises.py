@@ -1,4 +1,4 @@
-"""What must be true of turns with gates."""
+"""Promises of turns with gates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gates_hold_a_turn(histories: Histories, _store: Store) -> Iterator[Violation
 
 
 def stored_results_are_not_repeated(histories: Histories, _store: Store) -> Iterator[Violation]:
-    """What a tool returned is stored before the next step begins, so the call is not made again; its id stays."""
+    """The result of a tool is stored before the next step, so the call is not repeated; its id stays the same."""
     calls: dict[str, set[str]] = defaultdict(set)
     stored: dict[str, dict[str, Any]] = {}
     last: dict[tuple[str, str], dict[str, Any]] = {}  # by turn and process
@@ -94,5 +94,5 @@ async def threads_of_turns_are_ordered(histories: Histories, store: Store) -> li
 
 
 def _has_run(asked: Asked) -> bool:
-    """Whether the answer says that the turn has begun. A server that ends answers before that."""
+    """Return whether the response shows that the turn has started. A stopping server responds before that."""
     return asked.answer is not None and asked.answer["state"] not in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")

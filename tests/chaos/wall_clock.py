@@ -1,6 +1,6 @@
 """A wall clock that jumps: `time.time` and `time.time_ns` of all processes, moved by a number in a shared file.
 
-libfaketime is no help: it breaks `time.sleep` of Python. `datetime.now` keeps its time.
+libfaketime can't be used: it breaks Python's `time.sleep`. `datetime.now` is not changed.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _SECONDS = struct.Struct("d")
 
 
 def create(path: Path) -> None:
-    """A clock that is right."""
+    """Create a correct clock."""
     path.write_bytes(_SECONDS.pack(0.0))
 
 
 def jump(path: Path, seconds: float) -> None:
-    """Let the wall clock be wrong by so much from now on."""
+    """Set the offset of the wall clock from now on."""
     with path.open("r+b", buffering=0) as file:
         file.write(_SECONDS.pack(seconds))
 
 
 def follow(path: str) -> None:
-    """Let this process, and those that it forks, follow the clock of this file. Call it before other imports."""
+    """Make this process and its forks use the clock of this file. Call it before other imports."""
     file = os.open(path, os.O_RDONLY)
     shared = mmap.mmap(file, _SECONDS.size, prot=mmap.PROT_READ)
     os.close(file)

@@ -2,8 +2,8 @@
 
     python -m tests.chaos.zygote CLOCK
 
-A line on stdin is a name of `PROGRAMS` and its arguments, as a list in JSON; the answer is the pid. It imports
-everything once, and never starts a loop or a thread of its own. ``CLOCK`` is the file of the wall clock.
+A line on stdin is a name of `PROGRAMS` and its arguments, as a list in JSON; the reply is the pid. It imports
+all modules once, and never starts an event loop or a thread. ``CLOCK`` is the file of the wall clock.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _load(program: str) -> Any:
 
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
-    logging.disable(logging.CRITICAL)  # it is meant to go wrong
+    logging.disable(logging.CRITICAL)  # faults are intended
     wall_clock.follow(sys.argv[1])
     programs = {name: _load(program) for name, program in PROGRAMS.items()}
     _load("bugs:plant")(os.environ.get("CHAOS_BUG", ""))

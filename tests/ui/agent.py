@@ -1,4 +1,4 @@
-"""The agent whose explorer is tested: `python -m tests.ui.agent --port P --storage URL`. It does as it is told."""
+"""The agent whose explorer is tested: `python -m tests.ui.agent --port P --storage URL`."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Actor:
         raise RuntimeError("the oven exploded, token=s3cr3t-s3cr3t")
 
     async def listen(self, ctx: TaskContext, rest: str) -> None:
-        """Says back what it is steered with, until it is told to stop."""
+        """Reports each steering event until it is canceled."""
         async for event in ctx.inbox:
             await ctx.send_status(f"heard {event.kind}: {event.reason} {event.payload.get('text', '')}".strip())
             if event.kind in ("redirect", "cancel"):
@@ -151,7 +151,7 @@ class Actor:
             await ctx.complete("redirected")
 
     async def die(self, ctx: TaskContext, rest: str) -> None:
-        """Kills its process in the middle of its work, the first time; with `doubt`, in the middle of a step."""
+        """Kills its process in the first attempt; with `doubt`, during a step."""
         mark = self.folder / f"died-{ctx.task_id}"
         if mark.exists() and rest != "doubt":
             await ctx.complete("Alive again.")
@@ -187,7 +187,7 @@ class Actor:
 
 
 def people(key: str) -> dict[str, Principal | str]:
-    """Alice has this key; that of the operator ends otherwise."""
+    """The key of Alice; the operator's key has another ending."""
     return {key: "alice", f"{key}-operator": Principal(owner="olga", roles=frozenset({"operator:all"}))}
 
 
@@ -207,7 +207,7 @@ def server(
 
 
 async def asks(ctx: DispatchContext, _helpers: Any) -> None:
-    """A turn that waits for two people."""
+    """A turn that waits at two gates."""
     much = await ctx.wait_for(reason="How much?", schema={"type": "integer", "maximum": 100}, payload={"order": 7})
     where = {"type": "object", "required": ["city"], "properties": {"city": {"type": "string", "minLength": 2}}}
     place = await ctx.wait_for(reason="Where to?", schema=where)
@@ -215,7 +215,7 @@ async def asks(ctx: DispatchContext, _helpers: Any) -> None:
 
 
 def turning(storage: str) -> A2AServer:
-    """An agent whose turns are kept, and wait at gates."""
+    """An agent with stored turns that wait at gates."""
     kept = durable_storage(storage)
     worker = turn_worker(kept.runner(executor_callback=asks), kept, system_prompt="Ask.")
     settings = ServerSettings.of({}, operators="loopback")

@@ -1,4 +1,4 @@
-"""One browser for all tests of pages, agents in processes of their own, and pages that notice what must not happen."""
+"""One browser for all tests of pages, agents in their own processes, and pages that report forbidden events."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def own_agent(tmp_path: Path) -> AsyncIterator[Stage]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def open_page(browser: Browser) -> AsyncIterator[OpenPage]:
-    """Opens pages that fail the test when a script fails, the policy is broken, or anything leaves the origin."""
+    """Opens pages that fail the test when a script fails, the policy is violated, or a request leaves the origin."""
     async with AsyncExitStack() as stack:
 
         async def opened(url: str, **options: Any) -> Page:

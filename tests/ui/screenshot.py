@@ -1,4 +1,4 @@
-"""Takes the picture of the tutorial Five minutes, in the explorer of `make run`: python -m tests.ui.screenshot"""
+"""Takes the screenshot of the tutorial Five minutes in the explorer of `make run`: python -m tests.ui.screenshot"""
 
 from __future__ import annotations
 

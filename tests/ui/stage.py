@@ -1,4 +1,4 @@
-"""An agent in its own process, and a page that is watched."""
+"""An agent in its own process, and a monitored page."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Stage:
             self.child = None
 
     async def gone(self) -> None:
-        """Return when the process has ended by itself."""
+        """Wait until the process has exited by itself."""
         assert self.child is not None
         await self.child.wait()
         self.child = None
@@ -76,11 +76,11 @@ class Stage:
     # ------------------------------------------------------------------------------------------------- the agent
 
     def at(self, place: str = "agent") -> str:
-        """The address of a view."""
+        """Return the URL of a view."""
         return f"{self.url}/explorer/#/{place}"
 
     async def send(self, text: str, *, now: bool = False, **more: Any) -> str:
-        """The id of a task, when its turn is over; with ``now``, at once."""
+        """Return the id of a task after its turn has ended; with ``now``, at once."""
         message = {"messageId": f"ui-{next(MESSAGES)}", "role": "ROLE_USER", "parts": [{"text": text}], **more}
         body: dict[str, Any] = {"message": message, "configuration": {"returnImmediately": now}}
         answer = await self.client.post("/message:send", json=body)
@@ -100,7 +100,7 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def made_run(folder: Path, *, log: Path | None = None) -> AsyncIterator[str]:
-    """What `make run` starts: the address of the page, as it prints it. ``log`` gets its warnings and errors."""
+    """Run `make run`; yield the printed address of the page. ``log`` receives its warnings and errors."""
     target = re.search(r"^run: .*\n\t@\$\(BIN\)/python (.*) \$\(ARGS\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert target is not None
     options = ["--port", "0", "--storage", f"sqlite:///{folder}/run.db", "--log-level", "warning" if log else "error"]
@@ -131,7 +131,7 @@ async def made_run(folder: Path, *, log: Path | None = None) -> AsyncIterator[st
 async def watched(
     browser: Browser, url: str, *, expected: str = "nothing of this", also: str = "", **options: Any
 ) -> AsyncIterator[Page]:
-    """A page in a context of its own. When it is left, nothing loud may have happened in it, but what is expected.
+    """A page in its own context. On exit, fail on errors and policy violations that are not expected.
 
     It may call its own origin, and that of ``also``.
     """

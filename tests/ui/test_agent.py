@@ -1,4 +1,4 @@
-"""What the agent says about itself, whether that is good, and who we are to it."""
+"""The agent page: the card, its checks, and the caller's identity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.ui.stage import Stage
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_the_card_is_shown_and_its_examples_are_one_click_from_a_try(agent: Stage, open_page: OpenPage) -> None:
+async def test_the_card_is_shown_and_its_examples_open_the_try_page(agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(f"{agent.url}/explorer")
     await expect(page.locator("h1")).to_have_text("Harbour")
     await expect(page.get_by_text("✓ Streams")).to_be_visible()
@@ -35,7 +35,7 @@ async def test_checks_have_hints_and_the_raw_card_can_be_copied(agent: Stage, op
     assert copied == f"curl '{agent.url}/.well-known/agent-card.json'"
 
 
-async def test_a_bad_card_is_told_what_to_do(agent: Stage, open_page: OpenPage) -> None:
+async def test_an_invalid_card_gets_advice(agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(agent.at())
     found = await page.evaluate(
         """async () => (await import("./js/checks.js")).checkCard({
@@ -55,7 +55,9 @@ async def test_a_bad_card_is_told_what_to_do(agent: Stage, open_page: OpenPage) 
         assert title in found
 
 
-async def test_an_operator_looks_after_others_and_answers_nothing_for_them(tmp_path: Path, open_page: OpenPage) -> None:
+async def test_an_operator_sees_other_owners_tasks_and_can_not_answer_for_them(
+    tmp_path: Path, open_page: OpenPage
+) -> None:
     async with Stage(tmp_path, "--key", "open-sesame-0123456789") as agent:
         agent.client.headers["X-API-Key"] = "open-sesame-0123456789"
         task_id = await agent.send("deploy")
@@ -83,7 +85,7 @@ async def test_an_operator_looks_after_others_and_answers_nothing_for_them(tmp_p
         assert [(each["source"], each["reason"]) for each in steered] == [("olga", "closing time")]
 
 
-async def test_a_token_is_for_the_tab_alone_and_stays_out_of_commands(tmp_path: Path, open_page: OpenPage) -> None:
+async def test_a_token_stays_in_the_tab_and_out_of_commands(tmp_path: Path, open_page: OpenPage) -> None:
     async with Stage(tmp_path, "--key", "open-sesame-0123456789") as agent:
         page = await open_page(agent.at())
         await expect(page.locator("#who")).to_have_text("not signed in")
@@ -95,7 +97,7 @@ async def test_a_token_is_for_the_tab_alone_and_stays_out_of_commands(tmp_path: 
         await page.get_by_label("Key, sent as X-API-Key").fill("open-sesame-0123456789")
         await page.get_by_role("button", name="Sign in").click()
         await expect(page.locator("#who")).to_have_text("alice")
-        await expect(page.get_by_text("No tasks yet")).to_be_visible()  # the view that was asked for
+        await expect(page.get_by_text("No tasks yet")).to_be_visible()  # the requested view
         await page.get_by_role("button", name="Calls").click()
         await expect(page.locator("pre.command")).to_contain_text('-H "X-API-Key: $TOKEN"')
         assert "open-sesame-0123456789" not in await page.content()

@@ -1,4 +1,4 @@
-"""One page for several agents: those that the operator names, ours with more than others."""
+"""One page for several agents: those that the operator lists; Keelbolt agents have more views."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def free_port() -> int:
         return port
 
 
-async def test_an_agent_of_another_maker_is_shown_and_tried(open_page: OpenPage) -> None:
-    """Its card by URL; the page connects to it because the operator named it, and it allows the page by CORS."""
+async def test_an_agent_of_another_vendor_is_shown_and_called(open_page: OpenPage) -> None:
+    """Its card by URL; the page connects to it because the operator listed it, and its CORS settings allow the page."""
     home, port = free_port(), free_port()
     other = f"http://127.0.0.1:{port}"
     page_origin = f"http://127.0.0.1:{home}"
@@ -45,7 +45,7 @@ async def test_an_agent_of_another_maker_is_shown_and_tried(open_page: OpenPage)
         await expect(page.locator(".exchange").last).to_contain_text("You said: hello over there")
 
 
-async def test_another_agent_of_ours_is_shown_with_more(open_page: OpenPage) -> None:
+async def test_another_keelbolt_agent_has_all_views(open_page: OpenPage) -> None:
     home, port = free_port(), free_port()
     other, page_origin = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{home}"
     settings = ServerSettings.of({}, explorer=True, explorer_agents=(other,))
@@ -62,8 +62,8 @@ async def test_another_agent_of_ours_is_shown_with_more(open_page: OpenPage) -> 
         await expect(page.get_by_text("No tasks yet")).to_be_visible()
 
 
-async def test_an_agent_that_is_not_named_is_refused(open_page: OpenPage) -> None:
-    """The page says why and does not call it; the policy of the page would not let it."""
+async def test_an_agent_that_is_not_listed_is_refused(open_page: OpenPage) -> None:
+    """The page shows the reason and does not call it; its security policy would block the call."""
     async with our_agent(settings=ServerSettings.of({}, explorer=True)) as url:
         page = await open_page(f"{url}/explorer/?agent=http://127.0.0.1:9#/agent", bypass_csp=True)
         await expect(page.get_by_role("alert")).to_contain_text("KEELBOLT_EXPLORER_AGENTS=http://127.0.0.1:9")
@@ -78,7 +78,7 @@ async def test_an_agent_that_is_not_named_is_refused(open_page: OpenPage) -> Non
         assert await page.evaluate(refused) == "TypeError"
 
 
-async def test_an_agent_that_allows_no_other_pages_says_what_to_do(open_page: OpenPage) -> None:
+async def test_an_agent_without_cors_gets_advice(open_page: OpenPage) -> None:
     async with our_agent() as other:
         settings = ServerSettings.of({}, explorer=True, explorer_agents=(other,))
         async with our_agent(settings=settings) as url:

@@ -1,4 +1,4 @@
-"""Servers that stop, die and come back, and networks that break: the page says so, and goes on by itself."""
+"""Servers that stop, die and restart, and broken networks: the page reports it and reconnects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.ui.test_safety import check
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_an_approval_is_given_after_a_restart_in_the_middle(own_agent: Stage, open_page: OpenPage) -> None:
+async def test_an_approval_is_given_after_a_restart(own_agent: Stage, open_page: OpenPage) -> None:
     agent = own_agent
     task_id = await agent.send("deploy")
     page = await open_page(agent.at(f"tasks/{task_id}"))
@@ -34,7 +34,7 @@ async def test_an_approval_is_given_after_a_restart_in_the_middle(own_agent: Sta
     await expect(page.locator("main")).to_contain_text("2 attempts in 2 processes")
 
 
-async def test_a_killed_worker_is_taken_over_while_one_looks(own_agent: Stage, open_page: OpenPage) -> None:
+async def test_the_takeover_of_a_killed_worker_is_shown_live(own_agent: Stage, open_page: OpenPage) -> None:
     agent = own_agent
     task_id = await agent.send("say the page is open")
     page = await open_page(agent.at("try"))
@@ -55,7 +55,7 @@ async def test_a_killed_worker_is_taken_over_while_one_looks(own_agent: Stage, o
     assert task_id not in page.url
 
 
-async def test_a_step_in_doubt_is_loud_and_answered(own_agent: Stage, open_page: OpenPage) -> None:
+async def test_a_step_in_doubt_is_shown_and_answered(own_agent: Stage, open_page: OpenPage) -> None:
     agent = own_agent
     page = await open_page(agent.at("try"))
     await page.get_by_label("Text", exact=True).fill("die doubt")
@@ -73,7 +73,7 @@ async def test_a_step_in_doubt_is_loud_and_answered(own_agent: Stage, open_page:
     assert [entry["data"]["state"] for entry in entries if entry["kind"] == "step"] == ["started", "asked", "done"]
 
 
-async def test_a_dead_letter_is_told_and_requeued(tmp_path: Path, open_page: OpenPage) -> None:
+async def test_a_dead_letter_is_shown_and_requeued(tmp_path: Path, open_page: OpenPage) -> None:
     async with Stage(tmp_path, "--attempts", "1") as agent:
         task_id = await agent.send("die", now=True)
         await agent.gone()
@@ -91,8 +91,8 @@ async def test_a_dead_letter_is_told_and_requeued(tmp_path: Path, open_page: Ope
         assert (await agent.show(task_id))["task"]["status"]["state"] == "TASK_STATE_FAILED"
 
 
-async def test_a_tab_that_nobody_sees_gives_its_connection_back(agent: Stage, open_page: OpenPage) -> None:
-    """Browsers have six connections for all tabs of an origin: a seventh tab must not wait for ever."""
+async def test_a_hidden_tab_closes_its_connection(agent: Stage, open_page: OpenPage) -> None:
+    """Browsers have six connections for all tabs of an origin: a seventh tab must not wait forever."""
     page = await open_page(agent.at("agent"))
     await page.clock.install()
     await page.goto(agent.at("tasks"))
@@ -108,7 +108,7 @@ async def test_a_tab_that_nobody_sees_gives_its_connection_back(agent: Stage, op
     await expect(page.locator("table.tasks")).to_contain_text("deploy unseen")
 
 
-async def test_offline_is_said_and_nothing_is_missed(own_agent: Stage, open_page: OpenPage) -> None:
+async def test_offline_is_shown_and_no_event_is_missed(own_agent: Stage, open_page: OpenPage) -> None:
     agent = own_agent
     task_id = await agent.send("listen", now=True)
     page = await open_page(agent.at(f"tasks/{task_id}?tab=timeline"))
@@ -125,8 +125,10 @@ async def test_offline_is_said_and_nothing_is_missed(own_agent: Stage, open_page
     assert shown == list(range(1, len(shown) + 1))
 
 
-async def test_a_silent_process_is_counted_down_and_the_next_one_named(tmp_path: Path, open_page: OpenPage) -> None:
-    """A process that is stopped (not killed: SQLite would notice) renews no lease; another one takes over."""
+async def test_a_process_without_heartbeats_is_counted_down_and_its_successor_shown(
+    tmp_path: Path, open_page: OpenPage
+) -> None:
+    """A stopped process (not killed: SQLite would notice) does not renew its lease; another one takes over."""
     async with Stage(tmp_path, "--lease", "4") as agent:
         task_id = await agent.send("listen", now=True)
         second = Stage(tmp_path, "--lease", "4")  # the same storage, another process

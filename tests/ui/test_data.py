@@ -1,4 +1,4 @@
-"""Threads, sessions and checkpoints of LangGraph, OpenAI Agents and Google ADK, as their adapters keep them."""
+"""Threads, sessions and checkpoints of LangGraph, OpenAI Agents and Google ADK, as their adapters store them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.ui.test_safety import check
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_what_frameworks_keep_is_listed_shown_and_erased(tmp_path: Path, open_page: OpenPage) -> None:
+async def test_data_of_frameworks_is_listed_shown_and_erased(tmp_path: Path, open_page: OpenPage) -> None:
     evil = "<img src=x onerror=window.hacked=1>"
     async with open_storage(f"sqlite:///{tmp_path}/agent.db") as kernel:
         await fill_langgraph(kernel, "trip to Lisbon", user="alice", canary="canary")

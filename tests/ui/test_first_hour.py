@@ -1,4 +1,4 @@
-"""What `make run` ends in: a page, on which the first things that one tries work, a crash among them."""
+"""The explorer of `make run`: the first actions of a new user work, including a crash."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def page_address(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
         yield address
 
 
-async def test_a_crash_is_survived_before_ones_eyes(page_address: str, open_page: OpenPage) -> None:
+async def test_recovery_from_a_crash_is_shown_live(page_address: str, open_page: OpenPage) -> None:
     page = await open_page(page_address)
     await page.get_by_role("link", name="survive a crash", exact=True).click()
     await page.get_by_role("button", name="Send").click()
@@ -32,11 +32,11 @@ async def test_a_crash_is_survived_before_ones_eyes(page_address: str, open_page
     await page.get_by_role("tab", name="Waterfall").click()
     await expect(page.locator("main")).to_contain_text("2 attempts in 2 processes")
     packed = page.locator(".lane-step").filter(has_text="pack")
-    await expect(packed).to_have_count(1)  # it was not done again
+    await expect(packed).to_have_count(1)  # it was not repeated
 
 
 async def test_a_writer_is_steered_while_it_writes(page_address: str, open_page: OpenPage) -> None:
-    """By fields that the card declares; it writes for long enough to try everything."""
+    """With fields that the card declares; the task runs long enough for all actions."""
     page = await open_page(page_address)
     await page.get_by_role("link", name="write about the sea").click()
     await page.get_by_role("button", name="Send").click()
@@ -65,7 +65,7 @@ async def test_a_writer_is_steered_while_it_writes(page_address: str, open_page:
 
 
 async def test_its_process_is_killed_and_another_takes_over(page_address: str, open_page: OpenPage) -> None:
-    """By a button that the agent's card declares; its call can be read before it is made."""
+    """With a button that the agent's card declares; the dialog shows the call before it is sent."""
     page = await open_page(f"{page_address}/#/try?text=work%20through%208%20parcels")
     await page.get_by_role("button", name="Send").click()
     last = page.locator(".exchange").last
@@ -101,7 +101,7 @@ async def test_a_turn_and_a_module_ask_for_approval(page_address: str, open_page
         await expect(page.locator(".exchange").last).to_contain_text(said)
 
 
-async def test_there_is_something_to_see_before_anything_is_said(page_address: str, open_page: OpenPage) -> None:
+async def test_example_data_exists_before_the_first_message(page_address: str, open_page: OpenPage) -> None:
     page = await open_page(f"{page_address}/#/tasks")
     await expect(page.locator("main")).to_contain_text("plan a trip to Lisbon")
     await expect(page.locator("main")).to_contain_text("deploy the docs")

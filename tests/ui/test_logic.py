@@ -1,4 +1,4 @@
-"""What the page decides by itself: schemas, differences, commands, whose a partition is."""
+"""Logic of the page: schemas, differences, commands, owners of partitions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def page(agent: Stage, open_page: OpenPage) -> Page:
 
 
 async def called(page: Page, module: str, name: str, *arguments: Any) -> Any:
-    """What a function of a module answers."""
+    """Return the result of a function of a module."""
     program = "async ([module, name, given]) => (await import(`./js/${module}.js`))[name](...given)"
     return await page.evaluate(program, [module, name, list(arguments)])
 
@@ -42,7 +42,7 @@ async def test_values_are_checked_against_schemas(page: Page) -> None:
         (2.0, {"type": "integer"}, []),
         (1, {"type": "number"}, []),
         ("x", {"enum": ["y", 1]}, ['the input is none of "y", 1']),
-        ("x", {"pattern": "("}, []),  # what is no pattern refuses nothing
+        ("x", {"pattern": "("}, []),  # an invalid pattern matches everything
     ]
     for value, schema, wanted in cases:
         found = await called(page, "schema", "validate", value, schema)
@@ -73,11 +73,11 @@ async def test_differences_are_named_by_their_paths(page: Page) -> None:
         ("~state/acme", None),
     ],
 )
-async def test_partitions_are_those_of_their_owners(page: Page, partition: str, query: dict[str, str] | None) -> None:
+async def test_partitions_are_shown_as_their_owners(page: Page, partition: str, query: dict[str, str] | None) -> None:
     assert (await called(page, "whose", "parsePartition", partition))["query"] == query
 
 
-async def test_secrets_are_known_by_their_names(page: Page) -> None:
+async def test_secrets_are_recognised_by_their_names(page: Page) -> None:
     value = {
         "token": "eyJhbGciOiJIUzI1",
         "Tokens": ["Bearer 0123456789abcdef", "a", "longer than twelve 1"],
@@ -115,7 +115,7 @@ async def test_predicted_changes_are_read_from_an_approval(page: Page) -> None:
         assert await called(page, "changes", "previewOf", odd) == {"changes": [], "warnings": []}
 
 
-async def test_beginnings_and_ends_of_a_flow_are_put_together(page: Page) -> None:
+async def test_starts_and_ends_of_a_flow_are_paired(page: Page) -> None:
     def entry(seq: int, kind: str, node: str, ts: float) -> dict[str, Any]:
         data = {"kind": kind, "node_name": node, "node_id": node, "ts": ts, "payload": {}}
         return {"seq": seq, "at": "2026-01-01T00:00:00Z", "data": data, "of": "flow"}

@@ -1,4 +1,4 @@
-"""Markdown of agents and users becomes formatted text, and nothing else."""
+"""Markdown of agents and users becomes formatted text without active content."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_it_is_formatted(agent: Stage, open_page: OpenPage) -> None:
         "https://example.org/a_b",
         "https://example.org/x",
         "mailto:a@example.org",
-        "https://example.org/chart.png",  # an image elsewhere is a link: the page fetches nothing
+        "https://example.org/chart.png",  # an external image becomes a link: the page fetches nothing
     ]
     assert len(found["images"]) == 1
 
@@ -112,14 +112,14 @@ EVIL = (
 )
 
 
-async def test_it_makes_nothing_else(agent: Stage, open_page: OpenPage) -> None:
+async def test_no_active_content_is_rendered(agent: Stage, open_page: OpenPage) -> None:
     """No tags of the source, no address that runs or embeds something, no attribute: `render` checks that."""
     page = await open_page(agent.at())
     for text in EVIL:
         found = await render(page, text)
         assert not found["images"]
         if "<script>" in text:
-            assert "window.hacked" in found["text"]  # it is there to be read
+            assert "window.hacked" in found["text"]  # shown as text
 
 
 LARGE = (
@@ -144,7 +144,7 @@ LARGE = (
 )
 
 
-async def test_large_and_crooked_input_takes_linear_time(agent: Stage, open_page: OpenPage) -> None:
+async def test_large_and_malformed_input_takes_linear_time(agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(agent.at())
     for number, text in enumerate(LARGE):
         found = await render(page, text)
@@ -152,8 +152,8 @@ async def test_large_and_crooked_input_takes_linear_time(agent: Stage, open_page
         assert found["depth"] < 40, number
 
 
-async def test_a_task_shows_it(agent: Stage, open_page: OpenPage) -> None:
-    """In its conversation, with the source one press away; JSON in a text is a tree, and text/plain stays plain."""
+async def test_a_task_shows_formatted_text(agent: Stage, open_page: OpenPage) -> None:
+    """In its conversation, with a button for the source; JSON in a text is a tree, and text/plain stays plain."""
     task_id = await agent.send(f"markdown {TEXT}")
     page = await open_page(agent.at(f"tasks/{task_id}"), bypass_csp=True)
     result = page.locator(".artifact-card").filter(has=page.locator("h3", has_text="report"))

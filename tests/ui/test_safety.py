@@ -1,4 +1,4 @@
-"""What agents and clients write does nothing but be read; the page is for everybody's eyes and hands."""
+"""Texts of agents and clients are never executed; the page is accessible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VIEWS = ("agent", "agent?tab=checks", "agent?tab=raw", "try", "tasks", "sessions
 
 
 async def test_strings_of_agents_and_clients_are_text_everywhere(tmp_path: Path, open_page: OpenPage) -> None:
-    """`watched` fails when `window.hacked` is set, when the policy had to step in, or when anything left the origin."""
+    """`watched` fails if `window.hacked` is set, the policy blocks something, or a request leaves the origin."""
     async with Stage(tmp_path, "--evil") as agent:
         bad = EVIL.format("client")
         task_id = await agent.send(f"evil {bad}", contextId=bad, metadata={bad: bad})
@@ -70,7 +70,7 @@ async def check(page: Page, *rules: str) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_it_is_accessible(agent: Stage, open_page: OpenPage, scheme: str) -> None:
-    """Everything in the light; in the dark, what depends on colours."""
+    """All rules in the light theme; the rules about colours in the dark theme."""
     task_id = await agent.send("deploy")
     rules = () if scheme == "light" else ("color-contrast",)
     page = await open_page(agent.at(), color_scheme=scheme, bypass_csp=True)
@@ -100,8 +100,8 @@ async def test_it_fits_every_screen(agent: Stage, open_page: OpenPage, width: in
         assert wide <= 0, (place, wide)
 
 
-async def test_an_idle_page_asks_for_nothing(agent: Stage, open_page: OpenPage) -> None:
-    """But for the one stream that is open."""
+async def test_an_idle_page_sends_no_requests(agent: Stage, open_page: OpenPage) -> None:
+    """Except for the open stream."""
     page = await open_page(agent.at("tasks"))
     await expect(page.locator("#connection")).to_have_text("Live")
     asked: list[str] = []

@@ -1,4 +1,4 @@
-"""What agents keep in a StateStore beside their tasks: sessions, traces, memory and artifacts."""
+"""Data of a StateStore: sessions, traces, memory and artifacts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOW = datetime.now(UTC)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def session(agent: Stage) -> str:
-    """A session with something of everything, in the storage of the agent."""
+    """A session with data of every kind, in the storage of the agent."""
     name = "harbour/watch 1"
     async with StateStore(f"sqlite:///{agent.folder}/agent.db", types="own", write_behind=False) as store:
         for number in range(120):
@@ -127,7 +127,7 @@ async def test_a_waiting_pause_is_shown_and_cancelled(agent: Stage, session: str
     await expect(page.get_by_text("No pauses are waiting")).to_be_visible()
 
 
-async def test_where_nothing_is_kept_it_says_so(own_agent: Stage, open_page: OpenPage) -> None:
+async def test_an_empty_store_is_shown_as_empty(own_agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(own_agent.at("sessions"))
     await expect(page.get_by_text("No stored state")).to_be_visible()
     await page.goto(own_agent.at("sessions/nobody"))

@@ -20,11 +20,11 @@ from tests.ui.stage import PREFIX, Stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-PICTURES = os.environ.get("KEELBOLT_PICTURES")  # a folder for screenshots, to be looked at
+PICTURES = os.environ.get("KEELBOLT_PICTURES")  # a folder for screenshots
 
 
 async def past(folder: Path) -> None:
-    """Five hours of two processes, in the store of an agent, and a process that died."""
+    """Statistics of two processes over five hours, and of a process that died."""
     now = int(time.time()) // BUCKET_SECONDS * BUCKET_SECONDS
     async with open_storage(f"sqlite:///{folder}/agent.db", declare=[COLLECTION]) as kernel:
         for number in range(1, 60):

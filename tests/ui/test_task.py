@@ -1,4 +1,4 @@
-"""One task: everything that happened to it, at an address of its own, and everything one can do with it."""
+"""The page of one task: its history, with a URL for each entry, and its actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def act(page: Page, button: str, submit: str, **fields: str) -> None:
-    """Do something with the task, as a person would."""
+    """Perform an action on the task through the page."""
     await page.get_by_role("group", name="Actions").get_by_role("button", name=button).click()
     dialog = page.get_by_role("dialog")
     for label, value in fields.items():
@@ -52,7 +52,7 @@ async def test_the_timeline_is_live_and_every_entry_has_an_address(agent: Stage,
     await expect(page.locator(".task-head .badge")).to_have_text("Canceled")
 
 
-async def test_a_task_is_steered_with_reasons_that_the_log_keeps(agent: Stage, open_page: OpenPage) -> None:
+async def test_a_task_is_steered_and_the_log_stores_the_reasons(agent: Stage, open_page: OpenPage) -> None:
     task_id = await agent.send("listen", now=True)
     page = await open_page(agent.at(f"tasks/{task_id}?tab=timeline"))
     await act(page, "Pause", "Pause", Reason="lunch")
@@ -135,7 +135,7 @@ async def test_the_log_is_replayed_and_two_versions_are_compared(agent: Stage, o
     assert "with=8" in page.url
     await page.get_by_role("button", name="Play").click()
     await expect(page.locator(".replay-line")).to_contain_text("#8 of 8")
-    assert len(await agent.log(task_id)) == 8  # nothing was done again
+    assert len(await agent.log(task_id)) == 8  # nothing was repeated
 
 
 async def test_a_task_is_forked_from_an_entry_and_requeued(agent: Stage, open_page: OpenPage) -> None:
@@ -156,7 +156,7 @@ async def test_a_task_is_forked_from_an_entry_and_requeued(agent: Stage, open_pa
     await expect(page.locator("h1")).to_have_text("fail again")
 
 
-async def test_a_webhook_is_delivered_again(agent: Stage, open_page: OpenPage) -> None:
+async def test_a_webhook_is_replayed(agent: Stage, open_page: OpenPage) -> None:
     async with receiving(fine) as receiver:
         body: dict[str, Any] = {
             "message": {"messageId": "hooked", "role": "ROLE_USER", "parts": [{"text": "say it"}]},
@@ -181,7 +181,7 @@ async def test_a_webhook_is_delivered_again(agent: Stage, open_page: OpenPage) -
         await expect(page.locator(".waterfall")).to_contain_text("Webhook mine")
 
 
-async def test_a_task_is_erased_and_says_so_elsewhere(agent: Stage, open_page: OpenPage) -> None:
+async def test_an_erased_task_is_reported_in_other_tabs(agent: Stage, open_page: OpenPage) -> None:
     task_id = await agent.send("say goodbye")
     page = await open_page(agent.at(f"tasks/{task_id}"))
     await act(page, "Erase", "Erase permanently")

@@ -1,4 +1,4 @@
-"""The list of tasks: filtered by the address, page by page, and changing while one looks."""
+"""The list of tasks: filters in the URL, paging and live updates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_filters_are_in_the_address_and_lead_back(own_agent: Stage, open_p
     await expect(again.get_by_text("No matching tasks")).to_be_visible()
 
 
-async def test_pages_go_on_and_changes_come_by_themselves(own_agent: Stage, open_page: OpenPage) -> None:
+async def test_more_pages_are_loaded_and_changes_appear_live(own_agent: Stage, open_page: OpenPage) -> None:
     agent = own_agent
     for number in range(52):
         await agent.send(f"say {number}")
@@ -99,7 +99,7 @@ async def test_a_view_is_saved_and_sorted(own_agent: Stage, open_page: OpenPage)
     await expect(page.get_by_role("link", name="Good ones")).to_have_count(0)
 
 
-async def test_many_are_canceled_retried_and_erased(own_agent: Stage, open_page: OpenPage) -> None:
+async def test_several_tasks_are_canceled_retried_and_erased(own_agent: Stage, open_page: OpenPage) -> None:
     agent = own_agent
     running = [await agent.send("listen", now=True) for _ in range(2)]
     failed = await agent.send("fail now")
@@ -135,7 +135,7 @@ async def test_many_are_canceled_retried_and_erased(own_agent: Stage, open_page:
     assert total == 4
 
 
-async def test_the_way_back_keeps_the_place(own_agent: Stage, open_page: OpenPage) -> None:
+async def test_going_back_restores_the_position(own_agent: Stage, open_page: OpenPage) -> None:
     agent = own_agent
     for number in range(70):
         await agent.send(f"say {number}")
@@ -149,7 +149,7 @@ async def test_the_way_back_keeps_the_place(own_agent: Stage, open_page: OpenPag
     await page.go_back()
     await expect(rows).to_have_count(70)
     await expect(page.get_by_role("link", name="say 3", exact=True)).to_be_in_viewport()
-    await page.get_by_role("link", name="Tasks").click()  # not the way back: from the top
+    await page.get_by_role("link", name="Tasks").click()  # a link, not the back button: from the top
     await expect(rows).to_have_count(50)
     assert await page.evaluate("() => scrollY") == 0
 
@@ -180,7 +180,7 @@ async def test_the_keyboard_is_enough(own_agent: Stage, open_page: OpenPage) -> 
     await expect(page.locator(".task-head .badge")).to_have_text("Completed")
 
 
-async def test_the_first_look_invites(own_agent: Stage, open_page: OpenPage) -> None:
+async def test_an_empty_list_links_to_the_try_page(own_agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(own_agent.at("tasks"))
     await expect(page.get_by_text("No tasks yet")).to_be_visible()
     await page.get_by_role("link", name="Try the agent").click()

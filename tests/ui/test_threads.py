@@ -1,4 +1,4 @@
-"""Threads of turns: what was said, thought, called, looked up and remembered in them."""
+"""Threads of turns: messages, thoughts, tool calls, retrievals and memories."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def at(seconds: int) -> dict[str, Any]:
 
 
 async def keep_some(url: str, picture: bytes = PIXEL) -> None:
-    """A thread with something of everything, one that is long, and one that is evil."""
+    """A thread with entries of every kind, a long thread, and a thread with hostile content."""
     async with durable_storage(url) as storage:
 
         def calls(turn: str, thread: str, agent: str = "pilot") -> Calls:
@@ -121,7 +121,7 @@ async def test_an_entry_has_an_address(kept: Stage, open_page: OpenPage) -> None
     await expect(again.locator(".entry").last).to_contain_text("Message 69")
 
 
-async def test_what_was_stored_is_text_everywhere(kept: Stage, open_page: OpenPage) -> None:
+async def test_stored_content_is_shown_as_text(kept: Stage, open_page: OpenPage) -> None:
     page = await open_page(kept.at("turns?tenant=harbour"))
     await page.locator("tbody a").last.click()
     await expect(page.locator(".entry")).to_have_count(4)
@@ -134,7 +134,7 @@ async def test_what_was_stored_is_text_everywhere(kept: Stage, open_page: OpenPa
     assert await page.locator("main img, main script").count() == 0
 
 
-async def test_where_nothing_is_kept_it_says_so(own_agent: Stage, open_page: OpenPage) -> None:
+async def test_an_empty_store_is_shown_as_empty(own_agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(own_agent.at("turns"))
     await expect(page.get_by_text("No threads")).to_be_visible()
     await page.get_by_role("tab", name="Waiting").click()

@@ -1,4 +1,4 @@
-"""Talking to the agent: words, JSON, files; sent or streamed; every byte can be seen and taken along."""
+"""The try page: text, JSON and files; sent or streamed; requests can be inspected and copied."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_an_answer_is_streamed_and_each_event_can_be_seen(agent: Stage, op
     assert sum("artifactUpdate" in event["result"] for event in events) == 8
 
 
-async def test_a_form_is_made_from_the_schema_of_the_skill_and_checked(agent: Stage, open_page: OpenPage) -> None:
+async def test_a_form_is_built_from_the_schema_of_the_skill_and_checked(agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(agent.at("try?skill=book"))
     await page.get_by_label("guests (required)").fill("30")
     await page.get_by_role("button", name="Send").click()
@@ -72,7 +72,7 @@ async def test_an_example_that_is_json_fills_in_the_form(agent: Stage, open_page
     await expect(page.locator(".exchange .artifact")).to_contain_text("guests: 2")
 
 
-async def test_what_looks_like_a_secret_is_hidden_until_it_is_asked_for(agent: Stage, open_page: OpenPage) -> None:
+async def test_likely_secrets_are_hidden_until_revealed(agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(agent.at("try?skill=book"))
     await page.get_by_label("city (required)").fill("Turku")
     await page.get_by_label("guests (required)").fill("4")
@@ -92,7 +92,7 @@ async def test_what_looks_like_a_secret_is_hidden_until_it_is_asked_for(agent: S
         assert "hunter2" not in await page.locator("main").inner_text(), place
 
 
-async def test_files_go_both_ways(agent: Stage, open_page: OpenPage) -> None:
+async def test_files_are_sent_and_received(agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(agent.at("try"))
     await page.locator("input[type=file]").set_input_files(
         {"name": "list.txt", "mimeType": "text/plain", "buffer": b"1234567"}
@@ -121,11 +121,11 @@ async def test_a_question_is_answered_where_it_is_asked(agent: Stage, open_page:
     assert first == second == "deploy"
     await page.goto(agent.at("tasks"))
     await page.goto(agent.at("try"))
-    await expect(page.locator(".exchange")).to_have_count(2)  # what was said stays while the tab is open
+    await expect(page.locator(".exchange")).to_have_count(2)  # the conversation stays while the tab is open
 
 
 async def test_every_message_starts_a_task(agent: Stage, open_page: OpenPage) -> None:
-    """Neither a task that works nor one that asks gets a message that was meant for the agent."""
+    """A message to the agent does not go to a running or waiting task."""
     page = await open_page(agent.at("try"))
     await say(page, "listen")
     last = page.locator(".exchange").last
@@ -140,13 +140,13 @@ async def test_every_message_starts_a_task(agent: Stage, open_page: OpenPage) ->
     await expect(last).to_contain_text("You said: hello")
     ids = [await each.get_attribute("title") for each in await page.locator(".exchange .theirs a").all()]
     assert len(set(ids)) == 4
-    await page.goto(agent.at(f"try?task={ids[1]}"))  # named in the address: this one is meant
+    await page.goto(agent.at(f"try?task={ids[1]}"))  # the URL selects this task
     await expect(page.locator(".going")).to_contain_text("Continues task")
-    await page.get_by_label("Skill").select_option("Count")  # and with the choice of a skill it is not any more
+    await page.get_by_label("Skill").select_option("Count")  # choosing a skill clears it
     await expect(page.locator(".going")).not_to_contain_text("Continues task")
 
 
-async def test_a_message_is_taken_along_as_curl_that_works(agent: Stage, open_page: OpenPage) -> None:
+async def test_a_message_is_copied_as_a_working_curl_command(agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(agent.at("try"))
     await page.get_by_label("Text", exact=True).fill('it\'s "quoted" $HOME')
     await page.get_by_label("How").select_option("Wait for the answer")
@@ -160,7 +160,7 @@ async def test_a_message_is_taken_along_as_curl_that_works(agent: Stage, open_pa
     assert json.loads(answer)["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-async def test_what_the_agent_refuses_is_told_in_its_words(agent: Stage, open_page: OpenPage) -> None:
+async def test_a_refusal_is_shown_with_the_agents_message(agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(agent.at("try?task=nobody-has-this"))
     await say(page, "hello")
     await expect(page.get_by_role("alert").last).to_contain_text("Request failed.")

@@ -1,4 +1,4 @@
-"""Turns that wait for somebody: what they ask is shown, checked, answered and refused."""
+"""Turns that wait at gates: questions are shown, checked, answered and rejected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.ui.stage import Stage
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_a_turn_goes_on_when_its_gates_are_answered(tmp_path: Path, open_page: OpenPage) -> None:
+async def test_a_turn_continues_when_its_gates_are_answered(tmp_path: Path, open_page: OpenPage) -> None:
     async with Stage(tmp_path, "--turns") as agent:
         task_id = await agent.send("order")
         page = await open_page(agent.at())
@@ -27,7 +27,7 @@ async def test_a_turn_goes_on_when_its_gates_are_answered(tmp_path: Path, open_p
         await expect(gate.get_by_role("alert")).to_contain_text("is more than 100")
         await gate.get_by_label("Answer").fill("7")
         await gate.get_by_role("button", name="Answer").click()
-        for _ in range(50):  # the turn goes on in its own time
+        for _ in range(50):  # the turn continues asynchronously
             async with page.expect_response("**/gates?*"):
                 await page.get_by_role("button", name="Refresh").click()
             if await gate.filter(has_text="Where to?").count():
@@ -46,7 +46,7 @@ async def test_a_turn_goes_on_when_its_gates_are_answered(tmp_path: Path, open_p
         assert page.url.endswith(task_id)
 
 
-async def test_a_gate_is_refused_with_a_reason(tmp_path: Path, open_page: OpenPage) -> None:
+async def test_a_gate_is_rejected_with_a_reason(tmp_path: Path, open_page: OpenPage) -> None:
     async with Stage(tmp_path, "--turns") as agent:
         await agent.send("order")
         page = await open_page(agent.at("turns?tab=open"))

@@ -1,4 +1,4 @@
-"""A misspelled variable, or an address that is none, is an error at start, with what was probably meant."""
+"""A misspelled variable or an invalid address is an error at start, with a suggestion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def commands(command: click.Command) -> Iterator[click.Command]:
 
 
 def test_every_variable_is_known() -> None:
-    """Of the settings, of the options, and every name that stands in the sources."""
+    """Those of the settings and options, and every name in the sources."""
     found = {each.name.upper() for kind in (ServerSettings, TaskSettings) for each in fields(kind)}
     for command in commands(main):
         for option in command.params:
@@ -38,7 +38,7 @@ def test_every_variable_is_known() -> None:
             found |= {name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)}
     text = "\n".join(path.read_text() for path in SOURCES.rglob("*.py"))
     found |= {name for name in re.findall(r"\bKEELBOLT_([A-Z_]*[A-Z])\b", text) if not name.startswith("TEST_")}
-    assert found - {"X", "SERVICE_HOST"} == KNOWN  # these two are in examples
+    assert found - {"X", "SERVICE_HOST"} == KNOWN  # these two occur in examples
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_every_misspelling_by_one_letter_is_found() -> None:
                 check_names({PREFIX + name[:-2] + name[-1]: ""})
 
 
-def test_other_names_pass() -> None:
-    """Of Kubernetes, of the tests, and of other programs."""
+def test_other_variables_are_ignored() -> None:
+    """Variables of Kubernetes, the tests and other programs."""
     names = "SERVICE_HOST SERVICE_PORT_HTTP PORT_8000_TCP_ADDR TEST_REDIS_URL TEST_POSTGRES_BINARIES SEED ALLOW_SKIPS"
     check_names({f"{PREFIX}{name}": "x" for name in names.split()} | {"LEASE_SECOND": "3", "PATH": "/bin"})
 

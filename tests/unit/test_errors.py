@@ -1,4 +1,4 @@
-"""Errors: one tree, drawn where it is defined, whose messages explain themselves."""
+"""Errors: one documented tree, with self-explanatory messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from keelbolt.kernel.work import Complete, Enqueue
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, KeelboltError)]
 
 
-def test_the_drawing_is_the_tree() -> None:
+def test_the_documented_tree_matches_the_classes() -> None:
     drawn: dict[str, str] = {}
     path: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
@@ -79,7 +79,7 @@ def test_facts_are_attributes() -> None:
     assert (MissingExtra("redis", "redis").extra, BlobNotFound("d").digest) == ("redis", "d")
 
 
-def test_only_what_may_pass_by_itself_is_retryable() -> None:
+def test_only_transient_errors_are_retryable() -> None:
     retryable = {kind.__name__ for kind in KINDS if kind.retryable}
     assert {"StorageBusy", "StorageFull"} <= retryable
     assert not retryable & {"CommitRefused", "InvalidRequest", "StorageClosed", "StorageBroken", "CommitInDoubt"}

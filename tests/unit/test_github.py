@@ -1,4 +1,4 @@
-"""Workflows, forms and hooks are valid, and say what the project says elsewhere."""
+"""Workflows, forms and hooks are valid and consistent with the project."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_matrix_has_every_python_of_the_package() -> None:
 
 
 def test_every_job_runs_the_one_script() -> None:
-    """`.ci/run` on a laptop runs all that the jobs run, in parts."""
+    """`.ci/run` runs all parts of the jobs locally."""
     commands = [step["run"] for step in steps(GITHUB / "workflows/test.yml") if "run" in step]
     parts = [command.split()[1] for command in commands if command.startswith(".ci/run")]
     assert sorted(set(parts)) == ["build", "docs", "lint", "test"]

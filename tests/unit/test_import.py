@@ -1,4 +1,4 @@
-"""What `import keelbolt` gives, and what it must not load."""
+"""The public names of `import keelbolt`, and the modules that it must not load."""
 
 from __future__ import annotations
 

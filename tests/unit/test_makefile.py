@@ -1,4 +1,4 @@
-"""`make run` installs what the demo needs, and nothing for the tests."""
+"""`make run` installs only the packages of the demo."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_run_installs_less_than_test() -> None:
 
 
 def needed(name: str, extras: set[str]) -> set[str]:
-    """The distributions that this one needs, by their names."""
+    """Return the names of the distributions that this one requires."""
     found: set[str] = set()
     todo = [(name, frozenset(extras))]
     while todo:
@@ -55,7 +55,7 @@ def needed(name: str, extras: set[str]) -> set[str]:
     return found
 
 
-def test_the_demo_starts_with_what_run_installs() -> None:
+def test_the_demo_starts_with_the_packages_of_run() -> None:
     """Every other package of the test environment is hidden from it."""
     allowed = needed("keelbolt", {"apcore"}) | {"keelbolt"}
     hidden = [

@@ -1,4 +1,4 @@
-"""In CI a skipped test is a failure that names the test and its reason; on a laptop it is only shown."""
+"""In CI a skipped test is a failure that names the test and its reason; locally it is only shown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_skip_fails_ci(tmp_path: Path) -> None:
 
 
 def test_a_skip_is_allowed_where_the_platform_lacks_the_tools(tmp_path: Path) -> None:
-    """macOS has no Debian packages; the workflow says so."""
+    """macOS has no Debian packages; the workflow allows skips there."""
     assert run(tmp_path, ci="true", allowed="1").returncode == 0
 
 

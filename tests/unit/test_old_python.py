@@ -19,11 +19,11 @@ OLD = ("3.8", "3.9", "3.10")
 
 
 def old_pythons() -> list[str]:
-    """Interpreters from 3.8 to 3.10 on the path and of pyenv that really run."""
+    """Interpreters from 3.8 to 3.10 on the path and of pyenv that can run."""
     found = [path for version in OLD if (path := shutil.which(f"python{version}"))]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     found += [str(path) for version in OLD for path in pyenv.glob(f"versions/{version}.*/bin/python")]
-    ask = "import sys; print('%d.%d' % sys.version_info[:2])"  # a shim of pyenv may name no interpreter
+    ask = "import sys; print('%d.%d' % sys.version_info[:2])"  # a shim of pyenv may have no interpreter
     return [
         path
         for path in found
@@ -32,7 +32,7 @@ def old_pythons() -> list[str]:
 
 
 def test_an_old_python_prints_one_sentence() -> None:
-    """On every old interpreter of this machine; where there is none, the two tests below stand for it."""
+    """On every old interpreter of this machine; without any, the two tests below cover it."""
     for python in old_pythons():
         environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         ran = subprocess.run(
@@ -45,7 +45,7 @@ def test_an_old_python_prints_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("file", ["__init__.py", "__main__.py"])
-def test_the_syntax_on_the_way_is_old(file: str) -> None:
+def test_the_entry_point_uses_old_syntax(file: str) -> None:
     ast.parse((ROOT / "src/keelbolt" / file).read_text(), feature_version=(3, 8))
 
 

@@ -13,7 +13,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def braces(pattern: str) -> list[str]:
-    """The patterns of one with {a,b} in it; pathlib knows no braces."""
+    """Expand {a,b} in a pattern; pathlib does not support braces."""
     head, opened, rest = pattern.partition("{")
     if not opened:
         return [pattern]
@@ -26,7 +26,7 @@ def exists(pattern: str) -> bool:
 
 
 @pytest.mark.parametrize("name", PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"])
-def test_what_the_sdist_includes_exists(name: str) -> None:
+def test_the_files_of_the_sdist_exist(name: str) -> None:
     assert exists(name)
 
 

@@ -1,4 +1,4 @@
-"""Timers of one length share one timer of the loop: they ring in order, nearly in time, and never after a cancel."""
+"""Timers of one length share one timer of the loop: they fire in order, almost on time, and never after a cancel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from keelbolt.timers import LATE, Timer, call_later, within
 
 
-async def test_timers_ring_in_order_and_not_early() -> None:
+async def test_timers_fire_in_order_and_not_early() -> None:
     loop = asyncio.get_running_loop()
     rung: list[tuple[int, float]] = []
     began: list[float] = []
@@ -27,8 +27,8 @@ async def test_timers_ring_in_order_and_not_early() -> None:
     assert all(at - began[number] >= 0.05 for number, at in rung)
 
 
-async def test_timers_that_are_due_about_the_same_time_ring_together() -> None:
-    """A hundred timers that begin within the allowed lateness ring in the same call."""
+async def test_timers_that_are_due_about_the_same_time_fire_together() -> None:
+    """A hundred timers that start within the allowed lateness fire in the same call."""
     rung: list[int] = []
     stack = [0]
     loop = asyncio.get_running_loop()
@@ -49,8 +49,8 @@ async def test_timers_that_are_due_about_the_same_time_ring_together() -> None:
     assert len(rung) <= 2
 
 
-async def test_a_cancelled_timer_does_not_ring() -> None:
-    """Also when another timer that rings at the same moment cancels it."""
+async def test_a_cancelled_timer_does_not_fire() -> None:
+    """Also when another timer that fires at the same moment cancels it."""
     rung: list[str] = []
     timers: list[Timer] = []
 

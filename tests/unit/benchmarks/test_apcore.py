@@ -1,4 +1,4 @@
-"""What `python -m benchmarks apcore` measures is a call that succeeds."""
+"""`python -m benchmarks apcore` measures a successful call."""
 
 from __future__ import annotations
 

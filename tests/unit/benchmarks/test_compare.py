@@ -1,4 +1,4 @@
-"""`python -m benchmarks compare` prints every figure; this test judges none of them."""
+"""`python -m benchmarks compare` prints every figure; their values are not tested."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_compare_prints_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 async def test_the_floor_writes_rows_before_it_responds(tmp_path: Path) -> None:
-    """One task row and two event rows for each request, readable by others once it is answered."""
+    """One task row and two event rows for each request, readable by other connections after the response."""
     import sqlite3
     from contextlib import closing
 

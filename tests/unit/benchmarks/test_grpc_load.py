@@ -1,4 +1,4 @@
-"""The load of `python -m benchmarks grpc` speaks gRPC well enough, and notices what goes wrong."""
+"""The load of `python -m benchmarks grpc` makes valid gRPC calls and detects errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def test_every_call_is_answered() -> None:
         assert (await talk.stub.ListTasks(PB.ListTasksRequest())).total_size == 15
 
 
-async def test_a_wrong_answer_is_noticed() -> None:
+async def test_a_wrong_response_is_an_error() -> None:
     async with talking() as talk:
         assert talk.server.routes.grpc is not None
         port = talk.server.routes.grpc.at.port

@@ -18,7 +18,7 @@ from benchmarks.report import Report
 
 
 def test_a_benchmark_prints_a_table_and_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The figures themselves are measured by `make bench`; only the printing is run here."""
+    """Only the output is tested here; `make bench` measures the figures."""
 
     async def run(url: str | None, *, quick: bool, progress: Callable[[str], None]) -> Report:
         progress(f"{url} {quick}")

@@ -1,4 +1,4 @@
-"""`python -m benchmarks state` says every figure, and its samples are stores that keep events."""
+"""`python -m benchmarks state` prints every figure, and its samples store events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from keelbolt.testing.postgres import PostgresServer
 EVENT = StoredEvent("trace", 1.0, "node_start", "node", "node_1", {"n": 1})
 
 
-def test_bench_state_says_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_state_prints_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "HYDRATED", 10)
     monkeypatch.setattr(state, "QUICK", 3000)
     monkeypatch.setattr("benchmarks.state_agents.CHUNK_SECONDS", 0.0)
@@ -40,7 +40,7 @@ def test_bench_state_says_every_figure(tmp_path: Path, monkeypatch: pytest.Monke
     assert figures["a context written while its task progressed 20 times"]["met"]
 
 
-async def test_the_sample_on_sqlite_keeps_an_event_once(tmp_path: Path) -> None:
+async def test_the_sample_on_sqlite_stores_an_event_once(tmp_path: Path) -> None:
     sample = SampleSQLite(f"{tmp_path}/sample.db")
     for _ in range(2):
         await sample.save_event(EVENT)
@@ -51,7 +51,7 @@ async def test_the_sample_on_sqlite_keeps_an_event_once(tmp_path: Path) -> None:
         ]
 
 
-async def test_the_sample_on_postgresql_keeps_an_event_once(keelbolt_postgres: PostgresServer) -> None:
+async def test_the_sample_on_postgresql_stores_an_event_once(keelbolt_postgres: PostgresServer) -> None:
     sample = await SamplePostgres.open(keelbolt_postgres.url, "sample")
     for _ in range(2):
         await sample.save_event(EVENT)

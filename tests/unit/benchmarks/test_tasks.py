@@ -1,4 +1,4 @@
-"""The benchmark of tasks runs and says all its figures; whether they are good is not for tests to say."""
+"""The benchmark of tasks prints all its figures; their values are not tested."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from keelbolt.kernel import Append, Draft, Insert
 TINY = tasks.Counts(1, 64, 400, (500, 1000), (10, 20))
 
 
-def test_bench_tasks_says_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each target is a ratio of two things of the same run; the counts stand in the names."""
+def test_bench_tasks_prints_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each target is a ratio of two measurements of the same run; the names contain the counts."""
     monkeypatch.setattr(tasks, "QUICK", TINY)
     file = tmp_path / "figures.json"
     result = CliRunner().invoke(main, ["tasks", "--quick", "--json", str(file)], catch_exceptions=False)

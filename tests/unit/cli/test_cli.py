@@ -20,7 +20,7 @@ from keelbolt.kernel import Append, Attach, Collection, Draft, Enqueue, Insert, 
 
 
 def keelbolt(*arguments: str) -> Result:
-    """Run the command; anything but an orderly end is raised."""
+    """Run the command; unexpected exceptions are raised."""
     result = CliRunner().invoke(main, list(arguments))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -29,7 +29,7 @@ def keelbolt(*arguments: str) -> Result:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A SQLite file with two records, three entries, a blob, a work item and something to sweep."""
+    """A SQLite file with two records, three entries, a blob, a work item and an expired record."""
     url = f"sqlite:///{tmp_path}/agent.db"
 
     async def fill() -> None:
@@ -60,7 +60,7 @@ def commands(command: click.Command = main, path: str = "keelbolt") -> Iterator[
 
 
 @pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
-def test_every_command_teaches_with_an_example(path: str, command: click.Command) -> None:
+def test_every_command_has_an_example(path: str, command: click.Command) -> None:
     help_text = keelbolt(*path.split()[1:], "--help").output
     assert "Example:" in help_text
     example = help_text.split("Example:\n")[1].splitlines()[0].strip()
@@ -87,7 +87,7 @@ def test_help_is_fast() -> None:
 # ------------------------------------------------------------------------------------------------------------ storage
 
 
-def test_stats_counts_what_is_kept(url: str) -> None:
+def test_stats_counts_the_contents(url: str) -> None:
     result = keelbolt("storage", "stats", url, "--json")
     assert result.exit_code == 0
     found = json.loads(result.stdout)
@@ -104,12 +104,12 @@ def test_stats_prints_a_table(url: str) -> None:
     assert "1 waiting" in output
 
 
-def test_check_of_a_sound_storage(url: str) -> None:
+def test_check_of_an_undamaged_storage(url: str) -> None:
     assert keelbolt("storage", "check", url).stdout == "no problems\n"
     assert json.loads(keelbolt("storage", "check", url, "--json").stdout) == {"problems": []}
 
 
-def test_check_finds_damage_and_ends_with_1(url: str, damaged: None) -> None:
+def test_check_reports_damage_and_exits_with_1(url: str, damaged: None) -> None:
     result = keelbolt("storage", "check", url)
     assert result.exit_code == 1
     assert "1 problem(s)" in result.stdout
@@ -123,12 +123,12 @@ def test_check_finds_damage_and_ends_with_1(url: str, damaged: None) -> None:
 
 @pytest.fixture
 def damaged(url: str) -> None:
-    """Some bytes of the blob are not what was written."""
+    """Change some bytes of the blob."""
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
         connection.execute("UPDATE blob_chunk SET data = CAST(replace(data, 'bytes', 'bites') AS BLOB)")
 
 
-def test_sweep_removes_what_is_over(url: str) -> None:
+def test_sweep_removes_expired_data(url: str) -> None:
     assert keelbolt("storage", "sweep", url).stdout == "removed 1 record(s), 0 blob(s), 0 worker(s)\n"
     swept = json.loads(keelbolt("storage", "sweep", url, "--json").stdout)
     assert swept == {"records": 0, "blobs": 0, "workers": 0}
@@ -198,7 +198,7 @@ def test_a_mistyped_path_creates_nothing(action: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["no_such_module:factory", "json:nothing", "json:decoder", "json"])
-def test_a_factory_that_is_none(name: str) -> None:
+def test_an_invalid_factory_is_an_error(name: str) -> None:
     result = keelbolt("conformance", "kernel", name)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
@@ -213,7 +213,7 @@ def test_conformance_of_the_memory_engine() -> None:
     assert {law["group"] for law in report["laws"]} == {"records"}
 
 
-def test_an_engine_that_breaks_a_law_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_breaks_a_law_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine is found in the current directory; the report names the law."""
     (tmp_path / "forgetful.py").write_text(
         "from keelbolt.kernel.memory import MemoryKernel\n\n"
@@ -228,7 +228,7 @@ def test_an_engine_that_breaks_a_law_ends_with_1(tmp_path: Path, monkeypatch: py
 
 
 def test_conformance_of_a_state_store() -> None:
-    """penguiflow's own store is known to break a law of events; the checklist says which items are open."""
+    """penguiflow's own store breaks a law of events; the checklist shows the open items."""
     name = "penguiflow.state:InMemoryStateStore"
     result = keelbolt("conformance", "state-store", name, "--only", "events", "--json")
     assert result.exit_code == 1, result.stdout

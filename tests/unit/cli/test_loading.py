@@ -1,4 +1,4 @@
-"""What MODULE:NAME means, and what people are told when it means nothing."""
+"""References of the form MODULE:NAME, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Nested:
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A current directory with some modules, none of which was imported before."""
+    """A current directory with some modules that were not imported before."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     known = set(sys.modules)
@@ -63,11 +63,11 @@ def test_a_worker_is_a_class_an_instance_or_a_function(name: str) -> None:
     assert callable(handler_of(load_worker(f"some_agent:{name}")))
 
 
-def test_a_class_is_made_once() -> None:
+def test_a_class_is_instantiated_once() -> None:
     assert isinstance(load_worker("some_agent:Echo"), Worker)
 
 
-def test_whatever_else_can_be_loaded_too() -> None:
+def test_other_objects_can_be_loaded() -> None:
     assert load("json:dumps").__name__ == "dumps"
 
 
@@ -91,7 +91,7 @@ def test_whatever_else_can_be_loaded_too() -> None:
         ("misspelt:echo", "misspelt could not be imported: SyntaxError"),
     ],
 )
-def test_what_is_wrong_is_said(reference: str, says: str, directory: Path) -> None:
+def test_the_error_names_the_problem(reference: str, says: str, directory: Path) -> None:
     with pytest.raises(InvalidValue) as caught:
         load_worker(reference)
     assert says in str(caught.value)

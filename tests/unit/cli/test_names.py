@@ -1,4 +1,4 @@
-"""Options mean the same in every command: one name, one variable; and exit codes are those of the reference."""
+"""Options have one name, one variable and one meaning in all commands; exit codes match the reference."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_serve_and_worker_have_the_same_settings() -> None:
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[path for path, _ in COMMANDS])
-def test_wrong_usage_ends_with_2(path: str, command: click.Command) -> None:
+def test_wrong_usage_exits_with_2(path: str, command: click.Command) -> None:
     """An unknown option, before anything is opened. Modules are served with the exit codes of apcore-a2a."""
     result = CliRunner().invoke(main, [*path.split(), "--no-such-option"])
     assert result.exit_code == (1 if path == "serve" else 2), result.output
@@ -129,8 +129,8 @@ def test_wrong_usage_ends_with_2(path: str, command: click.Command) -> None:
     [each for each in COMMANDS if "--storage" in options(each[1]) and each[0] not in CREATE],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_storage_that_does_not_exist_ends_with_3(path: str, command: click.Command, tmp_path: Path) -> None:
-    """In every command that reads one; and creates nothing."""
+def test_a_missing_storage_exits_with_3(path: str, command: click.Command, tmp_path: Path) -> None:
+    """In every command that reads a storage; none is created."""
     given = [str(WORDS.get(each.name or "", "x")) for each in command.params if isinstance(each, click.Argument)]
     flags = NEEDED.get(path, [])
     storage = f"sqlite:///{tmp_path}/none.db"
@@ -150,7 +150,7 @@ NEEDED = {
 
 
 @pytest.mark.parametrize("old", sorted(RENAMED))
-def test_an_old_name_leads_to_the_new_one(old: str) -> None:
+def test_an_old_option_name_suggests_the_new_one(old: str) -> None:
     path = {"--of": "turns gates", "--lease": "worker x:y", "--json": "worker x:y"}.get(old, "state sessions")
     result = CliRunner().invoke(main, [*path.split(), old, "1"])
     assert result.exit_code == 2
@@ -166,8 +166,8 @@ def test_exit_codes_of_errors() -> None:
     assert exit_code(errors.StorageUnreachable("no")) == 1
 
 
-def test_no_command_makes_up_an_exit_code() -> None:
-    """Exit codes are named in `failure`; only `send` and `stream` have one more, for a task that is unfinished."""
+def test_commands_use_only_the_named_exit_codes() -> None:
+    """Exit codes are named in `failure`; only `send` and `stream` have an additional one, for an unfinished task."""
     for file in Path(keelbolt.cli.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "SystemExit":

@@ -1,4 +1,4 @@
-"""What people see on a terminal: lines that fit it, and colours."""
+"""Terminal output: line width and colours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @pytest.mark.parametrize("everyone", [[], ["--all"]])
 def test_a_list_of_tasks_fits_80_columns(tmp_path: Path, everyone: list[str]) -> None:
-    """Ids are whole, a row is one line, and it says how the task began."""
+    """Ids are complete, and a row is one line with the start of the message."""
     url = f"sqlite:///{tmp_path}/agent.db"
     ids = asyncio.run(run_all(url, TEXT, "ask")) + asyncio.run(run_all(url, "fail", principal=ADA))
     shown = CliRunner().invoke(main, ["tasks", "list", "--storage", url, *everyone], env=TERMINAL, color=True).stdout
@@ -37,7 +37,7 @@ def test_a_list_of_tasks_fits_80_columns(tmp_path: Path, everyone: list[str]) ->
     assert "\x1b[32m" not in plain.stdout
 
 
-def test_a_program_gets_whole_lines(tmp_path: Path) -> None:
+def test_lines_are_not_truncated_without_a_terminal(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/agent.db"
     asyncio.run(run_all(url, TEXT))
     assert TEXT in CliRunner().invoke(main, ["tasks", "list", "--storage", url]).stdout

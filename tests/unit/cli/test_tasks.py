@@ -1,4 +1,4 @@
-"""`keelbolt tasks` and `keelbolt dead`, on a real SQLite file. The exit code and what is printed."""
+"""`keelbolt tasks` and `keelbolt dead`, on a real SQLite file. Exit codes and output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 def keelbolt(*arguments: str, input: str | None = None) -> Result:  # noqa: A002
-    """Run the command; anything but an orderly end is raised."""
+    """Run the command; unexpected exceptions are raised."""
     result = CliRunner().invoke(main, list(arguments), input=input)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -50,14 +50,14 @@ def keelbolt(*arguments: str, input: str | None = None) -> Result:  # noqa: A002
 
 
 def read(*arguments: str) -> Any:
-    """What the command prints as JSON."""
+    """Return the JSON output of the command."""
     result = keelbolt(*arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
 async def run_all(url: str, *texts: str, principal: Principal | None = None) -> list[str]:
-    """Send these, have them run, and answer the ids of their tasks."""
+    """Send and run these messages; return the ids of their tasks."""
     ids = []
     async with open_storage(url) as kernel, TaskEngine(kernel, worker) as engine:
         for text in texts:
@@ -68,8 +68,8 @@ async def run_all(url: str, *texts: str, principal: Principal | None = None) -> 
     return ids
 
 
-async def bury(url: str, text: str, principal: Principal) -> str:
-    """A task that was given up: each of its processes died."""
+async def dead_letter(url: str, text: str, principal: Principal) -> str:
+    """Create a dead letter: a task whose process died in every attempt."""
     async with open_storage(url) as kernel:
         async with TaskEngine(kernel) as engine:
             message = Message(message_id=f"m-{text}", role=Role.user, parts=[Part(text=text)])
@@ -85,14 +85,14 @@ async def bury(url: str, text: str, principal: Principal) -> str:
 
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty storage, also named in the environment."""
+    """An empty storage, also set in the environment."""
     url = f"sqlite:///{tmp_path}/agent.db"
     monkeypatch.setenv("KEELBOLT_STORAGE", url)
     return url
 
 
 def test_choices_are_the_engines_own() -> None:
-    """They are written down twice, so that --help is fast."""
+    """The list is duplicated, so that --help is fast."""
     assert set(STATES) == {state.name for state in TaskState}
     [double_text] = [option for option in worker_command.params if option.name == "double_text"]
     assert isinstance(double_text.type, click.Choice)
@@ -121,7 +121,7 @@ def test_list_shows_whole_ids(url: str) -> None:
     assert "completed" in output
 
 
-def test_everybody_sees_their_own_and_all_sees_all(url: str) -> None:
+def test_list_shows_one_owner_and_all_shows_every_owner(url: str) -> None:
     mine = asyncio.run(run_all(url, *THREE))
     hers = asyncio.run(run_all(url, *THREE, principal=ADA))
     assert {task["id"] for task in read("tasks", "list")["tasks"]} == set(mine)
@@ -140,7 +140,7 @@ def test_everybody_sees_their_own_and_all_sees_all(url: str) -> None:
 
 @pytest.mark.parametrize("everyone", [[], ["--all"]])
 @pytest.mark.parametrize("token", ["nonsense", "WzEsMl0=", "ü"])
-def test_a_page_token_that_is_none(url: str, everyone: list[str], token: str) -> None:
+def test_an_invalid_page_token_is_refused(url: str, everyone: list[str], token: str) -> None:
     asyncio.run(run_all(url, *THREE))
     result = keelbolt("tasks", "list", *everyone, "--page", token)
     assert result.exit_code == 2
@@ -150,7 +150,7 @@ def test_a_page_token_that_is_none(url: str, everyone: list[str], token: str) ->
 # --------------------------------------------------------------------------------------------------------- show, tail
 
 
-def test_show_tells_who_ran_what(url: str) -> None:
+def test_show_prints_the_process_of_each_attempt(url: str) -> None:
     [task_id] = asyncio.run(run_all(url, "done"))
     shown = read("tasks", "show", task_id)
     assert shown["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -164,8 +164,8 @@ def test_show_tells_who_ran_what(url: str) -> None:
         assert word in output
 
 
-def test_a_step_in_doubt_is_loud(url: str) -> None:
-    """It began, its process died, and nobody knows whether it took effect."""
+def test_a_step_in_doubt_is_shown(url: str) -> None:
+    """Its process died after the start of the step, so its outcome is unknown."""
 
     async def interrupted() -> str:
         async def charge(ctx: TaskContext) -> None:
@@ -204,7 +204,7 @@ def test_tail_resumes_anywhere(url: str) -> None:
         assert words in text
 
 
-def test_tail_says_that_there_is_a_gap(url: str) -> None:
+def test_tail_reports_a_gap(url: str) -> None:
     [task_id] = asyncio.run(run_all(url, "count"))
     assert read("sweep", "--retain", "log=0s")["removed"]["tasks"] == {"logs": 1}
     assert (
@@ -217,7 +217,7 @@ def test_tail_says_that_there_is_a_gap(url: str) -> None:
 
 
 def test_send_makes_a_task_and_continues_it(url: str) -> None:
-    """A storage that is not there yet is made; nobody runs the task here."""
+    """A missing storage is created; no worker runs the task in this test."""
     sent = read("tasks", "send", "--text", "ask", "--context", "talk", "--owner", "ada", "--tenant", "acme")
     assert (sent["status"]["state"], sent["contextId"]) == ("TASK_STATE_SUBMITTED", "talk")
     output = keelbolt(
@@ -236,7 +236,7 @@ def test_cancel_and_its_reason(url: str) -> None:
 
 
 def test_requeue_makes_a_new_task_that_refers_to_the_old_one(url: str) -> None:
-    """Once: requeued again, it answers the same task."""
+    """A second requeue returns the same task."""
     done, failed, _ = asyncio.run(run_all(url, *THREE))
     new = read("tasks", "requeue", failed)["taskId"]
     assert new != failed
@@ -270,7 +270,7 @@ def test_erase_one_a_context_or_everything(url: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["x", "--context", "c"], ["--context", "c", "--everything"]])
-def test_erase_wants_exactly_one_choice(url: str, arguments: list[str]) -> None:
+def test_erase_requires_exactly_one_choice(url: str, arguments: list[str]) -> None:
     result = keelbolt("tasks", "erase", *arguments)
     assert result.exit_code == 2
     assert "name tasks, or use --context ID or --everything" in result.stderr
@@ -287,7 +287,7 @@ def test_sweep_by_options_or_by_the_environment(url: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("retain", [["completed"], ["working=1d"], ["completed=soon"], ["completed=-1d"]])
-def test_sweep_erases_nothing_that_was_not_said_clearly(url: str, retain: list[str]) -> None:
+def test_sweep_refuses_an_invalid_policy(url: str, retain: list[str]) -> None:
     asyncio.run(run_all(url, *THREE))
     result = keelbolt("sweep", *(word for each in retain for word in ("--retain", each)))
     assert result.exit_code == 2
@@ -298,7 +298,7 @@ def test_sweep_erases_nothing_that_was_not_said_clearly(url: str, retain: list[s
 
 
 def test_dead_letters_are_listed_requeued_and_dropped(url: str) -> None:
-    first, second = asyncio.run(bury(url, "one", ADA)), asyncio.run(bury(url, "two", Principal()))
+    first, second = asyncio.run(dead_letter(url, "one", ADA)), asyncio.run(dead_letter(url, "two", Principal()))
     assert [letter["taskId"] for letter in read("dead", "list")["dead"]] == [second]
     listed = read("dead", "list", "--all")["dead"]
     assert {letter["taskId"] for letter in listed} == {first, second}
@@ -307,7 +307,7 @@ def test_dead_letters_are_listed_requeued_and_dropped(url: str) -> None:
     assert "process died each time" in keelbolt("dead", "list", "--all").stdout
     assert "dead after" in keelbolt("tasks", "show", second).stdout
 
-    assert keelbolt("dead", "drop", first).exit_code == 3  # it is another owner's
+    assert keelbolt("dead", "drop", first).exit_code == 3  # it belongs to another owner
     assert read("dead", "drop", second) == {"dropped": 1}
     [requeued] = read("dead", "requeue", "--all")["requeued"]
     assert requeued["taskId"] == first
@@ -342,7 +342,7 @@ def test_tasks_or_all(url: str, command: str) -> None:
     ],
     ids=" ".join,
 )
-def test_a_task_that_is_not_there(url: str, command: tuple[str, ...]) -> None:
+def test_a_missing_task_is_an_error(url: str, command: tuple[str, ...]) -> None:
     asyncio.run(run_all(url))
     result = keelbolt(*command)
     assert result.exit_code == 3
@@ -360,7 +360,7 @@ def test_a_mistyped_path_creates_nothing(command: tuple[str, ...], tmp_path: Pat
 
 
 @pytest.mark.parametrize("command", [("tasks", "list"), ("worker", "json:dumps"), ("tasks", "send", "--text", "a")])
-def test_memory_is_nobody_elses(command: tuple[str, ...]) -> None:
+def test_memory_storage_is_refused(command: tuple[str, ...]) -> None:
     result = keelbolt(*command, "--storage", "memory:")
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
@@ -370,7 +370,7 @@ def test_memory_is_nobody_elses(command: tuple[str, ...]) -> None:
     "options",
     [["--concurrency", "0"], ["--lease-seconds", "-1"], ["--drain-seconds", "nan"], ["--retain", "completed"]],
 )
-def test_a_setting_that_makes_no_sense(url: str, options: list[str]) -> None:
+def test_an_invalid_setting_is_refused(url: str, options: list[str]) -> None:
     result = keelbolt("worker", "some:worker", *options)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")

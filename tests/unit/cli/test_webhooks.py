@@ -26,7 +26,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 async def tasks(url: str) -> list[str]:
-    """A task of nobody with two webhooks, one of them given up; a task of Ada with one that was given up."""
+    """An anonymous task with two webhooks, one of them failed; a task of Ada with a failed one."""
     ids = []
     async with open_storage(url) as kernel, TaskEngine(kernel, worker) as engine:
         configs = PushConfigs()
@@ -56,7 +56,7 @@ def ids(url: str) -> list[str]:
 
 
 def cursor(url: str, who: Principal, task_id: str, config: str) -> tuple[DeliveryCursor, str | None]:
-    """How it stands, and the state of its work."""
+    """Return the cursor of a webhook, and the state of its work."""
 
     async def look() -> tuple[DeliveryCursor, str | None]:
         async with open_storage(url) as kernel, TaskEngine(kernel) as engine:
@@ -88,7 +88,7 @@ def test_webhooks_are_listed(url: str, ids: list[str]) -> None:
     assert (len(failed["webhooks"]), failed["more"]) == (1, True)
 
 
-def test_people_see_a_table_without_secrets(url: str, ids: list[str]) -> None:
+def test_the_table_contains_no_secrets(url: str, ids: list[str]) -> None:
     for more in ((), ("--json",)):
         result = keelbolt("webhooks", "list", "--storage", url, *more)
         assert "https://hook.example/a" in result.stdout
@@ -97,7 +97,7 @@ def test_people_see_a_table_without_secrets(url: str, ids: list[str]) -> None:
     assert "larger --limit" in keelbolt("webhooks", "list", "--storage", url, "--limit", "1").stdout
 
 
-def test_one_is_replayed(url: str, ids: list[str]) -> None:
+def test_one_webhook_is_replayed(url: str, ids: list[str]) -> None:
     assert read("webhooks", "replay", ids[0], "a", "--storage", url) == {
         "replayed": [{"taskId": ids[0], "configId": "a"}],
     }
@@ -111,7 +111,7 @@ def test_a_task_is_replayed_from_its_beginning(url: str, ids: list[str]) -> None
     assert [cursor(url, ANONYMOUS, ids[0], config)[0].seq for config in "ab"] == [0, 0]
 
 
-def test_all_that_were_given_up_are_replayed(url: str, ids: list[str]) -> None:
+def test_all_failed_webhooks_are_replayed(url: str, ids: list[str]) -> None:
     replayed = read("webhooks", "replay", "--failed", "--all", "--storage", url)["replayed"]
     assert {each["taskId"] for each in replayed} == set(ids)
     assert {each["configId"] for each in replayed} == {"a"}
@@ -119,7 +119,7 @@ def test_all_that_were_given_up_are_replayed(url: str, ids: list[str]) -> None:
     assert read("webhooks", "replay", "--failed", "--all", "--storage", url)["replayed"] == []
 
 
-def test_what_is_not_there_is_not_replayed(url: str, ids: list[str]) -> None:
+def test_a_missing_webhook_is_an_error(url: str, ids: list[str]) -> None:
     for wrong in ((ids[1],), (ids[0], "c"), ("nothing",)):
         assert keelbolt("webhooks", "replay", *wrong, "--storage", url).exit_code == 3
 
