@@ -20,16 +20,16 @@ REPORT = @echo "Line coverage of src/keelbolt: $$($(BIN)/coverage report --forma
 .DEFAULT_GOAL := help
 .PHONY: help run demo test faults chaos soak coverage lint format docs build lock bench clean
 
-help: ## Show what can be made
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(DEMO) ## Serve the demo on SQLite to this machine, its operator, with a page to explore it (ARGS="--port 8080" for another port)
+run: $(DEMO) ## Serve the demo on SQLite, on this machine only, with the explorer (ARGS="--port 8080" for another port)
 	@$(BIN)/python -m examples.demo $(ARGS)
 
-demo: $(DEMO) ## Show the kernel at work: processes write and tail one file, one is killed, nothing is lost
+demo: $(DEMO) ## Run the kernel demo: processes write and tail one file, one is killed, no data is lost
 	@$(BIN)/python examples/kernel_demo.py $(ARGS)
 
-test: $(STAMP) ## Run all tests, the short version of the faults among them (ARGS="-k name" chooses, JOBS=0 in one process, COVERAGE=1)
+test: $(STAMP) ## Run all tests, with the short version of the faults (ARGS="-k name" selects, JOBS=0 for one process, COVERAGE=1)
 	@sh tests/tools.sh $(VENV)
 	$(if $(COVERAGE),$(MEASURED),$(BIN)/pytest) --numprocesses=$(JOBS) --dist=loadfile --durations=20 $(ARGS)
 	$(if $(COVERAGE),$(REPORT))
@@ -45,7 +45,7 @@ chaos: $(STAMP) ## Run all faces on one store while processes and servers die, t
 soak: $(STAMP) ## Run all faces for hours at a low rate with sweeps, then check that nothing grows (HOURS, ENGINE)
 	$(BIN)/python -m tests.chaos --soak --minutes $$((60 * $(HOURS))) --engine $(ENGINE) --seed $(SEED) $(ARGS)
 
-coverage: $(STAMP) ## Measure line coverage by the quick tests alone; a failed test does not stop it
+coverage: $(STAMP) ## Measure line coverage of the quick tests; failed tests do not stop it
 	@sh tests/tools.sh $(VENV)
 	-$(MEASURED) --numprocesses=$(JOBS) --dist=loadfile --quiet $(QUICK)
 	$(REPORT)
@@ -57,7 +57,7 @@ lint: $(STAMP) ## Check style, types and layers
 	$(BIN)/python tests/docs/typed_pages.py
 	$(BIN)/lint-imports
 
-format: $(STAMP) ## Bring the code into the house style
+format: $(STAMP) ## Format the code and fix lint errors
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
@@ -72,16 +72,16 @@ build: $(STAMP) ## Build wheel and sdist into dist/, and check them
 LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.12 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate
 
-lock: $(STAMP) ## Choose the versions that the image is built of anew (deploy/*.lock, with hashes)
+lock: $(STAMP) ## Update the locked versions of the image (deploy/*.lock, with hashes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOCK) --extra apcore --extra auth --extra grpc --extra postgres --extra redis pyproject.toml -o deploy/requirements.lock
 	echo 'hatchling>=1.27' | $(LOCK) - -o deploy/build.lock
 
-bench: $(STAMP) ## Measure everything (ARGS="--quick" for a first look)
+bench: $(STAMP) ## Run all benchmarks (ARGS="--quick" for a short run)
 	@for name in compare storage copy tasks server requests grpc client webhooks apcore state turns langgraph explorer; do \
 		$(BIN)/python -m benchmarks $$name $(ARGS) || exit 1; done
 
-clean: ## Remove everything that can be made again
+clean: ## Remove all generated files
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov bench-*.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -90,13 +90,13 @@ $(VENV)/bin/python:
 		|| { echo "Keelbolt needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-# The demo needs a few packages, the tests need all: who tries the demo does not wait for the tools of the tests.
+# The demo needs few packages, so that it starts without installing those of the tests.
 $(DEMO): pyproject.toml | $(VENV)/bin/python
 	@test ! $(STAMP) -nt pyproject.toml || { touch $@; exit 0; }; \
 		test $@ -nt pyproject.toml || { echo "Installing Keelbolt and the packages of the demo into $(VENV) (once) ..."; \
 		$(BIN)/python -m pip install --disable-pip-version-check --editable '.[apcore]' && touch $@; }
 
 $(STAMP): pyproject.toml | $(VENV)/bin/python
-	@echo "Installing Keelbolt and all that its tests need into $(VENV) (once; some minutes) ..."
+	@echo "Installing Keelbolt and the packages of its tests into $(VENV) (once; takes some minutes) ..."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@

@@ -35,7 +35,7 @@ def main() -> None:
 
 def figures(command: Command) -> Command:
     """Adds --json and --quick."""
-    quick = click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
+    quick = click.option("--quick", is_flag=True, help="Small counts, for a short run; the figures vary more.")
     json_file = click.option(
         "--json",
         "json_file",
@@ -50,7 +50,7 @@ def url_option(text: str) -> Callable[[Command], Command]:
 
 
 def measure(name: str, json_file: Path | None, **options: Any) -> None:
-    """Run the benchmark of this name, and print what it found."""
+    """Run the benchmark of this name, and print its figures."""
     run = import_module(f"benchmarks.{name}").run
     with progress("measuring") as tell:
         report = asyncio.run(run(**options, progress=tell))
@@ -96,8 +96,8 @@ def langgraph(json_file: Path | None, **options: Any) -> None:
 def storage(json_file: Path | None, **options: Any) -> None:
     """Measure the storage: commits, logs, finds, blobs and wake-ups.
 
-    A target is a ratio of two things that are measured in the same run, wherever that is possible, so that it does
-    not depend on how fast the machine is.
+    Where possible, a target is a ratio of two measurements of the same run, so that it does not depend on the speed of
+    the machine.
 
     \b
     Example:
@@ -124,7 +124,7 @@ def copy(json_file: Path | None, **options: Any) -> None:
 def tasks(json_file: Path | None, **options: Any) -> None:
     """Measure the task engine: echoes, a long stream, lists and start-ups, on SQLite files and in memory.
 
-    What the engine does is set against what the storage or the codec alone takes for the same bytes, in the same run.
+    The engine is compared with the storage or the codec alone, for the same bytes, in the same run.
 
     \b
     Example:
@@ -139,7 +139,7 @@ def tasks(json_file: Path | None, **options: Any) -> None:
 def server(json_file: Path | None, **options: Any) -> None:
     """Measure the server: requests, streams, idle streams, the card, the start.
 
-    A bare application that parses, commits and answers the same is measured beside it.
+    It is compared with a bare application that parses, commits and returns the same data.
 
     \b
     Example:
@@ -151,7 +151,7 @@ def server(json_file: Path | None, **options: Any) -> None:
 @main.command()
 @figures
 def requests(json_file: Path | None, **options: Any) -> None:
-    """Measure what the largest requests cost: pauses of the event loop, and memory.
+    """Measure the cost of the largest requests: pauses of the event loop, and memory.
 
     The requests are those of the attack suite (tests/security), each of at most 10 MiB.
 
@@ -209,15 +209,15 @@ def client(json_file: Path | None, **options: Any) -> None:
 @url_option("The storage to measure on")
 @figures
 def webhooks(json_file: Path | None, **options: Any) -> None:
-    """Measure webhooks: deliveries, the way from a commit to its POST, and what a dead receiver does to the others.
+    """Measure webhooks: deliveries, latency from commit to POST, and the effect of a dead receiver on the others.
 
-    A bare loop of POSTs to the same receivers is measured beside it.
+    They are compared with a bare loop of POSTs to the same receivers.
 
     \b
     Example:
       python -m benchmarks webhooks --quick
     """
-    logging.getLogger("keelbolt.webhooks").setLevel(logging.ERROR)  # that a receiver is dead is what is measured
+    logging.getLogger("keelbolt.webhooks").setLevel(logging.ERROR)  # dead receivers are part of the benchmark
     measure("webhooks", json_file, **options)
 
 
@@ -230,7 +230,7 @@ def state(json_file: Path | None, **options: Any) -> None:
     """Measure the StateStore: events, flows and a streamed answer of penguiflow, cursors, opening a session.
 
     The specification's sample stores (an INSERT for each event) and penguiflow's store in memory are measured beside
-    it, in turns. Without penguiflow, its flows and its planner are left out.
+    it, in turns. Without penguiflow, its flows and planner are skipped.
 
     \b
     Example:
@@ -242,7 +242,7 @@ def state(json_file: Path | None, **options: Any) -> None:
 @main.command()
 @figures
 def turns(json_file: Path | None, **options: Any) -> None:
-    """Measure turns: what keeping one costs beside keeping nothing, turns at once, long threads, large media.
+    """Measure turns: the cost of storing them, concurrent turns, long threads, large media.
 
     \b
     Example:
@@ -275,7 +275,7 @@ def _print(report: Report, json_file: Path | None) -> None:
 
 
 def three_digits(value: float) -> str:
-    """As many decimals as a noisy figure deserves."""
+    """Format a figure with decimals that match its noise."""
     decimals = next((n for n, least in enumerate((100, 10, 1)) if abs(value) >= least), 3)
     return f"{value:,.{decimals}f}"
 

@@ -1,14 +1,14 @@
-"""Measures agents of apcore modules: what a call costs beyond the executor, and the card.
+"""Measures agents of apcore modules: the cost of a call beyond the executor, and the card.
 
 One module that does nothing is called in three ways, and CPU time is compared:
 
 - ``Executor.call_async`` in this process, as apcore comes. Four fifths of it are JSON schemas of pydantic models, which
-  apcore makes anew in each call.
-- the same through the views that an agent has of modules, where these schemas are made once.
-- ``SendMessage`` to an agent in a process of its own: all that this process spends, HTTP and the executor included.
+  apcore creates in each call.
+- the same through an agent's views of modules, which create these schemas once.
+- ``SendMessage`` to an agent in its own process: the CPU of that process, including HTTP and the executor.
 
-The third without the first is what an agent costs more than calling apcore oneself; that is what the targets are about.
-The third without the second is noted too: it is what protocol, tasks and storage take, with nothing gained elsewhere.
+The third minus the first is the cost of an agent over a direct call of apcore; the targets are about this. The third
+minus the second is reported, too: it is the cost of protocol, tasks and storage alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TIMES = 5.0  # as many requests per second as apcore-a2a
 
 
 async def run(url: str | None = None, *, quick: bool = False, progress: Callable[[str], None] = print) -> Report:
-    """All figures of modules."""
+    """Return all figures of modules."""
     report = Report()
     each = 60 if quick else 300
     progress("the executor alone")
@@ -47,7 +47,7 @@ async def run(url: str | None = None, *, quick: bool = False, progress: Callable
 
 
 async def _alone(count: int, *, views: bool) -> float:
-    """Milliseconds of CPU that a call takes without an agent around it."""
+    """Return the milliseconds of CPU of a call without an agent."""
     alone = executor()
     if views:
         look_through_views(alone)
@@ -92,7 +92,7 @@ async def _calls(
 async def _measured(
     agent: Served, name: str, each: int, progress: Callable[[str], None], *, text_only: bool
 ) -> tuple[list[Rate], float]:
-    """Rates, and milliseconds of CPU for each call; the first round warms up."""
+    """Return rates, and milliseconds of CPU for each call; the first round warms up."""
     rates: list[Rate] = []
     cpu = 0.0
     for round_ in range(ROUNDS):

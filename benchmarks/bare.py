@@ -1,4 +1,4 @@
-"""A bare loop that does the statements of the load in batches, with nothing around them: what SQLite itself can do."""
+"""A bare loop that runs the statements of the load in batches: the limit of SQLite itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIELDS = '{"state":"working"}'
 
 
 def bare_rate(path: str, *, seconds: float, rows: int = CALLERS) -> float:
-    """Commits per second of a writer thread that writes ``rows`` commits in each transaction."""
+    """Return the commits per second of a writer thread that writes ``rows`` commits in each transaction."""
     migrate(path)
     rates: list[float] = []
     thread = threading.Thread(target=lambda: rates.append(_write(path, seconds, rows)))

@@ -1,4 +1,4 @@
-"""A bare loop of multi-row statements on PostgreSQL: what the server itself can do with the same rows."""
+"""A bare loop of multi-row statements on PostgreSQL: the limit of the server itself for the same rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SELECT * FROM unnest($9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $1
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """Commits per second, and the 99th percentile of a transaction, in milliseconds."""
+    """Return the commits per second, and the 99th percentile of a transaction, in milliseconds."""
 
     rate: float
     p99: float

@@ -1,4 +1,4 @@
-"""Raw pipelined calls of the very function that commits go through: what the server itself can do with them."""
+"""Raw pipelined calls of the function that commits use: the limit of the server itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keelbolt.kernel.redis.connection import Reply, Wire
 
 
 async def raw_rate(url: str, *, seconds: float, calls: int) -> float:
-    """Commits per second of one connection that sends so many calls at a time, and waits for their answers."""
+    """Return the commits per second of one connection that sends calls in batches and waits for their replies."""
     words = await _words(url, calls)
     wire = Wire(address_of(urlsplit(url), dict(parse_qsl(urlsplit(url).query))), seconds=10.0)
     await wire.open()
@@ -31,7 +31,7 @@ async def raw_rate(url: str, *, seconds: float, calls: int) -> float:
 
 
 async def _words(url: str, calls: int) -> Sequence[Sequence[bytes]]:
-    """What the engine sends for a batch of so many commits, the question whether it is on disk included."""
+    """Return the engine's commands for a batch of this many commits, including the check that it is on disk."""
     sent: list[Sequence[Sequence[bytes]]] = []
     run = Wire.run
 

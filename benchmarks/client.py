@@ -28,14 +28,14 @@ IMPORTS = ("import keelbolt.client", "from keelbolt.client import A2AClient")
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one call took."""
+    """The cost of one call."""
 
     seconds: float
-    cpu_seconds: float  # of this process alone: the agent is another one
+    cpu_seconds: float  # of this process; the agent runs in another one
 
 
 async def run(*, quick: bool = False, progress: Progress = lambda _: None) -> Report:
-    """All figures of the client."""
+    """Return all figures of the client."""
     report = Report()
     calls, rounds = (100, 5) if quick else (400, 9)
     async with served("agent", "memory:") as agent:
@@ -50,7 +50,7 @@ async def run(*, quick: bool = False, progress: Progress = lambda _: None) -> Re
 
 
 class Bare:
-    """What nobody can do without: a POST with JSON, and the JSON of its answer."""
+    """The minimum: a POST with JSON, and the JSON of its response."""
 
     def __init__(self, http: httpx2.AsyncClient, url: str) -> None:
         self._http = http
@@ -72,7 +72,7 @@ class Bare:
 
 
 async def _calls(report: Report, client: A2AClient, bare: Bare, calls: int, rounds: int, progress: Progress) -> None:
-    """The two in turn, several times: what slows the machine for a while slows both."""
+    """Measure both in turn, several times, so that a slow period of the machine affects both."""
     task_id = await bare.send()
     pairs: dict[str, tuple[Callable[[], Awaitable[object]], Callable[[], Awaitable[object]]]] = {
         "SendMessage": (lambda: client.send_message("Hello"), bare.send),
@@ -113,7 +113,7 @@ async def _stream(report: Report, client: A2AClient, chunks: int) -> None:
 
 
 def _imports(report: Report, times: int) -> None:
-    """The least of several: what a busy machine adds is not the import's."""
+    """Return the minimum of several runs, to exclude other load on the machine."""
     program = "import time; at = time.process_time(); {}; print(time.process_time() - at)"
     for statement in IMPORTS:
         command = [sys.executable, "-c", program.format(statement)]

@@ -1,4 +1,4 @@
-"""The figures of copies: how fast a store moves from SQLite to another engine, which is how long its writers stop."""
+"""The figures of copies: the rate from SQLite to another engine; writers are stopped meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures the explorer in a real browser: its weight, its first render, a long task, and what an idle page costs.
+"""Measures the explorer in a real browser: its weight, its first render, a long task, and the cost of an idle page.
 
 Needs Playwright and a Chromium on the path.
 """
@@ -31,7 +31,7 @@ new MutationObserver((_, observer) => {
   observer.disconnect();
 }).observe(document, {childList: true, subtree: true});
 """
-"""Notes when the first view is there, with what it shows."""
+"""Records the time when the first view is rendered."""
 
 LAST_ENTRY = """() => [...document.querySelectorAll(".timeline .vrow")].some(
   (row) => row.ariaPosInSet === row.ariaSetSize && Number(row.ariaSetSize) >= 10000
@@ -52,7 +52,7 @@ SCROLL = """async () => {
 
 
 async def run(*, quick: bool = False, progress: Callable[[str], None] = print) -> Report:
-    """All figures of the explorer."""
+    """Return all figures of the explorer."""
     report = Report()
     sizes = [len(gzip.compress(file.body, 9)) for file in static_files().values()]
     report.at_most("page weight, compressed", sum(sizes) / 1000, "kB", 150)
@@ -111,7 +111,7 @@ async def _idle(report: Report, browser: Any, agent: Served, seconds: float) -> 
         page.on("request", lambda each: asked.append(each.url))
         during = await _cpu(agent, seconds)
         report.at_most("requests of an idle page", len(asked), "", 0)
-    report.note("CPU of the server, nobody looks", before * 1000, "ms per second")
+    report.note("CPU of the server, no open page", before * 1000, "ms per second")
     report.note("CPU of the server, one idle page", during * 1000, "ms per second")
 
 
@@ -132,7 +132,7 @@ async def _browser() -> AsyncIterator[Any]:
         raise MissingExtra("dev", "playwright") from None
     path = shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
-        raise KeelboltError("there is no chromium on the path, in which the explorer is measured")
+        raise KeelboltError("no chromium on the path; install it to measure the explorer")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
@@ -141,7 +141,7 @@ async def _browser() -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _page(browser: Any, agent: Served, view: str) -> AsyncIterator[Any]:
-    """A view, in a browser that knows nothing of it yet."""
+    """Open a view in a browser with an empty cache."""
     context = await browser.new_context(viewport={"width": 1280, "height": 900})
     page = await context.new_page()
     await page.add_init_script(RENDERED)

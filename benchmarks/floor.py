@@ -74,7 +74,7 @@ class Floor:
 
 
 class Writer:
-    """One thread that writes whatever has queued in one transaction (WAL, synchronous=FULL)."""
+    """One thread that writes all queued rows in one transaction (WAL, synchronous=FULL)."""
 
     def __init__(self, path: str) -> None:
         self._queue: queue.SimpleQueue[tuple[str, bytes, asyncio.Future[None]]] = queue.SimpleQueue()
@@ -85,7 +85,7 @@ class Writer:
         threading.Thread(target=self._run, daemon=True).start()
 
     def write(self, task: str, body: bytes) -> asyncio.Future[None]:
-        """Done when the rows are on disk."""
+        """Return when the rows are on disk."""
         written = asyncio.get_running_loop().create_future()
         self._queue.put((task, body, written))
         return written

@@ -20,7 +20,7 @@ _SEND = METHODS_V1["SendMessage"]
 
 
 async def run(url: str | None = None, *, quick: bool = False, progress: Callable[[str], None] = print) -> Report:
-    """All figures of gRPC."""
+    """Return all figures of gRPC."""
     report = Report()
     each = 60 if quick else 300
     with tempfile.TemporaryDirectory() as folder:
@@ -30,7 +30,7 @@ async def run(url: str | None = None, *, quick: bool = False, progress: Callable
 
 
 async def _sends(report: Report, name: str, url: str, each: int, progress: Callable[[str], None]) -> None:
-    """The two in turn, several times: what slows the machine for a while slows both."""
+    """Measure both in turn, several times, so that a slow period of the machine affects both."""
     by_grpc: list[Rate] = []
     by_json: list[Rate] = []
     cpu = {"gRPC": 0.0, "JSON-RPC": 0.0}
@@ -77,7 +77,7 @@ def _messages(tag: str) -> Callable[[int, int], bytes]:
 
 
 async def _grpc_port(agent: Served) -> int:
-    """As the card says."""
+    """Return the gRPC address in the card."""
     reader, writer = await asyncio.open_connection("127.0.0.1", agent.port)
     writer.write(request("GET", CARD))
     card = json.loads(await answer(reader))

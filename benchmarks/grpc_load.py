@@ -1,5 +1,5 @@
-"""A load of gRPC on loopback, as small as it can be: frames of HTTP/2 by hand, since a client that does all of it costs
-as much as the server that is measured.
+"""A minimal gRPC load generator on loopback. It writes HTTP/2 frames directly, because a full client costs as much
+as the measured server.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from benchmarks.http_load import Rate
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
 _END_STREAM = _ACK = 1
 _END_HEADERS = 4
-_WIDE = 2**31 - 1  # the window: nobody waits for us
+_WIDE = 2**31 - 1  # the window, large enough that the server never waits
 
 
 async def call_all(
     port: int, path: str, messages: Callable[[int, int], bytes], *, connections: int, each: int, expected: bytes
 ) -> Rate:
-    """Make ``each`` calls over each connection, one after the other; every answer must hold the expected bytes."""
+    """Make ``each`` calls over each connection, one after the other; every response must contain the expected bytes."""
     times: list[float] = []
     head = _head(path)
 
@@ -40,7 +40,7 @@ async def call_all(
                     answer = await _answer(reader, writer)
                     times.append(time.perf_counter() - started)
                     if expected not in answer:
-                        raise RuntimeError(f"the server answered {answer[:60]!r}")
+                        raise RuntimeError(f"the server returned {answer[:60]!r}")
 
     began = time.perf_counter()
     await asyncio.gather(*map(run, range(connections)))
@@ -50,12 +50,12 @@ async def call_all(
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """The data of one answer, up to its trailers. One call is under way at a time: only pings come behind them."""
+    """Return the data of one response, up to its trailers. Only one call runs at a time: only pings follow them."""
     found, rest = b"", b""
     while True:
         arrived = await reader.read(65_536)
         if not arrived:
-            raise RuntimeError("the server hung up")
+            raise RuntimeError("the server closed the connection")
         rest += arrived
         over = False
         while len(rest) >= 9 and len(rest) >= (end := 9 + int.from_bytes(rest[:3], "big")):
@@ -67,7 +67,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             elif kind in {_SETTINGS, _PING} and not flags & _ACK:
                 writer.write(_frame(kind, _ACK, 0, body if kind == _PING else b""))
             elif kind in {_GOAWAY, _RESET}:
-                raise RuntimeError(f"the server broke off: {body[:60]!r}")
+                raise RuntimeError(f"the server aborted the call: {body[:60]!r}")
         if over and not rest:
             return found
 
@@ -81,7 +81,7 @@ def _wrapped(message: bytes) -> bytes:
 
 
 def _head(path: str) -> bytes:
-    """The headers of a call: POST and http by their numbers in the table of HPACK, the others as they are."""
+    """The headers of a call: POST and http by their indexes in the HPACK table, the others as literals."""
     fields = (
         (":path", path),
         (":authority", "localhost"),

@@ -1,4 +1,4 @@
-"""A load of HTTP on loopback, as small as it can be: the client must not be what is measured."""
+"""A minimal HTTP load generator on loopback, so that the client does not dominate the measurement."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Bodies = Callable[[int, int], bytes]  # of a connection and the number of its re
 
 
 async def post_all(port: int, bodies: Bodies, *, connections: int, each: int) -> Rate:
-    """Post ``each`` bodies over each connection, one after the other; every answer must be 200."""
+    """Post ``each`` bodies over each connection, one after the other; every response must be 200."""
     return await _post(port, bodies, connections, lambda number: number < each)
 
 
 async def post_for(port: int, bodies: Bodies, *, connections: int, seconds: float, expected: bytes) -> Rate:
-    """Post over each connection for so long, one after the other; every answer must be 200 and contain ``expected``."""
+    """Post over each connection for this time, one by one; every response must be 200 and contain ``expected``."""
     end = time.perf_counter() + seconds
     return await _post(port, bodies, connections, lambda number: number == 0 or time.perf_counter() < end, expected)
 
@@ -51,7 +51,7 @@ async def _post(
                     answered = await answer(reader)
                     times.append(time.perf_counter() - started)
                     if expected not in answered:
-                        raise RuntimeError(f"the server answered {answered[:200]!r}")
+                        raise RuntimeError(f"the server returned {answered[:200]!r}")
                     number += 1
 
     began = time.perf_counter()
@@ -62,7 +62,7 @@ async def _post(
 
 
 async def get_all(port: int, path: str, *, connections: int, each: int) -> Rate:
-    """Get a path again and again."""
+    """Get a path repeatedly."""
 
     async def run(_: int) -> None:
         async with asyncio.timeout(300):
@@ -83,17 +83,17 @@ def request(method: str, path: str, body: bytes = b"") -> bytes:
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    """The body of an answer with a Content-Length."""
+    """Return the body of a response with a Content-Length."""
     head = await reader.readuntil(b"\r\n\r\n")
     if b" 200 " not in head[:15]:
-        raise RuntimeError(f"the server answered {head[:60]!r}")
+        raise RuntimeError(f"the server returned {head[:60]!r}")
     for line in head.split(b"\r\n"):
         if line.lower().startswith(b"content-length:"):
             return await reader.readexactly(int(line.split(b":")[1]))
-    raise RuntimeError("an answer without a length")
+    raise RuntimeError("the response has no Content-Length")
 
 
 def message(text: str, message_id: str, method: str = "SendMessage") -> bytes:
-    """A JSON-RPC call that sends a text."""
+    """Return a JSON-RPC call that sends a text."""
     said = {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}]}
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": said}}).encode()

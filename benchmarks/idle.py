@@ -1,4 +1,4 @@
-"""Measures streams on which nothing happens: CPU and memory of a server that holds many of them open.
+"""Measures idle streams: CPU and memory of a server with many open ones.
 
 `python -m benchmarks.idle STORAGE COUNT` prints one line of figures.
 """
@@ -27,13 +27,13 @@ class Idle:
 
 
 async def measure(url: str, count: int, seconds: float = SECONDS) -> Idle:
-    """Open this many streams, each on a running task of its own, and measure the server while nothing happens."""
+    """Open this many streams, each on its own running task, and measure the idle server."""
     async with started("served", "idle", url) as agent:
         async with opened(agent, 1, "first"):
             before = agent.rss()
         async with opened(agent, count, "idle"):
             memory = (agent.rss() - before) / count
-            await asyncio.sleep(2)  # what opening left to do
+            await asyncio.sleep(2)  # lets work from opening the streams finish
             used = agent.cpu_seconds()
             await asyncio.sleep(seconds)
             return Idle((agent.cpu_seconds() - used) / seconds, memory)
@@ -41,7 +41,7 @@ async def measure(url: str, count: int, seconds: float = SECONDS) -> Idle:
 
 @contextlib.asynccontextmanager
 async def opened(agent: Served, count: int, name: str) -> AsyncIterator[None]:
-    """This many streams, each of which has got its first event; what follows is discarded."""
+    """Open this many streams and wait for the first event of each; later events are discarded."""
     free = asyncio.Semaphore(OPENING)
 
     async def one(number: int) -> asyncio.Transport:
@@ -60,7 +60,7 @@ async def opened(agent: Served, count: int, name: str) -> AsyncIterator[None]:
 
 
 class _Reader(asyncio.Protocol):
-    """Waits for the first event, then discards what comes."""
+    """Waits for the first event, then discards later ones."""
 
     def __init__(self) -> None:
         self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -74,7 +74,7 @@ class _Reader(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.began.done():
-            self.began.set_exception(exc or RuntimeError(f"the server answered {self._head[:200]!r}"))
+            self.began.set_exception(exc or RuntimeError(f"the server returned {self._head[:200]!r}"))
 
 
 if __name__ == "__main__":

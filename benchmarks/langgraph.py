@@ -1,7 +1,7 @@
 """Our LangGraph saver beside langgraph-checkpoint-sqlite and langgraph-checkpoint-postgres, in the same run.
 
-A step is what LangGraph saves for one step of a graph: the writes of a task, then a checkpoint. All savers commit
-durably: an acknowledged checkpoint survives a power loss.
+A step is the data that LangGraph saves for one step of a graph: the writes of a task, then a checkpoint. All savers
+commit durably: an acknowledged checkpoint survives a power loss.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ QUICK = Counts(steps=50, threads=8, long=500, reads=50)
 
 @dataclass(slots=True)
 class Subject:
-    """A saver, and how to find out how much it stores."""
+    """A saver, and a function that measures its stored bytes."""
 
     name: str
     peer: bool
@@ -144,7 +144,7 @@ async def _tables(url: str) -> int:
 
 
 async def _steps(saver: Any, thread: str, steps: int, document: str, *, changed: bool) -> Any:
-    """Save this many steps, as LangGraph does. With ``changed`` each node returns the document."""
+    """Save this many steps like LangGraph. With ``changed`` each node returns the document."""
     from langgraph.checkpoint.base import create_checkpoint, empty_checkpoint
 
     config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
@@ -180,7 +180,7 @@ async def _rate(subject: Subject, counts: Counts, threads: int) -> tuple[float, 
 
 async def _size(subject: Subject, *, changed: bool) -> float:
     before = await subject.size()
-    document = os.urandom(STATE_BYTES // 2).hex()  # no engine compresses it to nothing
+    document = os.urandom(STATE_BYTES // 2).hex()  # random, so that no engine compresses it away
     await _steps(subject.saver, f"size-{changed}", SIZE_STEPS, document, changed=changed)
     return float(await subject.size() - before) / SIZE_STEPS
 

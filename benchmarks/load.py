@@ -1,4 +1,4 @@
-"""Many callers on one storage: each commit replaces a record and appends a log entry. Also a program of its own."""
+"""Many callers on one storage: each commit replaces a record and appends a log entry. Can run as its own program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TASKS = Collection("bench-task", fields={"state": str})
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a load has done: commits per second, and milliseconds from call to acknowledgement."""
+    """The result of a load: commits per second, and milliseconds from call to acknowledgement."""
 
     rate: float
     p50: float
@@ -33,9 +33,9 @@ async def commits(
     starts_at: float | None = None,
     partition: str | None = None,
 ) -> Load:
-    """Let so many callers commit for so long, each one as fast as it is answered.
+    """Run this many callers for this time; each commits again as soon as its last commit returns.
 
-    In a partition that is named, the records and logs are called 0, 1, …, so that others can find them.
+    In a given partition, the records and logs are named 0, 1, …, so that other processes can find them.
     """
     fields = {"state": "working"}
     keys = [new_id() if partition is None else str(number) for number in range(callers)]

@@ -21,14 +21,14 @@ INPUT = {"text": "Hello", "count": 3}
 
 
 class Text(BaseModel):
-    """What the module takes and gives."""
+    """The input and output of the module."""
 
     text: str
     count: int = 1
 
 
 class Echo:
-    """A module that does nothing, so that everything else is measured."""
+    """A module without work, so that only the overhead is measured."""
 
     input_schema = Text
     output_schema = Text
@@ -57,9 +57,9 @@ def application(kind: str, url: str) -> ASGIApp:
 
 
 def peer_found() -> bool:
-    """Whether apcore-a2a is here: installed, or in the environment that ``tests/peers.sh`` makes for it.
+    """Return whether apcore-a2a is available: installed, or in the environment that ``tests/peers.sh`` creates.
 
-    What both environments have, its HTTP parser and event loop too, is taken from ours.
+    Packages of both environments, including the HTTP parser and event loop, are taken from ours.
     """
     lib = f"python{sys.version_info.major}.{sys.version_info.minor}"
     place = Path(sys.prefix, "peers", "apcore_a2a", "lib", lib, "site-packages")

@@ -1,4 +1,4 @@
-"""Programs of this package, each in its own process, whatever the working directory is."""
+"""Programs of this package, each in its own process, from any working directory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def started(name: str, *arguments: str) -> AsyncIterator[Served]:
         async with asyncio.timeout(60):
             line = await process.stdout.readline()
             if not line:
-                raise RuntimeError(f"benchmarks.{name} {' '.join(arguments)} ended before it served")
+                raise RuntimeError(f"benchmarks.{name} {' '.join(arguments)} exited before it served")
             port = int(line)
             while True:  # some programs print the port before they listen
                 try:

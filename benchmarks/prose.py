@@ -1,4 +1,4 @@
-"""Text that compresses like text: sentences of common words, each one another."""
+"""Text that compresses like prose: different sentences of common words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORDS = (  # noqa: SIM905 - a text is read more easily than a list of words
 
 
 def sentence(dice: random.Random, size: int) -> str:
-    """About so many characters."""
+    """Return a text of about this many characters."""
     words: list[str] = []
     length = 0
     while length < size - 5:

@@ -1,4 +1,4 @@
-"""A process that appends its clock's time to a stream, now and then."""
+"""A process that appends the time of its clock to a stream at intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program committed, to be committed again under other names: the same bytes, without the program."""
+"""Records the commits of a program, to repeat them with other names: the same bytes, without the program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @contextmanager
 def overheard(kernel: Kernel) -> Iterator[list[tuple[Operation, ...]]]:
-    """The operations of each commit that is called meanwhile."""
+    """Record the operations of each commit that is called meanwhile."""
     heard: list[tuple[Operation, ...]] = []
     commit = kernel.commit
 
@@ -30,7 +30,7 @@ def overheard(kernel: Kernel) -> Iterator[list[tuple[Operation, ...]]]:
 
 
 def renamed(value: T, names: Mapping[str, str]) -> T:
-    """The same with other names in all its texts; old and new names are of equal length."""
+    """Return the same operations with other names in all texts; old and new names have equal length."""
     return _renamed(value, names)  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark says."""
+"""The figures of a benchmark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number; ``met`` is None where there is no target."""
+    """One measured number; ``met`` is None without a target."""
 
     name: str
     value: float

@@ -1,4 +1,4 @@
-"""What the largest requests cost an agent: how long each holds the event loop, and how much memory it takes."""
+"""The cost of the largest requests to an agent: the time that each blocks the event loop, and its memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.security import large_requests
 from tests.security.measured import Measured, measured_agent
 
 MOST_PAUSE_MS = 250
-MOST_TIMES = 10  # of its own size, in memory
+MOST_TIMES = 10  # memory per byte of the request
 SMALL_BYTES = 4 * 1024 * 1024  # a smaller body may take as much memory as one of this size
 QUICK = ("empty parts", "data nested 55 deep", "a text with one emoji", "data of 99,000 keys", "600,000 empty parts")
 

@@ -1,4 +1,4 @@
-"""The programs that benchmarks measure, each in a process of its own: our agents, and a bare application.
+"""The programs that benchmarks measure, each in its own process: our agents, and a bare application.
 
     python -m benchmarks.served agent STORAGE
     python -m benchmarks.served grpc STORAGE         the same agent, also by gRPC; its card has the port
@@ -8,7 +8,7 @@
     python -m benchmarks.served echo STORAGE         the agent of `compare`, served by A2AServer.run
     python -m benchmarks.served idle STORAGE         the agent without limits on tasks, streams and connections
 
-The bare one does the least that any server must do: it reads the same request by the same parser, commits one record
+The bare application does the minimum of any server: it reads the same request by the same parser, commits one record
 and two log entries, and returns as many bytes. Each program prints its port.
 """
 
@@ -41,7 +41,7 @@ UNLIMITED = 1_000_000
 
 
 async def echo(ctx: TaskContext) -> None:
-    """Says it again; ``stream N`` streams N chunks, ``wait`` waits."""
+    """Repeats the message; ``stream N`` streams N chunks, ``wait`` waits."""
     words = ctx.user_text.split()
     if words[:1] == ["stream"]:
         count = int(words[1])
@@ -55,7 +55,7 @@ async def echo(ctx: TaskContext) -> None:
 
 
 async def respond(ctx: TaskContext) -> None:
-    """Responds as the floor does; ``stream N`` streams N chunks."""
+    """Responds like the floor; ``stream N`` streams N chunks."""
     if ctx.user_text.startswith("stream "):
         await echo(ctx)
     else:
@@ -63,7 +63,7 @@ async def respond(ctx: TaskContext) -> None:
 
 
 class Bare:
-    """Parse, commit, answer; and a route of static bytes."""
+    """Parse, commit, respond; and a route of static bytes."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -108,7 +108,7 @@ async def _respond(send: Send, body: bytes) -> None:
 
 
 class _Server(uvicorn.Server):
-    """As `keelbolt serve` does it, for both."""
+    """Serve like `keelbolt serve`, for both."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

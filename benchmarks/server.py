@@ -18,7 +18,7 @@ CARD = "/.well-known/agent-card.json"
 
 
 async def run(url: str | None = None, *, quick: bool = False, progress: Callable[[str], None] = print) -> Report:
-    """All figures of the server."""
+    """Return all figures of the server."""
     report = Report()
     each = 60 if quick else 300
     with tempfile.TemporaryDirectory() as folder:
@@ -38,7 +38,7 @@ async def run(url: str | None = None, *, quick: bool = False, progress: Callable
 async def _requests(
     report: Report, name: str, url: str, bare_url: str, each: int, least: float, progress: Callable[[str], None]
 ) -> None:
-    """The two in turn, several times: what slows the machine for a while slows both."""
+    """Measure both in turn, several times, so that a slow period of the machine affects both."""
     ours: list[Rate] = []
     bare: list[Rate] = []
     cards: list[float] = []
@@ -77,7 +77,7 @@ async def _streams(report: Report, url: str, *, chunks: int) -> None:
 
 
 async def stream(port: int, name: str, chunks: int) -> int:
-    """Let the echo agent stream so many chunks; returns how many arrived."""
+    """Let the echo agent stream this many chunks; return the number received."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request("POST", "/", message(f"stream {chunks}", name, "SendStreamingMessage")))
     seen = 0
@@ -91,7 +91,7 @@ async def stream(port: int, name: str, chunks: int) -> int:
 
 
 async def _idle(report: Report, url: str, *, count: int, seconds: float) -> None:
-    """Streams on which nothing happens, each on a running task: what they cost."""
+    """Measure idle streams, each on a running task."""
     found = await idle.measure(url, count, seconds)
     report.at_most(f"memory of one of {count} idle streams", found.memory / 1024, "kB", 60)
     report.at_most(f"CPU of {count} idle streams", 100 * found.core, "% of a core", 3)
@@ -103,7 +103,7 @@ async def _start(report: Report, url: str) -> None:
         writer.write(request("POST", "/", message("Hello", "first")))
         await answer(reader)
         writer.close()
-        report.at_most("from the start to the first answer, CPU", agent.cpu_seconds(), "s", 1.0)
+        report.at_most("from the start to the first response, CPU", agent.cpu_seconds(), "s", 1.0)
 
 
 def served(kind: str, url: str) -> AbstractAsyncContextManager[Served]:

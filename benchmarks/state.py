@@ -38,7 +38,7 @@ SAVERS = 64
 
 
 async def run(url: str | None = None, *, quick: bool = False, progress: Progress = lambda _: None) -> Report:
-    """Measure on SQLite and, where the machine has one, on a PostgreSQL of its own; with a URL on that storage."""
+    """Measure on SQLite and, if it is installed, on a new PostgreSQL; with a URL on that storage."""
     report = Report()
     with tempfile.TemporaryDirectory(prefix="keelbolt-bench-") as folder, contextlib.ExitStack() as stack:
         urls = {"SQLite": f"sqlite:///{folder}/state.db"}
@@ -57,7 +57,7 @@ def _own_postgres(stack: contextlib.ExitStack) -> str | None:
 
     try:
         return stack.enter_context(postgres_server(settings={"fsync": "on", "synchronous_commit": "on"})).url
-    except (KeelboltError, OSError, RuntimeError):  # there is none on this machine
+    except (KeelboltError, OSError, RuntimeError):  # not installed on this machine
         return None
 
 
@@ -80,7 +80,7 @@ async def _engine(report: Report, engine: str, url: str, folder: str, *, quick: 
 
 @contextlib.asynccontextmanager
 async def _sample(url: str, folder: str) -> AsyncIterator[SamplePostgres | SampleSQLite | None]:
-    """The specification's sample beside this storage; None where it has none."""
+    """Return the specification's sample for this storage, or None."""
     sample: SamplePostgres | SampleSQLite | None = None
     if url.startswith("sqlite"):
         sample = SampleSQLite(f"{folder}/sample-{uuid4().hex[:8]}.db")
@@ -97,7 +97,7 @@ async def _sample(url: str, folder: str) -> AsyncIterator[SamplePostgres | Sampl
 
 
 async def _events(report: Report, engine: str, url: str, folder: str, count: int, rounds: int) -> None:
-    """Events saved by 64 callers at once, each committed before the next; in turns, medians compared."""
+    """Measure events saved by 64 concurrent callers, each committed before the next; in turns, medians compared."""
     ours: list[float] = []
     theirs: list[float] = []
     spent: list[float] = []
@@ -182,7 +182,7 @@ async def _flows(report: Report, engine: str, url: str, folder: str, count: int,
 
 
 async def _stream(report: Report, engine: str, url: str, rounds: int) -> None:
-    """An answer of 500 pieces: with the store, until all of it is kept, and without any."""
+    """Measure an answer of 500 pieces: with the store, until all of it is stored, and without a store."""
     from benchmarks.state_agents import streamed
 
     async with StateStore(url, write_behind=True) as store:
@@ -193,8 +193,8 @@ async def _stream(report: Report, engine: str, url: str, rounds: int) -> None:
         found = len(await store.list_planner_events("stream-0"))
     alone, kept_too = statistics.median(times[False]), statistics.median(times[True])
     report.note(f"{engine}: planner events of a streamed answer", found, "")
-    report.note(f"{engine}: a streamed answer, kept nowhere", 1000 * alone, "ms")
-    report.at_most(f"{engine}: a streamed answer, kept", 100 * (kept_too / alone - 1), "% more", 10)
+    report.note(f"{engine}: a streamed answer, not stored", 1000 * alone, "ms")
+    report.at_most(f"{engine}: a streamed answer, stored", 100 * (kept_too / alone - 1), "% more", 10)
 
 
 # ----------------------------------------------------------------------------------------------------------- sessions
@@ -214,7 +214,7 @@ def _task(number: int, session: str, context: dict[str, Any]) -> TaskState:
 
 
 async def _progress(report: Report, engine: str, url: str) -> None:
-    """How often the context of a task was written while it reported progress."""
+    """Measure the writes of a task's context while it reports progress."""
     async with StateStore(url, types="own") as store:
         session = f"progress-{uuid4().hex[:8]}"
         task = _task(1, session, {"text": "x" * 100_000})
@@ -247,7 +247,7 @@ async def _cursors(report: Report, engine: str, url: str, large: int, progress: 
 
 
 async def _fill(store: StateStore, session: str, count: int, progress: Progress) -> None:
-    """So many updates, as the store writes them, in large commits."""
+    """Write this many updates like the store, in large commits."""
     update = StateUpdate(
         session_id=session, task_id="task", update_type=UpdateType.PROGRESS, update_id="", content={"step": 1}
     )
@@ -267,7 +267,7 @@ async def _fill(store: StateStore, session: str, count: int, progress: Progress)
 
 
 async def _hydrate(report: Report, engine: str, url: str, rounds: int) -> None:
-    """Opening a session of 1,000 tasks, beside making the same tasks from their stored bytes."""
+    """Measure opening a session of 1,000 tasks, and decoding the same tasks from their stored bytes."""
     from keelbolt.state.sessions import StreamingSession
 
     async with StateStore(url, types="own") as store:

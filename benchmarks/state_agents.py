@@ -1,4 +1,4 @@
-"""penguiflow's own flow and planner, as what uses a store: five nodes, and an answer in five hundred pieces."""
+"""penguiflow's own flow and planner as users of a store: five nodes, and an answer in five hundred pieces."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def flow_on(store: Any) -> AsyncIterator[Any]:
 
 
 async def messages(flow: Any, count: int) -> None:
-    """So many messages through the flow, one after another."""
+    """Send this many messages through the flow, one after another."""
     import penguiflow
 
     headers = penguiflow.Headers(tenant="bench")
@@ -74,7 +74,7 @@ def streaming_planner(store: Any) -> Any:
 
 
 async def streamed(store: Any, trace: str) -> float:
-    """Seconds for a streamed answer, until everything of it is kept."""
+    """Return the seconds of a streamed answer, until all of it is stored."""
     planner = streaming_planner(store)
     context = {"tenant_id": "t", "user_id": "u", "session_id": "session", "trace_id": trace}
     began = time.perf_counter()

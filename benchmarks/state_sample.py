@@ -1,4 +1,4 @@
-"""Stores as the StateStore specification's samples have them: an INSERT for each event, with its fingerprint."""
+"""Stores like the samples of the StateStore specification: an INSERT for each event, with its fingerprint."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SamplePostgres:
 
     @classmethod
     async def open(cls, url: str, schema: str) -> SamplePostgres:
-        """Made in a new schema."""
+        """Create the table in a new schema."""
         import asyncpg
 
         pool = await asyncpg.create_pool(url, min_size=5, max_size=20, command_timeout=5.0)
@@ -70,14 +70,14 @@ class SamplePostgres:
         pass
 
     async def flush(self) -> None:
-        """Nothing waits."""
+        """Nothing is buffered."""
 
     async def close(self) -> None:
         await self._pool.close()
 
 
 class SampleSQLite:
-    """The same on a SQLite file, durable: WAL, and synchronous=FULL, in a thread so that the loop goes on."""
+    """The same on a SQLite file, durable: WAL, and synchronous=FULL, in a thread."""
 
     def __init__(self, path: str) -> None:
         self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
@@ -100,7 +100,7 @@ class SampleSQLite:
         pass
 
     async def flush(self) -> None:
-        """Nothing waits."""
+        """Nothing is buffered."""
 
     async def close(self) -> None:
         self._connection.close()

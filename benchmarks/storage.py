@@ -113,7 +113,7 @@ async def _group_commit_sqlite(report: Report, url: str, seconds: float) -> None
 
 
 async def _group_commit_postgres(report: Report, url: str, seconds: float) -> None:
-    """As on SQLite, with 32 callers, each in a schema of its own."""
+    """As on SQLite, with 32 callers, each in its own schema."""
     from benchmarks.bare_postgres import bare_rate
     from keelbolt.kernel.postgres import PostgresKernel
 
@@ -193,7 +193,7 @@ async def _wake_ups(report: Report, kernel: Kernel, url: str, count: int) -> Non
 
 
 async def _tails(report: Report, kernel: Kernel, url: str, seconds: float) -> None:
-    """What 100 tails in four other processes, on logs that are being written, cost the writers."""
+    """Measure the cost for writers of 100 tails in four other processes, on the written logs."""
     alone = (await commits(kernel, seconds=seconds, callers=32)).rate
     command = program("tails", url, "25", str(seconds + 2))
     children = [
@@ -206,7 +206,7 @@ async def _tails(report: Report, kernel: Kernel, url: str, seconds: float) -> No
     watched = (await commits(kernel, seconds=seconds, callers=32, partition="bench/tailed")).rate
     for child in children:
         await child.communicate()
-    if kernel_path(url):  # five processes on one file: said, not promised
+    if kernel_path(url):  # five processes on one file: reported, without a target
         report.note("commits with 100 tails in 4 processes ÷ without", watched / alone, "×")
     else:
         report.at_least("commits with 100 tails in 4 processes ÷ without", watched / alone, "×", 0.8)
@@ -236,7 +236,7 @@ async def _long_log(report: Report, kernel: Kernel, length: int) -> None:
 async def _compare(
     one: Callable[[], Awaitable[object]], other: Callable[[], Awaitable[object]], *, rounds: int
 ) -> float:
-    """How long one takes in terms of the other: the median of rounds in which both take turns."""
+    """Return the ratio of both durations: the median of rounds in which both take turns."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
         for number, call in enumerate((one, other)):

@@ -14,7 +14,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much of everything."""
+    """The counts of a run."""
 
     rounds: int
     echoes: int
@@ -28,7 +28,7 @@ QUICK = Counts(3, 1_280, 20_000, (2_000, 50_000), (100, 5_000))
 
 
 async def run(*, quick: bool = False, progress: Progress = lambda _: None) -> Report:
-    """Measure the engine; the names of the figures say with which counts."""
+    """Measure the engine; the names of the figures contain the counts."""
     counts = QUICK if quick else FULL
     report = Report()
     with tempfile.TemporaryDirectory(prefix="keelbolt-bench-") as folder:

@@ -1,4 +1,4 @@
-"""An echo through the engine, beside what the kernel and the codec alone take for the same bytes."""
+"""An echo through the engine, compared with the kernel and the codec alone for the same bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Took:
 
 
 async def at_once(count: int, one: Callable[[int], Awaitable[None]]) -> Took:
-    """Do it so many times, 64 in flight."""
+    """Run it this many times, 64 in flight."""
     numbers = iter(range(count))
 
     async def caller() -> None:
@@ -68,7 +68,7 @@ async def through_engine(engine: TaskEngine, count: int) -> Took:
 
 
 async def the_two_commits(kernel: Kernel) -> tuple[dict[str, str], tuple[Operation, ...], tuple[Operation, ...]]:
-    """What the engine commits for one echo, and the names in it."""
+    """Return the commits of the engine for one echo, and the names in them."""
     async with TaskEngine(kernel, echo) as engine:
         sent_message = message()
         with overheard(kernel) as heard:
@@ -127,7 +127,7 @@ async def measure_rate(report: Report, folder: str, count: int, rounds: int) -> 
 
 
 async def measure_cpu(report: Report, count: int, rounds: int) -> None:
-    """CPU of an echo on the memory engine beside that of its request and its answer, as a server reads and writes."""
+    """CPU of an echo on the memory engine compared with decoding its request and encoding its response."""
     engine_times, kernel_times, codec_times = [], [], []
     async with open_storage("memory:") as kernel:
         template = await the_two_commits(kernel)
@@ -149,7 +149,7 @@ async def measure_cpu(report: Report, count: int, rounds: int) -> None:
     whole, commits, codec = map(statistics.median, (engine_times, kernel_times, codec_times))
     report.note("CPU of an echo task in memory", 1e6 * whole, "µs")
     report.note("CPU of its two commits alone", 1e6 * commits, "µs")
-    report.note("CPU of decoding its request and encoding its answer", 1e6 * codec, "µs")
+    report.note("CPU of decoding its request and encoding its response", 1e6 * codec, "µs")
     report.at_most("CPU of an echo task ÷ of its codec", whole / codec, "×", 4)
 
 

@@ -85,7 +85,7 @@ def _record(number: int) -> TaskRecord:
 
 
 async def measure_start(report: Report, folder: str, small: int, large: int, progress: Progress) -> None:
-    """From opening the store to the first turn of a task, with few and with many that wait, in turns."""
+    """Measure the time from opening the store to the first turn, with few and many waiting tasks, in turns."""
     few, many = f"sqlite:///{folder}/start-few.db", f"sqlite:///{folder}/start-many.db"
     await fill_waiting(few, small, progress)
     await fill_waiting(many, large, progress)
@@ -99,7 +99,7 @@ async def measure_start(report: Report, folder: str, small: int, large: int, pro
 
 
 async def fill_waiting(url: str, count: int, progress: Progress) -> None:
-    """Tasks that were sent and never begun, in the commits that sending makes."""
+    """Write tasks that were sent and never started, in the commits of a send."""
     async with open_storage(url, declare=FAMILIES) as kernel, TaskEngine(kernel) as engine:
         first = message()
         with overheard(kernel) as heard:

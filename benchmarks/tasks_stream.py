@@ -1,4 +1,4 @@
-"""One task that streams many chunks, and one who follows it."""
+"""One task that streams many chunks, and its follower."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from keelbolt.tasks.journal import BUFFER_ENTRIES
 
 CHUNK_BYTES = 200
 ARTIFACT = "story"
-BURST_SECONDS = 0.001  # chunks that are seen so close to each other came together
+BURST_SECONDS = 0.001  # chunks received within this time arrived together
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What came of one stream: how long the follower waited for the chunks, and what was written for them."""
+    """The result of one stream: the follower's waits for the chunks, and the bytes written for them."""
 
-    seconds: float  # from the first chunk given to the last one seen
+    seconds: float  # from the first chunk sent to the last one received
     costs: list[float]  # seconds of each chunk
-    written: int | None  # bytes, or None where the system does not count them
+    written: int | None  # bytes, or None if the system does not count them
     payload: int
     entries: list[bytes]
     task_id: str
@@ -96,7 +96,7 @@ async def stream(path: str, chunks: Sequence[str]) -> Streamed:
 
 
 def costs_of(seen: Sequence[float], began: float) -> list[float]:
-    """How long each chunk took to be seen. Those of one commit are seen at once: they share its time evenly."""
+    """Return the latency of each chunk. Chunks of one commit arrive together and share its time evenly."""
     costs: list[float] = []
     before, waiting = began, 0
     for at, after in itertools.pairwise([*seen, seen[-1] + 1.0]):
@@ -108,7 +108,7 @@ def costs_of(seen: Sequence[float], began: float) -> list[float]:
 
 
 def written_bytes() -> int | None:
-    """How much this process has had written to disks; None where the system does not count it."""
+    """Return the bytes that this process wrote to disks; None if the system does not count them."""
     try:
         lines = Path("/proc/self/io").read_text().splitlines()
     except OSError:
@@ -117,7 +117,7 @@ def written_bytes() -> int | None:
 
 
 async def appends(path: str, entries: Sequence[bytes]) -> float:
-    """Entries per second, each in a commit of its own, as many of them under way as a task's buffer holds."""
+    """Return entries per second, each in its own commit, with as many in flight as a task's buffer holds."""
     async with open_storage(f"sqlite:///{path}") as kernel:
         numbers = iter(range(len(entries)))
 
@@ -131,7 +131,7 @@ async def appends(path: str, entries: Sequence[bytes]) -> float:
 
 
 async def loading(path: str, task_id: str) -> float:
-    """How long it takes to load the task, in terms of decoding it."""
+    """Return the time to load the task, relative to decoding it."""
     async with open_storage(f"sqlite:///{path}") as kernel, TaskEngine(kernel) as engine:
         text = await engine.store.task_json(await engine.tasks.load(task_id))
         one, other = [], []

@@ -1,4 +1,4 @@
-"""The figures of the turn runner: what keeping costs beside keeping nothing, concurrent turns, long threads, media."""
+"""The figures of the turn runner: the cost of storing turns, concurrent turns, long threads, media."""
 
 from __future__ import annotations
 
@@ -88,15 +88,15 @@ async def _turns(report: Report, folder: str, rounds: int) -> None:
         lost = TurnRunner(executor_callback=_iteration, **noop_storage())
         operations = await _operations(folder)
         times: dict[str, list[float]] = {"kept": [], "lost": [], "bare": []}
-        for number in range(rounds):  # side by side, so that a busy moment of the machine meets all of them
+        for number in range(rounds):  # interleaved, so that a busy moment of the machine affects all of them
             times["lost"].append(await _timed(partial(_run, lost)))
             times["bare"].append(await _timed(partial(_commit, bare, operations, number)))
             times["kept"].append(await _timed(partial(_run, kept)))
     each = {name: statistics.median(found) for name, found in times.items()}
-    report.note("a turn of 10 iterations, nothing kept", 1000 * each["lost"], "ms")
+    report.note("a turn of 10 iterations, not stored", 1000 * each["lost"], "ms")
     report.note("its 10 commits, bare", 1000 * each["bare"], "ms")
-    report.note("the turn, kept in SQLite", 1000 * each["kept"], "ms")
-    report.at_most("the turn, kept ÷ (nothing kept + 10 commits)", each["kept"] / (each["lost"] + each["bare"]), "×", 2)
+    report.note("the turn, stored in SQLite", 1000 * each["kept"], "ms")
+    report.at_most("the turn, stored ÷ (not stored + 10 commits)", each["kept"] / (each["lost"] + each["bare"]), "×", 2)
 
 
 async def _run(runner: TurnRunner, thread: str = "thread") -> None:
@@ -109,7 +109,7 @@ async def _at_once(runner: TurnRunner, threads: list[str]) -> None:
 
 
 async def _operations(folder: str) -> list[tuple[Operation, ...]]:
-    """What the commits of one turn are made of, as the storage of turns makes them."""
+    """Return the operations in the commits of one turn."""
     found: list[tuple[Operation, ...]] = []
     async with durable_storage(f"sqlite:///{folder}/operations.db") as storage:
         commit = storage.kernel.commit
@@ -125,7 +125,7 @@ async def _operations(folder: str) -> list[tuple[Operation, ...]]:
 
 
 async def _commit(kernel: Kernel, commits: list[tuple[Operation, ...]], number: int) -> None:
-    """The same records, under keys of their own, in as many commits."""
+    """Write the same records under other keys, in as many commits."""
     for place, operations in enumerate(commits):
         inserts = [
             Insert(each.collection, f"{each.key}.{number}.{place}", each.body, each.fields)
@@ -204,7 +204,7 @@ async def _fill(storage: DurableStorage, thread: str, count: int) -> None:
 
 
 class _Film:
-    """So many megabytes, made as they are read."""
+    """This many megabytes, generated while they are read."""
 
     def __init__(self, megabytes: int) -> None:
         self.megabytes = megabytes
@@ -219,7 +219,7 @@ class _Film:
 
 
 async def _media(report: Report, folder: str, megabytes: int) -> None:
-    """A message with a film, stored and read back; what memory rises by meanwhile."""
+    """Store and read back a message with a large video, and measure the rise of memory."""
     async with durable_storage(f"sqlite:///{folder}/media.db") as storage:
         before = _peak()
         began = time.perf_counter()

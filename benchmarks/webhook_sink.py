@@ -1,9 +1,9 @@
-"""Receivers of webhooks in a process of their own, as small as they can be: what they cost is not what is measured.
+"""Minimal receivers of webhooks in their own process, so that their cost is not measured.
 
     python -m benchmarks.webhook_sink COUNT
 
-It prints the ports of COUNT receivers and of one that takes every request and never answers. For each line that it
-reads it prints what arrived since the last one: the id and the time of each request, as JSON.
+It prints the ports of COUNT receivers and of one that accepts every request and never responds. For each line that it
+reads it prints the requests since the last line: the id and the time of each request, as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ arrived: list[tuple[str, float]] = []
 
 
 class Sink(asyncio.Protocol):
-    """Notes each request, and answers it."""
+    """Records each request, and responds."""
 
     def __init__(self, said: bytes) -> None:
         self._said = said

@@ -1,4 +1,4 @@
-"""Measures webhooks: deliveries beside a bare loop of POSTs, the way from a commit to its POST, and a dead receiver."""
+"""Measures webhooks: deliveries beside a bare loop of POSTs, the latency from commit to POST, and a dead receiver."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from keelbolt.webhooks.post import TOTAL_SECONDS, Poster
 
 RECEIVERS = 100
 BEAT_SECONDS = 0.1
-DEAD_SECONDS = 1.0  # until a receiver is taken for dead: in a short run, it shall be tried several times
+DEAD_SECONDS = 1.0  # until a receiver counts as dead; short, so that it is tried several times in a run
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much is measured."""
+    """The counts of a run."""
 
     rounds: int
     events: int  # of each of the receivers, in a round
@@ -44,7 +44,7 @@ QUICK = Counts(rounds=2, events=40, streams=5, beats=20)
 
 
 async def run(url: str | None = None, *, quick: bool = False, progress: Callable[[str], None] = print) -> Report:
-    """All figures of webhooks."""
+    """Return all figures of webhooks."""
     counts, report = QUICK if quick else FULL, Report()
     with tempfile.TemporaryDirectory() as folder:
         async with (
@@ -73,7 +73,7 @@ async def stream(ctx: TaskContext) -> None:
 async def _rate(
     report: Report, engine: TaskEngine, sink: Sinks, counts: Counts, progress: Callable[[str], None]
 ) -> None:
-    """The three in turn, several times: what slows the machine for a while slows all."""
+    """Measure all three in turn, several times, so that a slow period of the machine affects all."""
     rates: list[tuple[float, float, float]] = []
     for round_ in range(counts.rounds + 1):
         progress(f"deliveries, round {round_ + 1} of {counts.rounds + 1}")
@@ -89,7 +89,7 @@ async def _rate(
 
 
 async def _deliveries(engine: TaskEngine, sink: Sinks, events: int) -> float:
-    """A task for each receiver, whose events are all there; then they are delivered."""
+    """Create a task for each receiver with all its events; then deliver them."""
     sent = [await _send(engine, f"{events} 0", sink.url(number)) for number in range(RECEIVERS)]
     for each in sent:
         await engine.tasks.settled(each)
@@ -101,7 +101,7 @@ async def _deliveries(engine: TaskEngine, sink: Sinks, events: int) -> float:
 
 
 async def _posts(sink: Sinks, events: int) -> float:
-    """What anybody would write: an HTTP client and a loop for each receiver, with the signature made beforehand."""
+    """The obvious implementation: an HTTP client and a loop for each receiver, with the signature made beforehand."""
     body = b'{"artifactUpdate":{"artifact":{"parts":[{"text":"%b"}]}}}' % (b"x" * 300)
 
     async def loop(number: int) -> None:
@@ -114,7 +114,7 @@ async def _posts(sink: Sinks, events: int) -> float:
 
 
 async def _sockets(sink: Sinks, events: int) -> float:
-    """A socket for each receiver, and nothing that knows HTTP: how fast receivers and loopback are."""
+    """A plain socket for each receiver, without an HTTP library: the limit of receivers and loopback."""
     body = b'{"artifactUpdate":{"artifact":{"parts":[{"text":"%b"}]}}}' % (b"x" * 300)
 
     async def loop(number: int) -> None:
@@ -168,7 +168,7 @@ async def _latency(
 
 
 async def _streams(engine: TaskEngine, sink: Sinks, counts: Counts, other: str | None) -> list[float]:
-    """How long each event of some streams took, while as many other tasks stream, with a receiver or without one."""
+    """Return the event latencies of some streams, while as many other tasks stream, with or without a receiver."""
     committed: dict[str, float] = {}
 
     async def follow(sent: Sent) -> None:
@@ -183,9 +183,9 @@ async def _streams(engine: TaskEngine, sink: Sinks, counts: Counts, other: str |
     await asyncio.gather(*map(follow, sent))
     for each in others:
         await engine.tasks.settled(each)
-        await PushConfigs().delete(each.task.scope, each.task.task_id, None)  # so that nothing is left
+        await PushConfigs().delete(each.task.scope, each.task.task_id, None)  # waits for the remaining deliveries
     times = await sink.arrivals(len(committed), set(committed))
-    # The first events are there before anybody follows them.
+    # The first events exist before the followers start.
     followed = [name for name in committed if int(name.rpartition(":")[2]) > 4]
     return [max(0.0, times[name] - committed[name]) for name in followed]
 
@@ -225,11 +225,11 @@ class Sinks:
 
     @property
     def dead(self) -> str:
-        """A receiver that takes everything and never answers."""
+        """A receiver that accepts every request and never responds."""
         return self.url(len(self._ports) - 1)
 
     async def arrivals(self, count: int, wanted: set[str] | None = None) -> dict[str, float]:
-        """When each of so many requests arrived first, by its id."""
+        """Return the time of the first arrival of each request, by its id."""
         found: dict[str, float] = {}
         async with asyncio.timeout(300):
             while len(found) < count:

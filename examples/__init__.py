@@ -1,6 +1,6 @@
-"""Whole programs, each with a test.
+"""Complete programs, each with a test.
 
-A package, so that another one of this name that happens to be installed does not stand before it.
+A package, so that an installed package of the same name does not shadow it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Several processes share one SQLite file; one of them is killed with SIGKILL; nothing is lost.
 
 Four workers claim three jobs and write each step of a job into one log, two followers tail it. In the middle one
-worker is killed. Its lease ends, the idle worker takes its job over and goes on after the last *committed* step: the
-step's log entry and the job's progress are one commit, so that neither can be there without the other.
+worker is killed. Its lease expires, the idle worker takes over its job and continues after the last *committed* step:
+the step's log entry and the job's progress are one commit, so that neither exists without the other.
 
     python examples/kernel_demo.py --seconds 8
 
-The first half is what such a program looks like, the second half only watches, kills and verifies.
+The first half is the program itself; the second half starts, kills and verifies its processes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LEASE_SECONDS = 1.0
 
 
 async def worker(url: str, name: str) -> None:
-    """Claim a job, do it, claim the next, until somebody says stop."""
+    """Claim and run jobs until the stop record exists."""
     async with open_storage(url, declare=FAMILIES) as kernel:
         heart = asyncio.create_task(beat(kernel, name))
         while not await kernel.get(PARTITION, "control", "stop"):
@@ -52,7 +52,7 @@ async def worker(url: str, name: str) -> None:
 
 
 async def steps(kernel: Kernel, claim: Claim) -> None:
-    """Do one step after the other, from where the last holder of this job left it."""
+    """Run the steps of a job, starting after the last step of the previous holder."""
     progress = await kernel.get(PARTITION, "progress", claim.key)
     step = int(progress.body) if progress else 0
     tell("claim", claim.key, claim.fence, step)
@@ -61,8 +61,8 @@ async def steps(kernel: Kernel, claim: Claim) -> None:
         try:
             receipt = await kernel.commit(
                 PARTITION,
-                claim.fenced(),  # check: this job is still mine
-                Absent("control", "stop"),  # check: nobody said stop
+                claim.fenced(),  # check: this worker still holds the job
+                Absent("control", "stop"),  # check: no stop was requested
                 Put("progress", claim.key, str(step).encode()),
                 Append("journal", "all", (Draft("step", f"{claim.key} {step}".encode()),)),
             )
@@ -74,7 +74,7 @@ async def steps(kernel: Kernel, claim: Claim) -> None:
 
 
 async def beat(kernel: Kernel, name: str) -> None:
-    """Renew the lease of everything that this worker holds."""
+    """Renew the lease of this worker's claims."""
     while True:
         await asyncio.sleep(LEASE_SECONDS / 4)
         await kernel.heartbeat(name, lease_seconds=LEASE_SECONDS)
@@ -84,7 +84,7 @@ async def beat(kernel: Kernel, name: str) -> None:
 
 
 async def follower(url: str) -> None:
-    """See each entry as soon as it is committed, whoever wrote it."""
+    """Read each entry as soon as it is committed by any process."""
     digest = hashlib.sha256()
     async with open_storage(url, declare=FAMILIES) as kernel:
         async for entry in kernel.tail(PARTITION, "journal", "all", after=0):
@@ -100,16 +100,16 @@ def line(entry: Entry) -> bytes:
 
 
 def tell(*words: object) -> None:
-    """Tell the watching process, at once."""
+    """Report to the parent process without delay."""
     print(*words, flush=True)
 
 
-# ---------------------------------------------------------------- the process that watches, kills, and looks afterwards
+# -------------------------------------------------------------------------- the process that starts, kills and verifies
 
 
 @dataclass
 class Member:
-    """What is known of one child process: only what it told, which is what a client would know."""
+    """The reports of one child process: the same facts that a client would have."""
 
     name: str
     process: asyncio.subprocess.Process
@@ -129,7 +129,7 @@ class Member:
 
 
 class Show:
-    """Starts the members, listens to them, and draws what they said."""
+    """Starts the child processes, reads their reports, and prints them."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -163,14 +163,14 @@ class Show:
                         self.at_work.set()
                     if self.killed is not None and self.killed.job == job:
                         member.state = "took over"
-                        self.note(f"{member.name} takes {job} over under fence {fence} and goes on after step {step}")
+                        self.note(f"{member.name} takes over {job} with fence {fence} and continues after step {step}")
                         self.taken_over.set()
                 case ["seen", seq]:
                     member.seq, member.state = int(seq), "alive"
                 case ["digest", digest]:
                     member.digest = digest
                 case unexpected:
-                    self.note(f"{member.name} said {unexpected}")
+                    self.note(f"{member.name} sent unexpected output: {unexpected}")
         code = await member.process.wait()
         if member is not self.killed:
             if code != 0:
@@ -179,11 +179,11 @@ class Show:
                 member.state = "done"
 
     async def kill(self) -> None:
-        """Kill a worker that is in the middle of a job; no handler runs, nothing is flushed."""
+        """Kill a worker during a job with SIGKILL: no handler runs, nothing is flushed."""
         self.killed = next(member for member in self.members if member.job and member.process.returncode is None)
         self.killed.process.kill()
         self.killed.state = "killed (SIGKILL)"
-        self.note(f"{self.killed.name} is killed in the middle of its {self.killed.job}; its lease runs out")
+        self.note(f"{self.killed.name} is killed during {self.killed.job}; its lease expires")
 
     async def finished(self) -> None:
         await asyncio.gather(*self._listeners)
@@ -251,16 +251,16 @@ async def demonstrate(seconds: float) -> int:
 async def tell_the_story(show: Show, kernel: Kernel, seconds: float) -> None:
     await show.at_work.wait()
     show.started = time.monotonic()
-    show.note("3 workers do 3 jobs, 1 worker is idle, 2 followers tail the log")
+    show.note("3 workers run 3 jobs, 1 worker is idle, 2 followers tail the log")
     await asyncio.sleep(seconds * 0.4)
     await show.kill()
     await show.taken_over.wait()
     await asyncio.sleep(max(0.5, show.started + seconds - time.monotonic()))
-    # The one commit says stop to the workers; the next one, after the last step, says so to the followers.
+    # The first commit stops the workers; the second, after the last step, stops the followers.
     await kernel.commit(PARTITION, Put("control", "stop", b""))
     await kernel.commit(PARTITION, Append("journal", "all", (Draft("end", b""),)))
     await show.finished()
-    show.note("everybody has stopped")
+    show.note("all processes have stopped")
 
 
 # --------------------------------------------------------------------------------------------------- was anything lost?
@@ -274,18 +274,18 @@ async def verify(show: Show, kernel: Kernel) -> int:
     digest = hashlib.sha256(b"".join(line(entry) for entry in entries)).hexdigest()
     answers = {
         f"all {len(acknowledged):,} acknowledged entries are in the log": acknowledged.items() <= written.items(),
-        f"its seqs are 1..{len(entries):,} without a gap": list(written) == list(range(1, len(entries) + 1)),
-        "every job went on exactly where it stopped, no step lost or done twice": all(
+        f"the seqs of the log are 1..{len(entries):,} without a gap": list(written) == list(range(1, len(entries) + 1)),
+        "every job continued where it stopped; no step was lost or repeated": all(
             done == list(range(1, len(done) + 1)) for done in taken.values()
         ),
-        "both followers saw the same entries in the same order": {
+        "both followers read the same entries in the same order": {
             member.digest for member in show.members if member.name.startswith("follower")
         }
         == {digest},
     }
     for sentence, true in answers.items():
         show.console.print(Text.assemble(("  yes  ", "green") if true else ("  NO   ", "bold red"), sentence))
-    show.console.print("\nThe file is still there, try next:")
+    show.console.print("\nThe file still exists. Try next:")
     command = Path(sys.executable).with_name("keelbolt")
     shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     for action in ("storage stats", "storage check", "migrate --dry-run"):

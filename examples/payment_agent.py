@@ -1,12 +1,12 @@
-"""An agent that pays, and is killed while it pays: a step in doubt, and three ways out of it.
+"""An agent whose process is killed during a payment: a step in doubt, and three ways to resolve it.
 
-    python examples/payment_agent.py retry     # the bank recognises the order by its key: just do it again
-    python examples/payment_agent.py verify    # look into the bank's books first
-    python examples/payment_agent.py ask       # let a person decide
+    python examples/payment_agent.py retry     # repeat it: the bank recognises the order by its key
+    python examples/payment_agent.py verify    # check the bank's books first
+    python examples/payment_agent.py ask       # ask a person
 
-The agent asks for an approval first: the order is its `ctx.state`, committed with the question. Whatever the way, the
-money is taken once. The bank is a file; the agent's process kills itself with SIGKILL after the
-bank has written the payment and before it has answered.
+The agent first asks for approval: the order is its `ctx.state`, committed with the question. In all three ways the
+payment is made once. The bank is a file; the agent's process kills itself with SIGKILL after the bank has written the
+payment and before it returns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEASE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Bank:
-    """Somebody else's system, with books of its own."""
+    """An external system with its own records."""
 
     books: Path
 
@@ -41,10 +41,10 @@ class Bank:
         return [json.loads(line) for line in self.books.read_text().splitlines()] if self.books.exists() else []
 
     def pay(self, key: str, amount: int) -> str:
-        if self.find(key, amount) is None:  # an order that it knows is not paid again
+        if self.find(key, amount) is None:  # a known order is not paid again
             with self.books.open("a") as books:
                 books.write(json.dumps({"key": key, "amount": amount}) + "\n")
-            os.kill(os.getpid(), signal.SIGKILL)  # paid, and nobody will hear of it
+            os.kill(os.getpid(), signal.SIGKILL)  # paid, but the result is not recorded
         return f"receipt for {amount}"
 
     def find(self, key: str, amount: int) -> Done | None:
@@ -56,13 +56,13 @@ class Bank:
 
 @dataclass(frozen=True)
 class Order:
-    """What the user approves or refuses."""
+    """The order that the user approves or refuses."""
 
     amount: int
 
 
 class Payer(Worker):
-    """Asks, then pays in one step. What to do in doubt is the only difference."""
+    """Asks, then pays in one step. The ways differ only in how they resolve doubt."""
 
     def __init__(self, bank: Bank, way: str) -> None:
         self.bank = bank
@@ -77,7 +77,7 @@ class Payer(Worker):
         if ctx.user_text != "yes":
             await ctx.reject("The payment was not approved.")
             return
-        async with ctx.shielded(30):  # a cancel does not cut a payment in half: it takes effect afterwards
+        async with ctx.shielded(30):  # a cancel takes effect after the payment
             receipt = await self._pay(ctx, order.amount)
         await ctx.complete(f"{receipt}, at attempt {ctx.attempt}")
 
@@ -109,9 +109,9 @@ async def order(url: str, bank: Bank, way: str) -> None:
         sent = await engine.tasks.send(say(Part(text="40")))
         first = await asyncio.create_subprocess_exec(*command)
         asked = await engine.tasks.settled(sent)
-        print("the agent asks whether it may pay, and is answered yes")
+        print("the agent asks for approval; the answer is yes")
         sent = await engine.tasks.send(say(Part(text="yes"), asked.task_id))
-        print(f"the agent's process ended with {await first.wait()}; the bank has {len(bank.payments())} payment")
+        print(f"the agent's process exited with {await first.wait()}; the bank has {len(bank.payments())} payment")
         second = await asyncio.create_subprocess_exec(*command)
         try:
             await follow(engine, sent)

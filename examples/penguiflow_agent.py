@@ -48,7 +48,7 @@ class Script:
         self._tools = list(tools)
 
     async def complete(self, **_request: Any) -> tuple[str, float]:
-        """The next step of the plan."""
+        """Return the next step of the plan."""
         step: dict[str, Any] = {"thought": "", "next_node": "final_response", "args": {"raw_answer": "shipped"}}
         if self._tools:
             step = {"thought": "", "next_node": self._tools.pop(0), "args": {"text": "Ship the order"}}
@@ -77,7 +77,7 @@ async def run_flow(store: Any) -> None:
 
 
 async def first(url: str) -> None:
-    """Work until a person is needed; then this process is killed."""
+    """Run until the planner waits for a person; then this process is killed."""
     store = StateStore(url)
     await run_flow(store)
     session = StreamingSession("session-1", state_store=OwnedTasks(store, lease_seconds=1.0))
@@ -98,11 +98,11 @@ async def first(url: str) -> None:
 
 
 async def second(url: str) -> None:
-    """Go on where the first process was killed."""
+    """Continue the work of the killed process."""
     async with StateStore(url) as store:
         history = [event.kind for event in await store.load_history("order-1")]
         print(f"the flow's history: {', '.join(history)}")
-        await asyncio.sleep(2.0)  # the lease of the killed process ends
+        await asyncio.sleep(2.0)  # the lease of the killed process expires
         session = StreamingSession("session-1", state_store=OwnedTasks(store, lease_seconds=1.0))
         await session.hydrate()
         print(f"the session's tasks: {', '.join(task.status.value for task in await store.list_tasks('session-1'))}")
@@ -129,12 +129,12 @@ class Leased:
         return getattr(self._store, name)
 
     async def load_planner_state(self, _token: str) -> dict[str, Any]:
-        """The leased pause."""
+        """Return the leased pause."""
         return self._payload
 
 
 def main() -> None:
-    """Kill the first process when it waits for a person, and let the second go on."""
+    """Kill the first process when it waits for a person, and continue in a second one."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/state.db"
         command = [sys.executable, __file__, "first", url]

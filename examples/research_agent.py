@@ -1,10 +1,10 @@
-"""An agent that asks, reads, and writes; its process is killed while it reads, and nothing is read twice.
+"""An agent that asks a question, reads pages and writes a report; after a kill, no page is read twice.
 
     python examples/research_agent.py "knots" --answer long --kill
 
-One process is the client: it sends the message, prints what is streamed, and answers the agent's question (from the
-terminal, if there is no --answer). Another process does the work. With --kill it gets SIGKILL after the second page,
-and a third one takes over. The first half is what such an agent looks like, the second half is the client.
+One process is the client: it sends the message, prints the stream, and answers the agent's question (from the terminal
+without --answer). Another process runs the worker. With --kill it gets SIGKILL after the second page, and a third
+process takes over. The first half is the agent, the second half is the client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEASE_SECONDS = 1.0
 
 
 class Researcher(Worker):
-    """Asks how long the report shall be, reads some pages, and writes it."""
+    """Asks for the length of the report, reads some pages, and writes the report."""
 
     async def handle(self, ctx: TaskContext) -> None:
         if ctx.turn == 1:
@@ -41,7 +41,7 @@ class Researcher(Worker):
         found = []
         for page in PAGES:
             await ctx.send_status(f"reading about {page}")
-            # Reading twice is harmless, so a step in doubt is simply done again; one that reported is not.
+            # Reading twice is harmless, so a step in doubt is repeated; a recorded step is not.
             found.append(await ctx.step(f"read {page}", read, topic, page, idempotent=True))
         for text in found if "long" in ctx.user_text.lower() else found[:1]:
             for word in text.split():
@@ -51,13 +51,13 @@ class Researcher(Worker):
 
 
 async def read(topic: str, page: str) -> str:
-    """What takes long, or costs money."""
+    """Stand-in for a slow or expensive call."""
     await asyncio.sleep(0.2)
     return f"Of {topic}, {page} could fill a book."
 
 
 async def work(url: str) -> None:
-    """The process of the agent: it runs tasks until somebody stops it."""
+    """Run tasks until the process is stopped."""
     settings = TaskSettings.of(lease_seconds=LEASE_SECONDS)
     async with TaskEngine.on(url, Researcher(), settings=settings):
         await asyncio.Event().wait()
@@ -67,7 +67,7 @@ async def work(url: str) -> None:
 
 
 class Workers:
-    """The process of the agent, and the next one when it is killed."""
+    """The agent's process, which can be started again after a kill."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -93,12 +93,12 @@ async def running(url: str) -> AsyncIterator[Workers]:
 
 
 async def ask(url: str, topic: str, answer: str | None, *, kill: bool) -> None:
-    """Send the topic, print what is streamed, answer what is asked."""
+    """Send the topic, print the stream, and answer the agent's question."""
     async with TaskEngine.on(url) as engine, running(url) as workers:
         sent = await engine.tasks.send(say(topic))
         task_id, entries, reads = sent.task.task_id, 0, 0
         async for event in engine.tasks.follow(task_id, after=0):
-            if isinstance(event, TaskSnapshot):  # comes after a gap only, and nobody trims this log
+            if isinstance(event, TaskSnapshot):  # only after a gap; this log is never trimmed
                 continue
             entries = event.seq
             state, text = told(event)
@@ -114,7 +114,7 @@ async def ask(url: str, topic: str, answer: str | None, *, kill: bool) -> None:
                 reads += 1
                 if kill and reads == 2:
                     await workers.stop(signal.SIGKILL)
-                    print("  … killed; another process goes on when the lease is over")
+                    print("  … killed; another process takes over when the lease expires")
                     await workers.start()
         stored = await engine.tasks.load(task_id)
         print(f"\n{stored.state.name}: {entries} entries in the log, {reads} pages read")
@@ -125,7 +125,7 @@ def say(text: str, task_id: str | None = None) -> Message:
 
 
 def told(event: Entry) -> tuple[TaskState | None, str]:
-    """The state and the words of an entry, if it has them."""
+    """Return the state and the text of an entry, if it has them."""
     body = json.loads(event.data)
     if event.kind == "artifact":
         return None, "".join(part["text"] for part in body["artifact"]["parts"])
@@ -136,16 +136,16 @@ def told(event: Entry) -> tuple[TaskState | None, str]:
 
 
 def reported(event: Entry) -> bool:
-    """Whether this entry is the result of a step."""
+    """Return whether this entry is the result of a step."""
     return event.kind == "step" and json.loads(event.data)["state"] == "done"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("topic", nargs="?", default="anchors")
-    parser.add_argument("--answer", help="what to answer the agent (default: ask here)")
-    parser.add_argument("--kill", action="store_true", help="kill the agent's process in the middle")
-    parser.add_argument("--storage", help="where tasks are kept (default: a temporary file)")
+    parser.add_argument("--answer", help="the answer to the agent's question (default: read from the terminal)")
+    parser.add_argument("--kill", action="store_true", help="kill the agent's process during the task")
+    parser.add_argument("--storage", help="the URL of the storage (default: a temporary file)")
     parser.add_argument("--work", metavar="URL", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:

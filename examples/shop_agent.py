@@ -1,9 +1,9 @@
-"""A clerk that looks at prices and pays: a model with two tools and a gate, served as an agent, kept in SQLite.
+"""A clerk that looks up prices and pays: a model with two tools and a gate, served as an agent, stored in SQLite.
 
     python examples/shop_agent.py             # a conversation with a scripted model; needs no network
-    OPENAI_API_KEY=… keelbolt serve examples.shop_agent:clerk   # with a real one, for everybody
+    OPENAI_API_KEY=… keelbolt serve examples.shop_agent:clerk   # as an A2A agent, with a real model
 
-Each message of the conversation meets a new engine: nothing is left in memory between the question and the answer.
+Each message of the conversation runs in a new engine: no state stays in memory between the question and the answer.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from keelbolt.turns import (
     turn_worker,
 )
 
-BANK: dict[str, int] = {}  # another system: it knows a payment by its key, and makes it once
+BANK: dict[str, int] = {}  # an external system that makes each payment once, by its key
 
 
 @tool
 def price(item: str) -> int:
-    """What an item costs, in euros."""
+    """Return the price of an item in euros."""
     return {"kettle": 30, "teapot": 45}.get(item, 10)
 
 
@@ -46,7 +46,7 @@ async def pay(item: str, amount: int, call_id: str) -> dict[str, Any]:
 
 
 def script(request: ModelRequest) -> Any:
-    """What a model would do: look at the price, pay, answer."""
+    """Stand-in for a model: look up the price, pay, answer."""
     asked = max(number for number, entry in enumerate(request.messages) if entry.role == "user")
     item = request.messages[asked].text.split()[-1]
     results = [entry for entry in request.messages[asked:] if entry.role == "tool"]
@@ -61,10 +61,10 @@ def make_clerk(url: str) -> TurnWorker:
     storage = durable_storage(url)
     model: Model = OpenAIModel("gpt-5-mini") if "OPENAI_API_KEY" in os.environ else ScriptedModel(script)
     runner = storage.runner(executor_callback=chat_executor(model, tools=[price, pay]))
-    return turn_worker(runner, storage, system_prompt="You are a clerk. Look at the price, then pay.")
+    return turn_worker(runner, storage, system_prompt="You are a clerk. Look up the price, then pay.")
 
 
-clerk = make_clerk(os.environ.get("KEELBOLT_STORAGE", "sqlite:///keelbolt.db"))  # where `keelbolt serve` keeps tasks
+clerk = make_clerk(os.environ.get("KEELBOLT_STORAGE", "sqlite:///keelbolt.db"))  # the same as `keelbolt serve`
 
 
 async def say(url: str, text: str, task: Task | None = None) -> Task:

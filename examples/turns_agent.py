@@ -1,10 +1,10 @@
-"""A clerk that orders things: a turn runner with tools, memory and a gate, served as an agent, kept in one SQLite file.
+"""A clerk that orders things: a turn runner with tools, memory and a gate, served as an agent, stored in SQLite.
 
-    python examples/turns_agent.py            # a conversation; the process that asked is gone when the answer comes
-    keelbolt serve examples.turns_agent:clerk # the same clerk for everybody: try "order 3 kettles"
+    python examples/turns_agent.py            # a conversation; each message runs in a new engine
+    keelbolt serve examples.turns_agent:clerk # the same clerk as an A2A agent: try "order 3 kettles"
 
-The executor is written by hand on the contract of turns. `examples/shop_agent.py` uses the ready one, and is shorter.
-A real agent has a model where this one has `model`, a function that says what a model would say.
+The executor is written by hand on the contract of turns. `examples/shop_agent.py` uses the built-in executor and is
+shorter. The function `model` stands in for a real model.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from keelbolt.turns import (
     turn_worker,
 )
 
-BUDGET = 50  # what costs more is asked for
+BUDGET = 50  # orders above it need approval
 PRICES = {"kettle": 30, "cup": 4, "teapot": 45}
 
 
@@ -63,7 +63,7 @@ class Fact(BaseModel):
     text: str
 
 
-SHOP: dict[str, str] = {}  # somebody else's system: it knows an order by its key, and ships it once
+SHOP: dict[str, str] = {}  # an external system that ships each order once, by its key
 
 
 async def price(args: Item, _ctx: DispatchContext, _meta: Registry) -> str:
@@ -78,12 +78,12 @@ async def order(args: Order, _ctx: DispatchContext, _meta: Registry) -> str:
 async def remember(args: Fact, ctx: DispatchContext, _meta: Registry) -> str:
     now = datetime.now(UTC)
     fact = Memory(id=new_id(), content=args.text, confidence=1, importance=0.5, created_at=now, updated_at=now)
-    await ctx.store_memory(fact)  # stored with the rest of its iteration, or not at all
+    await ctx.store_memory(fact)  # committed with the whole iteration, or not at all
     return "noted"
 
 
 TOOLS = [
-    Tool(name="price", description="What one of them costs.", input_schema=Item, handler=price),
+    Tool(name="price", description="Returns the price of one item.", input_schema=Item, handler=price),
     Tool(name="order", description="Orders from the shop.", input_schema=Order, handler=order),
     Tool(name="remember", description="Remembers a fact about the user.", input_schema=Fact, handler=remember),
 ]
@@ -99,7 +99,7 @@ class Call:
 
 
 def model(said: str, done: Sequence[ToolCall], facts: Sequence[Memory]) -> Call | str:
-    """What a model would say next: call a tool, or an answer."""
+    """Stand-in for a model: return the next tool call, or the answer."""
     results = {call.tool: str(call.results) for call in done}
     if wanted := re.search(r"order (\d+) (\w+?)s?\b", said):
         count, item = int(wanted[1]), wanted[2]
@@ -118,9 +118,9 @@ def model(said: str, done: Sequence[ToolCall], facts: Sequence[Memory]) -> Call 
 
 
 async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
-    """One iteration: do the call that was decided on, or decide what is next. Each is stored before the next begins.
+    """Run one iteration: make the pending tool call, or decide on the next one. Each is stored before the next starts.
 
-    So there is always a stored intent before anything happens in the world: a process that dies comes back to it.
+    So a stored intent precedes every side effect: after a crash, another process continues from it.
     """
     ours = list(ctx.own_tool_calls)
     pending = next((call for call in ours if not call.is_complete), None)
@@ -130,7 +130,7 @@ async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
     said = str(ctx.incoming[-1].content)
     decided = model(said, ours, list(ctx.turn_memories))
     now = datetime.now(UTC)
-    name = f"{ctx.turn_id}.{ctx.iteration}"  # the same, should this iteration be repeated
+    name = f"{ctx.turn_id}.{ctx.iteration}"  # the same if this iteration is repeated
     if isinstance(decided, Call):
         call = ToolCall(
             id=name, tool=decided.tool, args=decided.args, is_complete=False, created_at=now, updated_at=now
@@ -146,7 +146,7 @@ async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
 
 
 async def use(ctx: DispatchContext, helpers: ExecutorHelpers, call: ToolCall) -> None:
-    """Call the tool, after the user has agreed to what costs much."""
+    """Call the tool, after the user has approved expensive orders."""
     args = dict(call.args)
     total = args.pop("total", 0)
     try:
@@ -156,9 +156,9 @@ async def use(ctx: DispatchContext, helpers: ExecutorHelpers, call: ToolCall) ->
         tool = ctx.tools.get(call.tool)
         assert tool is not None
         if call.tool == "order":
-            args["key"] = call.id  # by which the shop knows the order, should we die before we hear its answer
+            args["key"] = call.id  # identifies the order if the process dies before the shop's response
         answer, failed = str(await tool.executor(ctx)(args)), False
-    except TurnError as error:  # refused by the user or by the tool: the model shall know
+    except TurnError as error:  # refused by the user or by the tool: passed to the model
         answer, failed = f"not done: {error}", True
     helpers.report_tool_call(call.id, tool=call.tool, args=call.args, results=answer, is_error=failed, is_complete=True)
     await ctx.mutate_tool_call(call.completed(answer, at=datetime.now(UTC), is_error=failed))
@@ -175,17 +175,17 @@ def make_clerk(url: str) -> TurnWorker:
         turn_input_pipeline=[hydrate(messages=Window(last=50), tool_calls=Window(last=50), memories=TopK(5))],
         max_iterations=20,
     )
-    return turn_worker(runner, storage, system_prompt="You are a clerk. Order what people want, and ask if it is dear.")
+    return turn_worker(runner, storage, system_prompt="You are a clerk. Place orders, and ask if they are expensive.")
 
 
-clerk = make_clerk(os.environ.get("KEELBOLT_STORAGE", "sqlite:///keelbolt.db"))  # where `keelbolt serve` keeps tasks
+clerk = make_clerk(os.environ.get("KEELBOLT_STORAGE", "sqlite:///keelbolt.db"))  # the same as `keelbolt serve`
 
 
 # --------------------------------------------------------------------------------------------------- the conversation
 
 
 async def say(url: str, text: str, task: Task | None = None) -> Task:
-    """In a process of its own, as far as the clerk can tell: nothing is left in memory between two of these."""
+    """Send a message and print the answer. Each call uses a new engine: no state stays in memory."""
     async with TaskEngine.on(url, make_clerk(url)) as engine:
         message = Sent(message_id=new_id(), role=Role.user, parts=[Part(text=text)], context_id="kitchen")
         if task is not None:

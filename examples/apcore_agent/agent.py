@@ -1,4 +1,4 @@
-"""The same agent from Python, for what the command line has no option for: `python examples/apcore_agent/agent.py`."""
+"""The same agent from Python, for settings without a command-line option: `python examples/apcore_agent/agent.py`."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@
 | guide.py | plain skills: echo, count, write, deploy, work, … |
 | modules.py | skills that are modules of an apcore registry |
 | planner.py | a skill that is a turn runner: thoughts, a tool, a gate |
-| steered.py | what a task hears while it works; "Kill its process" among it |
-| agent.py | one worker, one card and one door for all of these |
-| history.py | what there is to see before anybody has said a word |
+| steered.py | steering of a running task, including "Kill its process" |
+| agent.py | one worker and one card for all of these |
+| history.py | example tasks and a session, written before the first start |
 | __main__.py | the server |
 """
 

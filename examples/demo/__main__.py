@@ -16,11 +16,11 @@ from keelbolt.observability.logs import LEVELS, log_to_stderr
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks.settings import TaskSettings
 
-LEASE_SECONDS = 3.0  # how long the others wait for a process that fell silent; 15 unless one is in a hurry
+LEASE_SECONDS = 3.0  # shorter than the default of 15, so that a takeover is seen soon
 
 
 def server(storage: str) -> A2AServer:
-    """Whoever sits at this machine is the operator of this agent: put no proxy before it."""
+    """Return the demo's server. Callers on this machine are operators: do not run it behind a proxy."""
     demo = Demo(storage)
     tasks = TaskSettings.of()
     if tasks.lease_seconds == TaskSettings().lease_seconds:
@@ -39,14 +39,14 @@ def tell(address: str) -> None:
     command = os.path.relpath(Path(sys.executable).with_name("keelbolt"))
     lines = (
         f"The agent listens at {address}",
-        f"Look at it in a browser at this machine: {address}/explorer",
+        f"Explorer, in a browser on this machine: {address}/explorer",
         "",
         "There, try 'work through 20 parcels', open the task, and press 'Kill its process'. Or in a terminal:",
         "",
         f"  {command} card {address}",
         f"  {command} stream {address} 'survive a crash'",
         "",
-        "Tasks survive: stop it with Ctrl-C in the middle of one, start it again, and it goes on.",
+        "Tasks survive a restart: stop the agent with Ctrl-C during a task and start it again; the task continues.",
     )
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
@@ -54,9 +54,9 @@ def tell(address: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
-    parser.add_argument("--port", type=int, default=8000, help="0 chooses a free one")
-    parser.add_argument("--storage", default="sqlite:///keelbolt.db", help="the URL of any engine")
-    parser.add_argument("--processes", type=int, default=2, help="how many processes serve")
+    parser.add_argument("--port", type=int, default=8000, help="0 uses a free port")
+    parser.add_argument("--storage", default="sqlite:///keelbolt.db", help="the URL of the storage, of any engine")
+    parser.add_argument("--processes", type=int, default=2, help="number of processes")
     parser.add_argument("--log-level", choices=LEVELS, default="info")
     given = parser.parse_args()
     log_to_stderr(as_json=False, level=given.log_level)

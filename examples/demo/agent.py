@@ -1,4 +1,4 @@
-"""One agent of them all: which worker a message goes to, and a card that names every skill."""
+"""The demo agent: routes each message to the worker of its skill, and lists all skills in one card."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SKILL = "skillId"
 
 
 class Demo(Worker, Dependency):
-    """Gives each task to the worker of its skill, and listens meanwhile whether its process shall die."""
+    """Runs each task with the worker of its skill, and handles steering, such as a kill of the process."""
 
     def __init__(self, storage: str, *, pace: float = 1.0) -> None:
         self.guide = Guide(pace=pace)
@@ -33,16 +33,16 @@ class Demo(Worker, Dependency):
 
     async def handle(self, ctx: TaskContext) -> None:
         skill = str(ctx.task_metadata.get(SKILL) or "")
-        async with steered(ctx) as heard:
+        async with steered(ctx) as steering:
             if self.modules.catalog.get(skill) is not None:
                 await self.modules.handle(ctx)
             elif skill == PLAN.id:
                 await self.planner.handle(ctx)
             else:
-                await self.guide.choose(ctx, heard)
+                await self.guide.choose(ctx, steering)
 
     async def admit(self, request: SendMessageRequest, caller: Caller, tasks: TaskManager) -> Admitted:
-        """Note the skill with the task, so that tasks can be found by it; modules also check their input."""
+        """Store the skill in the task's metadata, for filters; modules also check their input."""
         message = request.message
         chosen = str({**(request.metadata or {}), **(message.metadata or {})}.get(SKILL) or "")
         if not chosen and message.task_id is None and message.text.lower().startswith("plan"):

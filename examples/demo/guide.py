@@ -1,8 +1,8 @@
-"""The plain skills: they stream, remember, ask back, do things once, and survive their process.
+"""The plain skills: streaming, memory, questions, durable steps, and recovery from a crash.
 
     keelbolt serve examples.demo.guide:Guide
 
-Say "count to 5", "book a table", "deploy the site", "write about the sea", "work through 12 parcels", "remember blue",
+Send "count to 5", "book a table", "deploy the site", "write about the sea", "work through 12 parcels", "remember blue",
 "what do you remember?", "wait 20 seconds", "survive a crash", "break down" or anything else.
 """
 
@@ -35,60 +35,60 @@ def skill(skill_id: str, name: str, description: str, tags: str, *examples: str)
 
 card = AgentCardConfig(
     name="Guide",
-    description="Shows what a durable agent can do: streaming, questions, memory, steps that are done once.",
+    description="Shows the features of a durable agent: streaming, questions, memory, durable steps.",
     capabilities=CapabilitiesConfig(streaming=True, push_notifications=True),
     extensions=[BUTTONS],
     skills=[
-        skill("echo", "Echo", "Says again what you say.", "simple", "Hello"),
-        skill("count", "Count", "Counts aloud, one streamed chunk per number.", "streaming", "count to 5"),
+        skill("echo", "Echo", "Repeats your message.", "simple", "Hello"),
+        skill("count", "Count", "Counts, one streamed chunk per number.", "streaming", "count to 5"),
         skill(
             "write",
             "Write",
-            "Writes a sentence a second, for most of a minute. Pause it meanwhile, or change its topic.",
+            "Writes one sentence per second for about 40 seconds. Pause it meanwhile, or change its topic.",
             "streaming steering",
             "write about the sea",
         ),
         skill(
             "deploy",
             "Deploy",
-            "Builds, asks for an approval, and releases only after it: also tomorrow, in another process.",
+            "Builds, asks for approval, and releases after it, even days later in another process.",
             "approval steps",
             "deploy the site",
         ),
         skill(
             "work",
             "Work through parcels",
-            "A second for each. Kill its process meanwhile: another one goes on with the next parcel.",
+            "One second per parcel. Kill its process meanwhile: another process continues with the next parcel.",
             "durability steps",
             "work through 20 parcels",
         ),
         skill(
             "crash",
             "Survive a crash",
-            "Kills its own process while it works. Another one takes over; what was done stays done.",
+            "Kills its own process during a task. Another process takes over; completed steps are not repeated.",
             "durability steps",
             "survive a crash",
         ),
         skill(
             "book",
             "Book a table",
-            "Asks for the time, then books: once, whatever happens to the process.",
+            "Asks for the time, then books exactly once, even if the process dies.",
             "questions steps",
             "book a table",
         ),
         skill(
             "remember",
             "Remember",
-            "Keeps words for the conversation (tasks with the same contextId).",
+            "Stores words for the conversation (tasks with the same contextId).",
             "memory",
             "remember blue",
             "what do you remember?",
         ),
-        skill("fail", "Break down", "Fails, so that it can be tried anew: requeue it.", "failure", "break down"),
+        skill("fail", "Break down", "Fails, so that you can requeue it.", "failure", "break down"),
         skill(
             "wait",
             "Wait",
-            "Sleeps without holding a process: stop the server meanwhile, start it again, it goes on.",
+            "Sleeps without holding a process, and continues after a restart of the server.",
             "durability",
             "wait 20 seconds",
         ),
@@ -97,16 +97,16 @@ card = AgentCardConfig(
 
 
 class Guide(Worker):
-    """Chooses by the words of the message."""
+    """Selects the skill by the text of the message."""
 
     def __init__(self, *, pace: float = 1.0) -> None:
-        self.pace = pace  # 0: nothing takes time
+        self.pace = pace  # factor of all delays; 0: none
 
     async def handle(self, ctx: TaskContext) -> None:
-        async with steered(ctx) as heard:
-            await self.choose(ctx, heard)
+        async with steered(ctx) as steering:
+            await self.choose(ctx, steering)
 
-    async def choose(self, ctx: TaskContext, heard: Steered) -> None:
+    async def choose(self, ctx: TaskContext, steering: Steered) -> None:
         text = ctx.user_text.strip().lower()
         if ctx.history:  # an answer to our question
             await (self.release if ctx.history[0].text.lower().startswith("deploy") else self.book)(ctx)
@@ -117,10 +117,10 @@ class Guide(Worker):
         elif text.startswith("deploy"):
             await self.deploy(ctx)
         elif text.startswith("write about "):
-            heard.topic = heard.topic or text.removeprefix("write about ")
-            await self.write(ctx, heard)
+            steering.topic = steering.topic or text.removeprefix("write about ")
+            await self.write(ctx, steering)
         elif match := re.match(r"work through (\d{1,3}) parcels$", text):
-            await self.work(ctx, int(match[1]), heard)
+            await self.work(ctx, int(match[1]), steering)
         elif text == "break down":
             await ctx.fail("The engine is out of oil.")
         elif text == "survive a crash":
@@ -142,13 +142,13 @@ class Guide(Worker):
             await asyncio.sleep(0.2 * self.pace)
         await ctx.complete()
 
-    async def write(self, ctx: TaskContext, heard: Steered) -> None:
+    async def write(self, ctx: TaskContext, steering: Steered) -> None:
         for beginning in (*BEGINNINGS * 5, "That was all about"):
-            await heard.paused()
-            if heard.brief:
-                await ctx.emit_text_artifact(f"In short: {heard.topic}.", artifact_id="text", append=True)
+            await steering.paused()
+            if steering.brief:
+                await ctx.emit_text_artifact(f"In short: {steering.topic}.", artifact_id="text", append=True)
                 break
-            await ctx.emit_text_artifact(f"{beginning} {heard.topic}. ", artifact_id="text", append=True)
+            await ctx.emit_text_artifact(f"{beginning} {steering.topic}. ", artifact_id="text", append=True)
             await asyncio.sleep(self.pace)
         await ctx.complete()
 
@@ -163,18 +163,18 @@ class Guide(Worker):
         await ctx.step("release", self.build, idempotent=True)
         await ctx.complete("Released.")
 
-    async def work(self, ctx: TaskContext, parcels: int, heard: Steered) -> None:
-        """Each parcel is a step: after a crash, those that are done are done."""
+    async def work(self, ctx: TaskContext, parcels: int, steering: Steered) -> None:
+        """Each parcel is a step: after a crash, recorded parcels are not packed again."""
         packers = set()
         for number in range(1, parcels + 1):
-            await heard.paused()
+            await steering.paused()
             packers.add(await ctx.step(f"parcel {number}", self.pack, idempotent=True))
             await ctx.send_status(f"{number} of {parcels}, in process {os.getpid()}")
         who = f"{len(packers)} processes" if len(packers) > 1 else "one process"
         await ctx.complete(f"{parcels} parcels, each packed once, by {who}.")
 
     async def crash(self, ctx: TaskContext) -> None:
-        """Only where several processes serve (`make run` does so); alone, start the agent again."""
+        """Needs several processes, as in `make run`; a single process must be started again."""
         parcel = await ctx.step("pack", self.build, idempotent=True)
         if ctx.attempt == 1:
             await ctx.send_status(f"{parcel} is packed. Now process {os.getpid()} dies.")
@@ -192,19 +192,19 @@ class Guide(Worker):
         words = await ctx.update_context(lambda known: [*(known or []), word])
         await ctx.respond(f"I remember {len(words)} word(s) now.")
 
-    # Each of these stands for something that takes a while, in somebody else's system.
+    # Stand-ins for slow calls to external systems.
 
     async def reserve(self, time: str, key: str) -> dict[str, str]:
-        """It takes the key to recognise a repeat."""
+        """Book a table. The key identifies repeated calls."""
         await asyncio.sleep(0.5 * self.pace)
         return {"table": "by the window", "time": time, "reference": key}
 
     async def build(self) -> str:
-        """Each time it is done, something else comes of it."""
+        """Return a different result at each call."""
         await asyncio.sleep(0.3 * self.pace)
         return f"parcel {os.urandom(2).hex()}"
 
     async def pack(self) -> int:
-        """Answers which process did it."""
+        """Return the id of the process."""
         await asyncio.sleep(self.pace)
         return os.getpid()

@@ -1,8 +1,8 @@
-"""What there is to see before anybody has said a word: some tasks, and a session of a state store, on the same storage.
+"""Writes example tasks and a session of a state store into the demo's storage.
 
     python -m examples.demo.history sqlite:///keelbolt.db
 
-A process of its own does it, before those that serve are forked. On a storage that has it already, nothing happens.
+It runs in its own process, before the server forks. It does nothing on a storage that already has this data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from keelbolt.tasks import Envelope, TaskEngine
 
 SESSION, TRACE = "harbour-tour", "harbour-tour-1"
 
-SAID: tuple[tuple[str, Any, str], ...] = (  # skill, what was said, the answer to what is asked then
+SAID: tuple[tuple[str, Any, str], ...] = (  # skill, message, answer to the agent's question
     ("echo", "Hello", ""),
     ("count", "count to 12", ""),
     ("write", "write about lighthouses", ""),
@@ -55,7 +55,7 @@ SAID: tuple[tuple[str, Any, str], ...] = (  # skill, what was said, the answer t
 
 
 async def write_history(url: str) -> None:
-    """Once for each storage."""
+    """Write the data, once per storage."""
     async with open_storage(url) as kernel, StateStore(kernel, types="own") as store:
         if await store.list_tasks(SESSION):
             return
@@ -83,7 +83,7 @@ async def say(engine: TaskEngine, message_id: str, skill: str, said: Any, answer
 
 
 async def keep_session(store: StateStore) -> None:
-    """A conversation as an agent framework keeps one: a task with updates, steering, events, a trajectory, a file."""
+    """Write a session like an agent framework: a task with updates, steering, events, a trajectory, a file."""
     now, task_id = time.time(), "report"
     for number, (kind, node) in enumerate((("node_start", "plan"), ("node_success", "plan"), ("node_success", "tide"))):
         await store.save_event(StoredEvent(TRACE, now + number, kind, node, f"{node}_1", {"harbour": "north"}))
@@ -121,7 +121,7 @@ async def keep_session(store: StateStore) -> None:
     report = "# Tides\n\nHigh water in the northern harbour: 18:30.\n"
     await store.artifact_store.put_text(report, filename="tides.md", scope=ArtifactScope(session_id=SESSION))
     snapshot = TaskContextSnapshot(session_id=SESSION, task_id=task_id, llm_context={"harbour": "north"})
-    await store.save_task(  # last: it says that all of this is there
+    await store.save_task(  # last: marks the data as complete
         SessionTask(
             task_id=task_id,
             session_id=SESSION,

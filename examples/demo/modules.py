@@ -12,7 +12,7 @@ EXTENSIONS = Path(__file__).parents[1] / "apcore_agent" / "extensions"
 
 
 def modules() -> tuple[ApcoreWorker, AgentCardBuilder]:
-    """A worker that runs the modules, and who writes their part of the card."""
+    """Return a worker that runs the modules, and the builder of their part of the card."""
     registry = load_extensions(EXTENSIONS).registry
     catalog = SkillCatalog(registry)
     worker = ApcoreWorker(catalog, Executor(registry, approval_handler=CallerApproves()))

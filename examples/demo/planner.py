@@ -1,7 +1,7 @@
-"""A skill that is a turn runner: it thinks, calls a tool, waits for a person, and keeps all of it.
+"""A skill that is a turn runner: it stores a thought, calls a tool, and waits for a person.
 
-What a model would say is written down here. Each iteration is one commit: kill the process between two of them, and
-another one goes on with the next.
+The output of the model is scripted. Each iteration is one commit: if the process dies between two iterations, another
+process continues with the next one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from keelbolt.turns import (
 PLAN = SkillConfig(
     id="plan",
     name="Plan a trip",
-    description="A turn runner: it thinks, looks at the weather with a tool, and asks before it books.",
+    description="A turn runner: it thinks, calls a weather tool, and asks before it books.",
     tags=["turns", "tools", "approval"],
     examples=["plan a trip to Rome"],
 )
@@ -45,10 +45,10 @@ async def weather(args: Place, _ctx: DispatchContext, _meta: Registry) -> str:
 
 
 def planner(storage: str, *, pace: float = 1.0) -> TurnWorker:
-    """The worker, on a storage that it opens itself."""
+    """Return the worker; it opens the storage itself."""
 
     async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
-        """Called again and again, until it says `ack`."""
+        """Run one iteration; called until it calls `ack`."""
         await asyncio.sleep(0.7 * pace)
         now = datetime.now(UTC)
         asked = next(str(message.content) for message in reversed([*ctx.turn_messages]) if message.role == "user")

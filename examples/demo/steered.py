@@ -1,11 +1,11 @@
-"""Steering of a running task: pause and resume, another topic, an early end, or the death of its process.
+"""Steering of a running task: pause, resume, change the topic, end early, or kill its process.
 
-The button "Kill its process" of the explorer is declared by this agent in its card; it calls the operations API:
+This agent's card declares the explorer's button "Kill its process", which calls the operations API:
 
     POST /keelbolt/v1/tasks/{task_id}/steer   {"kind": "inject", "payload": {"kill": true}}
 
-It reaches whatever process holds the task, through the task's inbox. No server of Keelbolt knows what it means: the
-worker below does it, because it hears it.
+The event reaches the process that holds the task through the task's inbox. Keelbolt does not interpret it; the worker
+below does.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from keelbolt.tasks import TaskContext
 
 BUTTONS = ExtensionConfig(
     uri="urn:keelbolt:a2a:steering:v1",
-    description="How a task of this agent can be steered while it works.",
+    description="Steering of running tasks of this agent.",
     params={
         "buttons": [
             {
                 "label": "Change the topic",
-                "text": "A task that writes continues about something else.",
+                "text": "A writing task continues with another topic.",
                 "kind": "redirect",
-                "schema": {  # people fill in fields; what they write is the payload
+                "schema": {  # rendered as a form; its values are the payload
                     "type": "object",
                     "required": ["topic"],
                     "additionalProperties": False,
@@ -37,14 +37,14 @@ BUTTONS = ExtensionConfig(
             },
             {
                 "label": "Be brief",
-                "text": "A task that writes ends with its next sentence.",
+                "text": "A writing task ends with its next sentence.",
                 "kind": "inject",
                 "payload": {"brief": True},
             },
             {
                 "label": "Kill its process",
-                "text": "The process that runs this task dies at once (kill -9). When its lease has run out, in a few "
-                "seconds, another one takes over: watch.",
+                "text": "The process that runs this task is killed (kill -9). When its lease expires, in a few "
+                "seconds, another process takes over.",
                 "kind": "inject",
                 "payload": {"kill": True},
                 "danger": True,
@@ -56,7 +56,7 @@ BUTTONS = ExtensionConfig(
 
 
 class Steered:
-    """How a task was steered so far."""
+    """The steering of a task so far."""
 
     def __init__(self, ctx: TaskContext) -> None:
         self.topic = ""
@@ -84,23 +84,23 @@ class Steered:
                 await self._die()
 
     async def _die(self) -> None:
-        """Once for each time that it was told: a turn that is run again hears it again, from the first."""
+        """Kill the process once per event: a repeated turn receives the same events again."""
         self._kills += 1
-        told = False
+        new = False
 
-        def hear() -> None:
-            nonlocal told
-            told = True
+        def mark() -> None:
+            nonlocal new
+            new = True
 
-        await self._ctx.step(f"told to die {self._ctx.turn}.{self._kills}", hear)  # recorded: not done twice
-        if told:
-            await asyncio.sleep(0.2)  # whoever pressed the button, perhaps of this very process, is answered first
+        await self._ctx.step(f"kill {self._ctx.turn}.{self._kills}", mark)  # recorded, so not repeated
+        if new:
+            await asyncio.sleep(0.2)  # lets this process respond to the caller first
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextlib.asynccontextmanager
 async def steered(ctx: TaskContext) -> AsyncIterator[Steered]:
-    """Listen while the task works."""
+    """Handle steering while the task runs."""
     found = Steered(ctx)
     listening = asyncio.create_task(found.listen())
     try:

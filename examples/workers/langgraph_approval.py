@@ -1,4 +1,4 @@
-"""A LangGraph graph with an interrupt: it asks before it orders."""
+"""A LangGraph graph with an interrupt: it asks for approval before it orders."""
 
 from __future__ import annotations
 

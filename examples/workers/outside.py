@@ -1,4 +1,4 @@
-"""What the workers call: a service that keeps a ledger, and what a model says. Stands for the real world."""
+"""Stand-ins for external systems: a service with a ledger, and the output of a model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ANSWER = "The order is placed. It arrives on Monday morning, well before the tea
 
 
 async def words() -> AsyncIterator[str]:
-    """The answer of a model, word by word."""
+    """Yield the answer of a model, word by word."""
     for word in ANSWER.split(" "):
         await asyncio.sleep(PACE_SECONDS)
         yield f"{word} "
 
 
 async def order(item: str, key: str) -> str:
-    """Order something, slowly. The service knows an order by its key, and takes it once."""
+    """Place an order, slowly. The service accepts each key once."""
     _note(f"{key} ordered {item}")
     await asyncio.sleep(4 * PACE_SECONDS)
     return f"{item} is ordered"

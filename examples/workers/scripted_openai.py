@@ -1,4 +1,4 @@
-"""A model for the OpenAI Agents SDK without a network: it calls the tool `order`, then says what the script says."""
+"""A model for the OpenAI Agents SDK without a network: it calls the tool `order`, then returns a scripted text."""
 
 from __future__ import annotations
 

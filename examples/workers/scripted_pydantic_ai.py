@@ -1,4 +1,4 @@
-"""A model for pydantic-ai without a network: it calls the tool `order`, and then says what the script says."""
+"""A model for pydantic-ai without a network: it calls the tool `order`, then returns a scripted text."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_the_research_agent_survives_its_process() -> None:
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "A short or a long report about knots?" in ran.stdout
-    assert "killed; another process goes on" in ran.stdout
+    assert "killed; another process takes over" in ran.stdout
     assert ran.stdout.count("could fill a book.") == 3
     assert re.search(r"completed: \d+ entries in the log, 3 pages read", ran.stdout)
 
@@ -52,7 +52,7 @@ def test_the_payment_agent_pays_once(way: str, answer: str) -> None:
     command = [sys.executable, "examples/payment_agent.py", way]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "the agent's process ended with -9; the bank has 1 payment" in ran.stdout
+    assert "the agent's process exited with -9; the bank has 1 payment" in ran.stdout
     assert f"completed: {answer}" in ran.stdout
     assert ran.stdout.splitlines()[-1] == "the bank has 1 payment"
     assert ("the agent asks: The step 'pay' was begun" in ran.stdout) == (way == "ask")

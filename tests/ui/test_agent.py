@@ -26,8 +26,8 @@ async def test_the_card_is_shown_and_its_examples_are_one_click_from_a_try(agent
 async def test_checks_have_hints_and_the_raw_card_can_be_copied(agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(agent.at())
     await page.get_by_role("tab", name="Checks").click()
-    await expect(page.get_by_text("Every client of the specification can use this card.")).to_be_visible()
-    await expect(page.get_by_text("Sign the card, so that clients know who wrote it.")).to_be_visible()
+    await expect(page.get_by_text("All clients that follow the specification can use this card.")).to_be_visible()
+    await expect(page.get_by_text("Sign the card, so that clients can verify its author.")).to_be_visible()
     await page.get_by_role("tab", name="Raw").click()
     await expect(page.locator(".raw pre")).to_contain_text('"name": "Harbour"')
     await page.get_by_role("button", name="Copy as curl").click()
@@ -45,12 +45,12 @@ async def test_a_bad_card_is_told_what_to_do(agent: Stage, open_page: OpenPage) 
         }).filter(({level}) => level === "bad").map(({title}) => title)"""
     )
     for title in (
-        "It has a description",
+        "The card has a description",
         "Every interface has an address, a binding and a version",
-        "Outside of this machine the addresses are https",
+        "Remote addresses use https",
         "defaultInputModes are media types",
         "Skill ids are unique",
-        "Required schemes are described",
+        "Required security schemes are defined",
     ):
         assert title in found
 
@@ -65,15 +65,15 @@ async def test_an_operator_looks_after_others_and_answers_nothing_for_them(tmp_p
         await expect(page.locator("#who")).to_have_text("olga (operator)")
         await page.goto(agent.at("tasks"))
         await expect(page.get_by_text("No tasks yet")).to_be_visible()
-        await page.get_by_label("Whose").select_option("Everyone")
+        await page.get_by_label("Owner", exact=True).select_option("Everyone")
         await expect(page.locator("td.wide").filter(has_text="alice")).to_be_visible()
         await page.locator("td.said a").click()
         assert page.url.endswith(f"#/tasks/{task_id}?owner=alice")
         await page.go_back()
-        await page.get_by_label("Whose").select_option("alice")
+        await page.get_by_label("Owner", exact=True).select_option("alice")
         await page.locator("td.said a").click()
         assert page.url.endswith(f"#/tasks/{task_id}?owner=alice")
-        await expect(page.locator(".question")).to_contain_text("Only its owner can answer it.")
+        await expect(page.locator(".question")).to_contain_text("Only the owner of the task can answer.")
         await page.get_by_role("button", name="Cancel").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Reason").fill("closing time")
@@ -91,7 +91,7 @@ async def test_a_token_is_for_the_tab_alone_and_stays_out_of_commands(tmp_path: 
         await expect(page.locator("h1")).to_have_text("Sign in to Harbour")
         await page.get_by_label("Key, sent as X-API-Key").fill("wrong")
         await page.get_by_role("button", name="Sign in").click()
-        await expect(page.get_by_role("alert")).to_contain_text("The agent refused it")
+        await expect(page.get_by_role("alert")).to_contain_text("The agent refused the credentials")
         await page.get_by_label("Key, sent as X-API-Key").fill("open-sesame-0123456789")
         await page.get_by_role("button", name="Sign in").click()
         await expect(page.locator("#who")).to_have_text("alice")

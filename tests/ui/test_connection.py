@@ -22,15 +22,15 @@ async def test_an_approval_is_given_after_a_restart_in_the_middle(own_agent: Sta
     page = await open_page(agent.at(f"tasks/{task_id}"))
     await expect(page.locator("#connection")).to_have_text("Live")
     await agent.stop()
-    await expect(page.locator("#connection")).to_have_text("Connection lost, trying again…")
+    await expect(page.locator("#connection")).to_have_text("Connection lost, reconnecting…")
     await page.get_by_role("button", name="Approve").click()
     await expect(page.get_by_role("alert")).to_contain_text("The agent can't be reached.")
     await agent.start()
-    await expect(page.locator("#connection")).to_contain_text("Connected again", timeout=15_000)
+    await expect(page.locator("#connection")).to_contain_text("Reconnected", timeout=15_000)
     await page.get_by_role("button", name="Approve").click()
     await expect(page.locator(".task-head .badge")).to_have_text("Completed")
     await page.get_by_role("tab", name="Waterfall").click()
-    await expect(page.locator(".waterfall")).to_contain_text("Waits for an answer")
+    await expect(page.locator(".waterfall")).to_contain_text("Waiting for an answer")
     await expect(page.locator("main")).to_contain_text("2 attempts in 2 processes")
 
 
@@ -114,7 +114,7 @@ async def test_offline_is_said_and_nothing_is_missed(own_agent: Stage, open_page
     await expect(page.locator("#connection")).to_have_text("Live")
     await agent.stop(signal.SIGKILL)
     await page.context.set_offline(True)
-    await expect(page.locator("#connection")).to_have_text("Connection lost, trying again…")
+    await expect(page.locator("#connection")).to_have_text("Connection lost, reconnecting…")
     await agent.start()
     for word in ("one", "two", "three"):
         await agent.client.post(f"{PREFIX}/tasks/{task_id}/steer", json={"kind": "inject", "payload": {"text": word}})
@@ -140,13 +140,13 @@ async def test_a_silent_process_is_counted_down_and_the_next_one_named(tmp_path:
             try:
                 countdown = page.locator(".countdown")
                 await expect(countdown).to_contain_text(
-                    re.compile(rf"{held} \S+ has been silent for \d\.\d s", re.IGNORECASE)
+                    re.compile(rf"{held} \S+ has sent no heartbeat for \d\.\d s", re.IGNORECASE)
                 )
-                await expect(page.locator("#connection")).to_have_text("Process silent")
-                await expect(countdown).to_contain_text(re.compile(r"takes over in \d\.\d s|Its lease has ended"))
+                await expect(page.locator("#connection")).to_have_text("No heartbeats")
+                await expect(countdown).to_contain_text(re.compile(r"takes over in \d\.\d s|Its lease has expired"))
                 assert second.child is not None
                 took = re.compile(
-                    rf"Process {second.child.pid} on \S+ took over, \d\.\d s after {held} \S+ fell silent"
+                    rf"Process {second.child.pid} on \S+ took over, \d\.\d s after {held} \S+ stopped sending heartbeats"
                 )
                 await expect(page.locator(".notice.busy")).to_contain_text(took, timeout=20_000)
                 await expect(page.locator("#connection")).to_have_text("Live")

@@ -37,7 +37,7 @@ async def test_what_frameworks_keep_is_listed_shown_and_erased(tmp_path: Path, o
         assert not await check(page)
         await page.go_back()
         await page.get_by_role("button", name="Erase").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Erase for good").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Erase permanently").click()
         await expect(page.locator("h1")).to_have_text("Data")
         await expect(page.get_by_role("link", name="trip to Lisbon")).to_have_count(0)
         subject = {"kind": "thread", "id": "trip to Lisbon", "tenant": "default"}

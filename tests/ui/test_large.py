@@ -40,13 +40,13 @@ async def test_ten_thousand_events(agent: Stage, open_page: OpenPage, capsys: py
             f"at worst {scrolled['worst']:.1f} ms, with {scrolled['rows']} rows"
         )
     assert scrolled["rows"] < 100  # only what can be seen exists
-    await page.get_by_label("Words in the log").fill("numbers + 7777")
+    await page.get_by_label("Search the log").fill("numbers + 7777")
     await expect(page.locator(".vrow")).to_have_count(1)
-    await page.get_by_label("Words in the log").fill("")
+    await page.get_by_label("Search the log").fill("")
     again = await open_page(agent.at(f"tasks/{task_id}?event=5000"))
     await expect(again.locator(".detail h3")).to_have_text("#5000 Artifact")
     await expect(again.locator(".vrow[aria-selected=true]")).to_be_in_viewport()
-    await again.get_by_role("button", name="The task as of here").click()
+    await again.get_by_role("button", name="Task at this entry").click()
     await expect(again.locator(".replay-line")).to_contain_text("#5000 of 10005")
     artifact = again.locator("section.card").first.locator(".artifact")
     await artifact.get_by_role("button", name="show all").click()

@@ -90,7 +90,7 @@ async def test_a_session_is_found_and_leads_to_its_traces(agent: Stage, session:
     await page.get_by_role("tab", name="Traces").click()
     await page.get_by_role("link", name="trace-1").click()
     await expect(page.locator("h1")).to_have_text("trace-1")
-    await page.get_by_role("button", name="All of them").click()
+    await page.get_by_role("button", name="Load all").click()
     await expect(page.locator("main")).to_contain_text("120 entries")
     await expect(page.locator(".vrow .tag.bad")).to_have_text("node error")
     await page.get_by_role("tab", name="Planner").click()
@@ -129,6 +129,6 @@ async def test_a_waiting_pause_is_shown_and_cancelled(agent: Stage, session: str
 
 async def test_where_nothing_is_kept_it_says_so(own_agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(own_agent.at("sessions"))
-    await expect(page.get_by_text("No state is kept here")).to_be_visible()
+    await expect(page.get_by_text("No stored state")).to_be_visible()
     await page.goto(own_agent.at("sessions/nobody"))
     await expect(page.get_by_role("alert")).to_contain_text("there is no such session")

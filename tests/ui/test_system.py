@@ -55,8 +55,8 @@ async def test_the_system_is_shown_to_its_operator(tmp_path: Path, open_page: Op
         assert line is not None
         assert line.count("L") >= 55
         processes = page.locator(".card").filter(has=page.get_by_role("heading", name="Processes"))
-        await expect(processes.locator("li").filter(has_text="this one")).to_contain_text("holds 0")
-        await expect(processes.locator("li").filter(has_text="process 4711")).to_contain_text("lease ended")
+        await expect(processes.locator("li").filter(has_text="this process")).to_contain_text("holds 0")
+        await expect(processes.locator("li").filter(has_text="process 4711")).to_contain_text("lease expired")
         table = page.get_by_role("table", name="Records")
         await expect(table).not_to_be_visible()
         await page.get_by_text("Storage details").click()

@@ -58,9 +58,9 @@ async def test_a_task_is_steered_with_reasons_that_the_log_keeps(agent: Stage, o
     await act(page, "Pause", "Pause", Reason="lunch")
     await expect(page.locator(".vrow").filter(has_text="heard pause: lunch")).to_be_visible()
     await act(page, "Resume", "Resume", Reason="back")
-    await act(page, "Inject", "Inject", Words="more salt", Reason="taste")
+    await act(page, "Inject", "Inject", Message="more salt", Reason="taste")
     await act(page, "Prioritise", "Prioritise", Priority="7", Reason="hurry")
-    await act(page, "Redirect", "Redirect", What_to_do_instead="sweets", Reason="elsewhere")
+    await act(page, "Redirect", "Redirect", New_instructions="sweets", Reason="elsewhere")
     await expect(page.locator(".task-head .badge")).to_have_text("Completed")
     steered = [entry["data"] for entry in await agent.log(task_id) if entry["kind"] == "steer"]
     assert [(each["kind"], each["reason"]) for each in steered] == [
@@ -100,13 +100,13 @@ async def test_an_approval_is_given_or_refused(
 ) -> None:
     task_id = await agent.send("deploy")
     page = await open_page(agent.at(f"tasks/{task_id}"))
-    await expect(page.get_by_text("It needs your approval")).to_be_visible()
-    foreseen = page.get_by_label("What it would do")
+    await expect(page.get_by_text("Approval required")).to_be_visible()
+    foreseen = page.get_by_label("Planned changes")
     await expect(foreseen).to_contain_text("replace production: Version 1 gives way to version 2")
     await expect(foreseen).to_contain_text("It is Friday")
     await page.get_by_role("button", name=button).click()
     await expect(page.locator(".task-head .badge")).to_have_text(state)
-    await expect(page.get_by_text("It needs your approval")).to_be_hidden()
+    await expect(page.get_by_text("Approval required")).to_be_hidden()
     talk = page.get_by_label("Conversation", exact=True).locator(".bubble")
     await expect(talk.first).to_have_text("User: deploy")
     await expect(talk.nth(1)).to_contain_text("Approve the deployment to production?")
@@ -128,7 +128,7 @@ async def test_the_log_is_replayed_and_two_versions_are_compared(agent: Stage, o
     await expect(page.locator(".changes")).to_contain_text("artifacts.numbers.parts[0].text")
     await expect(page.locator(".changes ins")).to_have_text("2 ")
     await page.get_by_label("Compare with entry").fill("8")
-    await expect(page.locator("section.card").last).to_contain_text("From #6 to #8")
+    await expect(page.locator("section.card").last).to_contain_text("Changes from #6 to #8")
     await expect(page.locator(".changes")).to_contain_text("status.state")
     await expect(page.locator(".changes ins").first).to_contain_text("TASK_STATE_COMPLETED")
     assert "at=6" in page.url
@@ -169,10 +169,10 @@ async def test_a_webhook_is_delivered_again(agent: Stage, open_page: OpenPage) -
         await expect(card).to_contain_text("active")
         before = receiver.seqs()
         assert before
-        await card.get_by_role("button", name="Deliver again").click()
+        await card.get_by_role("button", name="Replay").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("After entry").fill("0")
-        await dialog.get_by_role("button", name="Deliver", exact=True).click()
+        await dialog.get_by_role("button", name="Replay", exact=True).click()
         await expect(dialog).to_be_hidden()
         await until(lambda: receiver.seqs() == before + before)
         await page.reload()
@@ -184,10 +184,10 @@ async def test_a_webhook_is_delivered_again(agent: Stage, open_page: OpenPage) -
 async def test_a_task_is_erased_and_says_so_elsewhere(agent: Stage, open_page: OpenPage) -> None:
     task_id = await agent.send("say goodbye")
     page = await open_page(agent.at(f"tasks/{task_id}"))
-    await act(page, "Erase", "Erase for good")
+    await act(page, "Erase", "Erase permanently")
     await expect(page.locator("h1")).to_have_text("Tasks")
     await page.goto(agent.at(f"tasks/{urllib.parse.quote(task_id)}"))
-    await expect(page.get_by_role("alert")).to_contain_text("That did not work.")
+    await expect(page.get_by_role("alert")).to_contain_text("Request failed.")
 
 
 async def test_the_exception_of_the_worker(agent: Stage, open_page: OpenPage) -> None:

@@ -40,7 +40,7 @@ async def test_filters_are_in_the_address_and_lead_back(own_agent: Stage, open_p
     await again.go_back()
     await expect(again.get_by_label("Search")).to_have_value("WHALE")
     await again.goto(agent.at("tasks?text=nothing-like-this"))
-    await expect(again.get_by_text("No task matches")).to_be_visible()
+    await expect(again.get_by_text("No matching tasks")).to_be_visible()
 
 
 async def test_pages_go_on_and_changes_come_by_themselves(own_agent: Stage, open_page: OpenPage) -> None:
@@ -95,7 +95,7 @@ async def test_a_view_is_saved_and_sorted(own_agent: Stage, open_page: OpenPage)
     await page.get_by_role("link", name="Good ones").click()
     await expect(names).to_have_text(["say b", "say a"])
     await expect(page.get_by_label("Changed", exact=True)).to_have_value("3600")
-    await page.get_by_role("button", name="Forget “Good ones”").click()
+    await page.get_by_role("button", name="Remove “Good ones”").click()
     await expect(page.get_by_role("link", name="Good ones")).to_have_count(0)
 
 
@@ -108,28 +108,28 @@ async def test_many_are_canceled_retried_and_erased(own_agent: Stage, open_page:
     page = await open_page(agent.at("tasks?state=working"), bypass_csp=True)
     rows = page.locator("table.tasks tbody tr")
     await expect(rows).to_have_count(2)
-    await page.get_by_label("Choose all that are shown").check()
+    await page.get_by_label("Select all shown").check()
     assert not await check(page)
     await page.get_by_role("button", name="Cancel 2").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Reason").fill("closing time")
     await dialog.get_by_role("button", name="Cancel 2 tasks").click()
-    await expect(page.get_by_text("No task matches")).to_be_visible()
+    await expect(page.get_by_text("No matching tasks")).to_be_visible()
     for task_id in running:
         assert (await agent.show(task_id))["task"]["status"]["state"] == "TASK_STATE_CANCELED"
         assert any(entry["data"].get("reason") == "closing time" for entry in await agent.log(task_id))
     await page.get_by_role("button", name="Failed 1").click()
-    await page.get_by_label("Choose fail now").check()
+    await page.get_by_label("Select fail now").check()
     await page.get_by_role("button", name="Retry 1").click()
     await dialog.get_by_role("button", name="Retry 1 task").click()
     await expect(rows).to_have_count(2)
     await page.goto(agent.at("tasks?state=completed"))
     await expect(rows).to_have_count(50)
-    await page.get_by_label("Choose all that are shown").check()
-    await page.get_by_role("button", name="Choose all 55 that match").click()
+    await page.get_by_label("Select all shown").check()
+    await page.get_by_role("button", name="Select all 55 matches").click()
     await page.get_by_role("button", name="Erase 55").click()
     await dialog.get_by_role("button", name="Erase 55 tasks").click()
-    await expect(page.get_by_text("No task matches")).to_be_visible(timeout=20_000)
+    await expect(page.get_by_text("No matching tasks")).to_be_visible(timeout=20_000)
     assert (await agent.show(failed))["task"]["id"] == failed  # others stay
     total = (await agent.client.get(f"{PREFIX}/tasks")).json()["total"]
     assert total == 4
@@ -142,7 +142,7 @@ async def test_the_way_back_keeps_the_place(own_agent: Stage, open_page: OpenPag
     page = await open_page(agent.at("tasks?text=say"))
     rows = page.locator("table.tasks tbody tr")
     await expect(rows).to_have_count(50)
-    await page.get_by_role("button", name="Look further").click()
+    await page.get_by_role("button", name="Search older tasks").click()
     await expect(rows).to_have_count(70)
     await page.get_by_role("link", name="say 3", exact=True).click()
     await expect(page.locator("h1")).to_have_text("say 3")
@@ -186,4 +186,4 @@ async def test_the_first_look_invites(own_agent: Stage, open_page: OpenPage) -> 
     await page.get_by_role("link", name="Try the agent").click()
     await expect(page.locator("h1")).to_have_text("Try")
     await page.goto(own_agent.at("nowhere"))
-    await expect(page.get_by_text("There is nothing here")).to_be_visible()
+    await expect(page.get_by_text("Page not found")).to_be_visible()

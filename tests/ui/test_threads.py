@@ -87,19 +87,19 @@ async def test_a_thread_is_found_and_read(kept: Stage, open_page: OpenPage) -> N
     await expect(entries.nth(3)).to_contain_text("done")
     await expect(entries.nth(4)).to_contain_text("failed")
     await expect(entries.nth(5)).to_contain_text("Yes, from 20:00 on.")
-    await expect(entries.nth(7)).to_contain_text("under way")
+    await expect(entries.nth(7)).to_contain_text("running")
     await expect(page.locator(".turn-line")).to_have_text(["Turn turn-1", "Turn turn-2"])
     await entries.nth(3).get_by_role("button", name="Show").click()
     await expect(entries.nth(3).locator("pre")).to_have_text(TIDES)
     async with page.expect_download() as download:
         await entries.nth(3).get_by_role("button", name="Download").click()
     assert (await (await download.value).path()).read_text() == TIDES
-    beside = page.get_by_role("region", name="Remembered")
+    beside = page.get_by_role("region", name="Memory")
     await expect(beside).to_contain_text("The Vega berths at pier 4.")
     await expect(beside).to_contain_text("Say it in one sentence.")
     await expect(beside).to_contain_text("Of the agent pilot")
     await expect(entries.nth(6)).to_contain_text("characters)")
-    await entries.nth(6).get_by_role("button", name="Show all of it").click()
+    await entries.nth(6).get_by_role("button", name="Show all").click()
     await expect(entries.nth(6)).not_to_contain_text("characters)")
     await page.get_by_role("tab", name="Raw").click()
     await expect(page.locator(".raw pre")).to_contain_text("Yes, from 20:00 on.")
@@ -117,7 +117,7 @@ async def test_an_entry_has_an_address(kept: Stage, open_page: OpenPage) -> None
     chosen = again.locator(".entry[aria-current=true]")
     await expect(chosen).to_contain_text("Message 3")
     await expect(chosen).to_be_in_viewport()
-    await again.get_by_role("link", name="To the latest").click()
+    await again.get_by_role("link", name="Latest").click()
     await expect(again.locator(".entry").last).to_contain_text("Message 69")
 
 
@@ -125,7 +125,7 @@ async def test_what_was_stored_is_text_everywhere(kept: Stage, open_page: OpenPa
     page = await open_page(kept.at("turns?tenant=harbour"))
     await page.locator("tbody a").last.click()
     await expect(page.locator(".entry")).to_have_count(4)
-    for summary in await page.get_by_text("Everything stored").all():
+    for summary in await page.get_by_text("All stored fields").all():
         await summary.click()
         await expect(summary.locator("xpath=..").locator(".json")).to_be_visible()
     assert "s3cret" not in await page.locator("main").inner_text()
@@ -138,7 +138,7 @@ async def test_where_nothing_is_kept_it_says_so(own_agent: Stage, open_page: Ope
     page = await open_page(own_agent.at("turns"))
     await expect(page.get_by_text("No threads")).to_be_visible()
     await page.get_by_role("tab", name="Waiting").click()
-    await expect(page.get_by_text("No turn waits")).to_be_visible()
+    await expect(page.get_by_text("No waiting turns")).to_be_visible()
     await page.goto(own_agent.at("turns/nobody"))
     await expect(page.get_by_role("alert")).to_contain_text("there is no such thread")
 

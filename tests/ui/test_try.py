@@ -100,7 +100,7 @@ async def test_files_go_both_ways(agent: Stage, open_page: OpenPage) -> None:
     await expect(page.locator(".files")).to_contain_text("list.txt 7 bytes")
     await page.get_by_role("button", name="Send").click()
     await expect(page.locator(".exchange").last).to_contain_text("list.txt (7 bytes)")
-    await page.get_by_role("button", name="Start a new one").click()
+    await page.get_by_role("button", name="Start a new task").click()
     await say(page, "picture")
     last = page.locator(".exchange").last
     await expect(last.locator("img[alt='pixel.png']")).to_be_visible()
@@ -141,9 +141,9 @@ async def test_every_message_starts_a_task(agent: Stage, open_page: OpenPage) ->
     ids = [await each.get_attribute("title") for each in await page.locator(".exchange .theirs a").all()]
     assert len(set(ids)) == 4
     await page.goto(agent.at(f"try?task={ids[1]}"))  # named in the address: this one is meant
-    await expect(page.locator(".going")).to_contain_text("Goes on with task")
+    await expect(page.locator(".going")).to_contain_text("Continues task")
     await page.get_by_label("Skill").select_option("Count")  # and with the choice of a skill it is not any more
-    await expect(page.locator(".going")).not_to_contain_text("Goes on with task")
+    await expect(page.locator(".going")).not_to_contain_text("Continues task")
 
 
 async def test_a_message_is_taken_along_as_curl_that_works(agent: Stage, open_page: OpenPage) -> None:
@@ -163,8 +163,8 @@ async def test_a_message_is_taken_along_as_curl_that_works(agent: Stage, open_pa
 async def test_what_the_agent_refuses_is_told_in_its_words(agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(agent.at("try?task=nobody-has-this"))
     await say(page, "hello")
-    await expect(page.get_by_role("alert").last).to_contain_text("That did not work.")
+    await expect(page.get_by_role("alert").last).to_contain_text("Request failed.")
     await page.get_by_role("button", name="Clear").click()
-    await expect(page.get_by_text("Nothing said yet")).to_be_visible()
+    await expect(page.get_by_text("No messages yet")).to_be_visible()
     await page.get_by_role("button", name="Send").click()
-    await expect(page.get_by_text("Write something, or add JSON or a file.")).to_be_visible()
+    await expect(page.get_by_text("Enter a text, or add JSON or a file.")).to_be_visible()

@@ -29,14 +29,14 @@ async def test_a_turn_goes_on_when_its_gates_are_answered(tmp_path: Path, open_p
         await gate.get_by_role("button", name="Answer").click()
         for _ in range(50):  # the turn goes on in its own time
             async with page.expect_response("**/gates?*"):
-                await page.get_by_role("button", name="Look again").click()
+                await page.get_by_role("button", name="Refresh").click()
             if await gate.filter(has_text="Where to?").count():
                 break
             await page.wait_for_timeout(100)
         await expect(gate).to_contain_text("Where to?")
         await gate.get_by_label("city (required)").fill("Turku")
         await gate.get_by_role("button", name="Answer").click()
-        await expect(page.get_by_text("No turn waits")).to_be_visible()
+        await expect(page.get_by_text("No waiting turns")).to_be_visible()
         await page.get_by_role("tab", name="Settled").click()
         await expect(page.locator("article.card")).to_have_count(2)
         await expect(page.locator("article.card").filter(has_text="How much?")).to_contain_text("resolved")
@@ -54,6 +54,6 @@ async def test_a_gate_is_refused_with_a_reason(tmp_path: Path, open_page: OpenPa
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Reason").fill("too dear")
         await dialog.get_by_role("button", name="Reject", exact=True).click()
-        await expect(page.get_by_text("No turn waits")).to_be_visible()
+        await expect(page.get_by_text("No waiting turns")).to_be_visible()
         await page.get_by_role("tab", name="Settled").click()
         await expect(page.locator("article.card")).to_contain_text("too dear")

@@ -178,11 +178,11 @@ class DestinationInUse(TransferError):
 
 
 class CopyOutdated(TransferError):
-    """The source changed during the copy; copy anew with --restart."""
+    """The source changed during the copy; copy again with --restart."""
 
 
 class CopyMismatch(TransferError):
-    """The copy differs from the source; do not use it. Copy anew with --restart."""
+    """The copy differs from the source; do not use it. Copy again with --restart."""
 
 
 class BadBackup(TransferError):

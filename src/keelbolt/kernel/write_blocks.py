@@ -62,4 +62,4 @@ def changed_mark(
 
 
 def lapsed() -> CopyOutdated:
-    return CopyOutdated("writes were possible for a while before the copy was complete; copy anew with --restart")
+    return CopyOutdated("writes were possible for a while before the copy was complete; copy again with --restart")

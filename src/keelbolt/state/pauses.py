@@ -198,9 +198,7 @@ class Pauses:
         try:
             self._desk.host.begin(self._desk.scoped(write), seconds=self._desk.timeout_seconds)
         except StorageClosed:
-            logger.critical(
-                "a pause is lost: its caller was cancelled while it took the pause, and the store is closed"
-            )
+            logger.critical("a pause is lost: its caller timed out or was cancelled, and the store is closed")
 
 
 async def waiting_pauses(

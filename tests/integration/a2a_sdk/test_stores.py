@@ -1,4 +1,4 @@
-"""Our stores under the official SDK: what its interfaces ask for, and its own request handler on top of them."""
+"""Keelbolt's stores with the official SDK: its interfaces, and its own request handler on top of them."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ async def test_a_stale_version_is_refused(stores: SdkStores) -> None:
     with pytest.raises(ConcurrentTaskModificationError):
         await saved(stores, working, prev=task(), version=first)
     with pytest.raises(ConcurrentTaskModificationError):
-        await saved(stores, task())  # made twice
+        await saved(stores, task())  # created twice
 
 
-async def test_the_first_end_of_a_task_holds(stores: SdkStores) -> None:
-    """Cancel goes over whatever version there is, but never over an end."""
+async def test_the_first_terminal_state_is_final(stores: SdkStores) -> None:
+    """A cancel overwrites any version, but never a terminal state."""
     first = await saved(stores, task())
     canceled = task(state=pb.TaskState.TASK_STATE_CANCELED)
     ended = await saved(stores, canceled, version=first)
@@ -89,7 +89,7 @@ async def test_the_first_end_of_a_task_holds(stores: SdkStores) -> None:
 
 
 async def test_chunks_are_appended_and_seen_by_subscribers(stores: SdkStores) -> None:
-    """An artifact update costs what it says, and reaches every replica in order."""
+    """An artifact update costs as much as its size, and reaches every replica in order."""
     now = task(state=pb.TaskState.TASK_STATE_WORKING)
     version = start = await saved(stores, now)
     for number in range(30):
@@ -130,7 +130,7 @@ async def test_tasks_are_listed_and_deleted_for_their_owner(stores: SdkStores) -
     assert await stores.tasks.get("t0", CONTEXT) is None
 
 
-async def test_push_configs_are_kept_and_found_for_dispatch(stores: SdkStores) -> None:
+async def test_push_configs_are_stored_and_found_for_dispatch(stores: SdkStores) -> None:
     await saved(stores, task())
     config = pb.TaskPushNotificationConfig(url="https://example.org/hook", token="x")
     stored = await stores.push_configs.set_info("t", config, CONTEXT)
@@ -166,7 +166,7 @@ class Counter(AgentExecutor):
 
 
 async def test_the_sdks_own_handler_works_on_our_stores(stores: SdkStores) -> None:
-    """A message through the official request handler ends as a stored task, with its artifact whole."""
+    """A message through the official request handler becomes a stored task with its complete artifact."""
     card = pb.AgentCard(name="Counter", description="Counts", version="1")
     card.capabilities.streaming = True
     handler = DefaultRequestHandlerV2(
@@ -188,7 +188,7 @@ async def test_the_sdks_own_handler_works_on_our_stores(stores: SdkStores) -> No
 
 
 class Named(User):
-    """Somebody who has authenticated."""
+    """An authenticated user."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -202,15 +202,15 @@ class Named(User):
         return self._name
 
 
-def test_a_tenant_that_is_asked_for_is_no_other_agents_tenant() -> None:
-    """Nobody vouches for it: the caller is not among those of whom it is known."""
+def test_a_requested_tenant_is_not_an_authenticated_tenant() -> None:
+    """The requested tenant is not authenticated, so that it differs from an authenticated tenant of the same name."""
     bob = ServerCallContext(user=Named("bob"), tenant="acme")
     assert whose(bob) == "bob//acme"
     assert whose(bob) != Principal("bob", "acme").partition
 
 
-async def test_the_id_of_anothers_task_leads_nobody_astray(stores: SdkStores) -> None:
-    """Neither making nor deleting a task of the same id turns the owner's events and webhooks elsewhere."""
+async def test_another_owner_can_not_take_a_task_id(stores: SdkStores) -> None:
+    """Creating or deleting a task with the same id does not redirect the owner's events and webhooks."""
     await saved(stores, task())
     other = ServerCallContext(user=Named("mallory"))
     with pytest.raises(ConcurrentTaskModificationError):

@@ -1,4 +1,4 @@
-"""Speaks to an agent of modules."""
+"""Calls an agent of modules."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def _is_part(part: Any) -> bool:
 
 
 async def send(app: ASGIApp, *parts: Any, skill: str | None = None, headers: Headers = (), **more: Any) -> Reply:
-    """SendMessage of 1.0. A message id that is given is the key of the send too."""
+    """Call SendMessage of 1.0. A given message id is also the idempotency key."""
     if "messageId" in more:
         headers = [*headers, ("idempotency-key", more["messageId"])]
     return await call(app, "SendMessage", {"message": message(*parts, skill=skill, **more)}, headers=headers)
 
 
 async def task_of(app: ASGIApp, *parts: Any, skill: str | None = None, **more: Any) -> dict[str, Any]:
-    """The task that a message made."""
+    """Return the task that a message creates."""
     reply = (await send(app, *parts, skill=skill, **more)).json
     assert "result" in reply, reply
     task: dict[str, Any] = reply["result"]["task"]
@@ -41,7 +41,7 @@ async def task_of(app: ASGIApp, *parts: Any, skill: str | None = None, **more: A
 
 
 async def streamed(app: ASGIApp, *parts: Any, skill: str | None = None, headers: Headers = (), **more: Any) -> Any:
-    """The task that a message made which was sent to get a stream, once the stream is over."""
+    """Send a message with streaming; return its task when the stream has ended."""
     params = {"message": message(*parts, skill=skill, **more)}
     reply = await call(app, "SendStreamingMessage", params, headers=headers)
     task_id = reply.events[0]["result"]["task"]["id"]
@@ -49,7 +49,7 @@ async def streamed(app: ASGIApp, *parts: Any, skill: str | None = None, headers:
 
 
 async def error_of(app: ASGIApp, *parts: Any, skill: str | None = None, **more: Any) -> dict[str, Any]:
-    """The error that a message was refused with."""
+    """Return the error that refuses a message."""
     reply = (await send(app, *parts, skill=skill, **more)).json
     assert "error" in reply, reply
     error: dict[str, Any] = reply["error"]
@@ -69,10 +69,10 @@ def state(task: dict[str, Any]) -> str:
 
 
 def said(task: dict[str, Any]) -> str:
-    """The words of the status."""
+    """Return the text of the status."""
     return "".join(part.get("text", "") for part in task["status"]["message"]["parts"])
 
 
 def told(task: dict[str, Any]) -> Any:
-    """The data of the status."""
+    """Return the data of the status."""
     return next(part["data"] for part in task["status"]["message"]["parts"] if "data" in part)

@@ -1,4 +1,4 @@
-"""The command line, without serving: what would be served, and how it ends."""
+"""The command line without a running server: the server that it would start, and the exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keelbolt.server import A2AServer
 
 @dataclass(slots=True)
 class Started:
-    """The servers that were told to run, and where."""
+    """The servers that would run, with their addresses."""
 
     servers: list[Any] = field(default_factory=list)
     places: list[dict[str, Any]] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Started:
 
 @contextmanager
 def nothing_runs() -> Iterator[Started]:
-    """Servers are made, and not run."""
+    """Servers are created but not run."""
     started = Started()
 
     def run(self: A2AServer, **place: Any) -> None:

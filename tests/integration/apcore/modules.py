@@ -1,4 +1,4 @@
-"""Modules as people write them, and agents made of them."""
+"""Sample modules, and agents made of them."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Giving:
 
 
 def registry_of(**modules: Any) -> Registry:
-    """A registry with these modules; double low lines are dots."""
+    """Return a registry with these modules; a double underscore becomes a dot."""
     registry = Registry()
     for name, module in modules.items():
         registry.register(name.replace("__", "."), module)
@@ -161,7 +161,7 @@ def executor_of(registry: Registry, **options: Any) -> Executor:
 
 
 def agent_of(executor: Executor, *, storage: str = "memory:", **options: Any) -> A2AServer:
-    """An agent of these modules, on the plain server."""
+    """Start an agent of these modules on the plain server."""
     catalog = SkillCatalog(executor.registry)
     named = ("execution_timeout", "default_skill", "allow_unapproved")
     worker = ApcoreWorker(catalog, executor, **{name: options.pop(name) for name in named if name in options})

@@ -44,7 +44,7 @@ def server_of(app: Starlette) -> ApcoreServer:
 
 
 def extensions(root: Path, **files: str) -> Path:
-    """A directory with these modules; double low lines are directories."""
+    """Create a directory with these modules; a double underscore becomes a directory."""
     for name, text in files.items():
         file = root.joinpath(*name.split("__")).with_suffix(".py")
         file.parent.mkdir(parents=True, exist_ok=True)

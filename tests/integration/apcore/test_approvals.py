@@ -1,4 +1,4 @@
-"""Approvals: asked for, given, refused, expired; after a restart; never skipped."""
+"""Approvals: requested, given, refused, expired; after a restart; never skipped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.server.asgi import call
 
 
 class Desk:
-    """Somebody elsewhere who decides."""
+    """An approval handler that decides later."""
 
     def __init__(self) -> None:
         self.status: Any = "pending"
@@ -37,7 +37,7 @@ class Desk:
 
 @pytest.fixture(autouse=True)
 def deployed() -> list[str]:
-    Deploy.deployed.clear()  # what other tests deployed
+    Deploy.deployed.clear()  # deployments of other tests
     return Deploy.deployed
 
 
@@ -46,7 +46,7 @@ def agent(desk: Any, storage: str = "memory:", **options: Any) -> Any:
     return agent_of(executor, storage=storage, **options)
 
 
-async def test_a_pending_approval_is_asked_for_and_given(deployed: list[str]) -> None:
+async def test_a_pending_approval_is_requested_and_given(deployed: list[str]) -> None:
     desk = Desk()
     async with agent(desk) as server:
         task = await task_of(server.app, "the website", skill="deploy.service")
@@ -64,13 +64,13 @@ async def test_a_pending_approval_is_asked_for_and_given(deployed: list[str]) ->
 
 
 @pytest.mark.parametrize("by", ["task", "context", "context and skill"])
-async def test_an_approval_outlives_the_process(by: str, tmp_path: Path, deployed: list[str]) -> None:
+async def test_an_approval_survives_the_process(by: str, tmp_path: Path, deployed: list[str]) -> None:
     storage = f"sqlite:///{tmp_path}/agent.db"
     desk = Desk()
     async with agent(desk, storage) as server:
         task = await task_of(server.app, {"text": "the website"}, skill="deploy.service")
     desk.status = "approved"
-    async with agent(desk, storage) as server:  # everything but the file is new
+    async with agent(desk, storage) as server:  # only the file is shared
         where = {"taskId": task["id"]} if by == "task" else {"contextId": task["contextId"]}
         skill = "deploy.service" if "skill" in by else None
         done = await task_of(server.app, "approved", skill=skill, messageId="answer", **where)
@@ -82,7 +82,7 @@ async def test_an_approval_outlives_the_process(by: str, tmp_path: Path, deploye
     assert (deployed, desk.checked) == (["the website"], ["desk-1"])
 
 
-async def test_another_skill_in_the_same_context_is_a_task_of_its_own() -> None:
+async def test_another_skill_in_the_same_context_is_a_new_task() -> None:
     async with agent(Desk()) as server:
         task = await task_of(server.app, "the website", skill="deploy.service")
         other = await task_of(server.app, "hello", skill="echo", contextId=task["contextId"])
@@ -91,7 +91,7 @@ async def test_another_skill_in_the_same_context_is_a_task_of_its_own() -> None:
 
 
 async def test_the_conversation_of_apcore_agents(deployed: list[str]) -> None:
-    """In their words: the context beside the message, no task id, no skill in the second turn."""
+    """In their format: the context next to the message, no task id, no skill in the second turn."""
     async with agent(CallerApproves()) as server:
         first = {
             "message": {"role": "user", "parts": [{"type": "text", "text": "the website"}]},
@@ -129,13 +129,13 @@ async def test_a_refusal_and_an_expiry(status: str, ends: str, words: str, kind:
 
 
 @pytest.mark.parametrize(("answer", "ends"), [("yes", "completed"), ("No.", "rejected"), ("why?", "input_required")])
-async def test_the_caller_may_be_the_one_to_decide(answer: str, ends: str) -> None:
+async def test_the_caller_can_approve(answer: str, ends: str) -> None:
     async with agent(CallerApproves()) as server:
         task = await task_of(server.app, "the website", skill="deploy.service")
         assert state(await task_of(server.app, answer, taskId=task["id"])) == ends
 
 
-async def test_an_approval_of_one_call_is_of_no_use_for_another(deployed: list[str]) -> None:
+async def test_an_approval_is_valid_for_one_call(deployed: list[str]) -> None:
     desk = Desk()
     async with agent(desk) as server:
         await task_of(server.app, "the website", skill="deploy.service")
@@ -148,24 +148,24 @@ async def test_an_approval_of_one_call_is_of_no_use_for_another(deployed: list[s
     assert deployed == ["the website"]
 
 
-async def test_without_anybody_to_ask_it_is_refused(deployed: list[str]) -> None:
+async def test_without_an_approval_handler_the_call_is_refused(deployed: list[str]) -> None:
     async with agent(None) as server:
         task = await task_of(server.app, "the website", skill="deploy.service")
         assert state(task) == "rejected"
         assert "has no approval handler" in said(task)
     executor = executor_of(registry_of(deploy=Deploy()), strategy="internal")
-    async with agent_of(executor) as server:  # a pipeline without a gate is none with an open one
+    async with agent_of(executor) as server:  # a pipeline without a gate does not approve calls
         assert state(await task_of(server.app, "the website")) == "rejected"
     assert deployed == []
 
 
-async def test_who_says_so_may_go_without(deployed: list[str]) -> None:
+async def test_allow_unapproved_skips_approvals(deployed: list[str]) -> None:
     async with agent(None, allow_unapproved=True) as server:
         assert output(await task_of(server.app, "the website", skill="deploy.service"))["deployed"] == "the website"
     assert deployed == ["the website"]
 
 
-async def test_a_module_may_ask_by_itself_and_take_the_answer_as_input() -> None:
+async def test_a_module_can_request_input() -> None:
     def outcome(inputs: dict[str, Any]) -> dict[str, Any]:
         if "reason" not in inputs:
             raise ApprovalPendingError(ApprovalResult(status="pending", reason="say why"), module_id="asks")
@@ -180,7 +180,7 @@ async def test_a_module_may_ask_by_itself_and_take_the_answer_as_input() -> None
         assert output(done) == {"what": 1, "reason": "because"}
 
 
-async def test_a_task_that_waits_can_be_cancelled() -> None:
+async def test_a_waiting_task_can_be_cancelled() -> None:
     async with agent(Desk()) as server:
         task = await task_of(server.app, "the website", skill="deploy.service")
         cancelled = (await call(server.app, "CancelTask", {"id": task["id"]})).json["result"]
@@ -189,8 +189,8 @@ async def test_a_task_that_waits_can_be_cancelled() -> None:
         assert late["error"]["code"] == -32004
 
 
-async def test_a_module_that_changed_is_approved_anew(tmp_path: Path) -> None:
-    """The input that would be made of the message now is another: what was approved is not what would be done."""
+async def test_a_changed_module_needs_a_new_approval(tmp_path: Path) -> None:
+    """The message now makes another input than the approved one."""
 
     class Input(BaseModel):
         service: str
@@ -214,8 +214,8 @@ async def test_a_module_that_changed_is_approved_anew(tmp_path: Path) -> None:
         assert output(done) == {"service": "the website"}
 
 
-async def test_nobody_else_can_approve(deployed: list[str]) -> None:
-    """By its task another caller's approval is one of a task that does not exist; in its context, a call of its own."""
+async def test_another_caller_can_not_approve(deployed: list[str]) -> None:
+    """With its task id, another caller gets "not found"; in its context, a new task."""
     executor = executor_of(registry_of(deploy=Deploy(), echo=Echo()), approval_handler=CallerApproves())
     async with agent_of(executor, auth=authenticator()) as server:
         mine, other = ([("authorization", f"Bearer {token(sub=who)}")] for who in ("me", "other"))
@@ -245,7 +245,7 @@ class Release(Deploy):
 
 
 @pytest.mark.parametrize("answer", ["approved", "denied"])
-async def test_each_module_on_the_way_is_approved_for_itself(answer: str, deployed: list[str]) -> None:
+async def test_each_called_module_needs_its_own_approval(answer: str, deployed: list[str]) -> None:
     executor = executor_of(registry_of(release=Release(), deploy=Deploy()), approval_handler=CallerApproves())
     async with agent_of(executor) as server:
         task = await task_of(server.app, "site", skill="release")
@@ -287,7 +287,7 @@ class Unforeseen(Deploy):
         raise RuntimeError("hunter2")
 
 
-async def test_an_approval_shows_what_the_call_would_do(deployed: list[str]) -> None:
+async def test_an_approval_request_has_a_preview(deployed: list[str]) -> None:
     executor = executor_of(registry_of(deploy=Foreseen()), approval_handler=CallerApproves())
     async with agent_of(executor) as server:
         task = await task_of(server.app, "the website")
@@ -306,7 +306,7 @@ async def test_an_approval_shows_what_the_call_would_do(deployed: list[str]) -> 
         assert output(await task_of(server.app, "approved", taskId=task["id"])) == {"deployed": "the website"}
 
 
-async def test_an_approval_does_without_a_preview_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_approval_request_omits_a_failing_preview(caplog: pytest.LogCaptureFixture) -> None:
     executor = executor_of(registry_of(deploy=Unforeseen()), approval_handler=CallerApproves())
     async with agent_of(executor) as server:
         task = await task_of(server.app, "the website")

@@ -1,4 +1,4 @@
-"""Modules that ask for input by themselves: the answer becomes part of their input."""
+"""Modules that ask for input: the answer becomes part of their input."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_the_answer_to_a_module_that_asks_is_part_of_its_input(by: str, an
 
 
 @pytest.mark.parametrize("module", [Threaded(), Streaming(asks), Once(asks)], ids=lambda one: type(one).__name__)
-async def test_every_kind_of_module_may_ask(module: Any) -> None:
+async def test_every_kind_of_module_can_ask(module: Any) -> None:
     async with agent_of(executor_of(registry_of(asks=module))) as server:
         task = await task_of(server.app, {"what": 1})
         assert (state(task), told(task)["approval"]["approvalId"]) == ("input_required", "abc")
@@ -79,14 +79,14 @@ async def test_every_kind_of_module_may_ask(module: Any) -> None:
         assert output(done) == {"what": 1, "confirm": True}
 
 
-async def test_a_module_that_another_one_calls_may_ask() -> None:
+async def test_a_called_module_can_ask() -> None:
     async with agent_of(executor_of(registry_of(outer=Caller(), inner=Giving(asks)))) as server:
         task = await task_of(server.app, {"what": 1}, skill="outer")
         assert state(task) == "input_required"
         assert output(await task_of(server.app, {"confirm": True}, taskId=task["id"]))["confirm"] is True
 
 
-async def test_a_question_outlives_the_process(tmp_path: Path) -> None:
+async def test_a_question_survives_the_process(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/agent.db"
     async with agent_of(executor_of(registry_of(asks=Giving(asks))), storage=storage) as server:
         task = await task_of(server.app, {"what": 1})
@@ -115,7 +115,7 @@ class Refund:
         return dict(inputs)
 
 
-async def test_an_answer_has_whole_numbers_as_any_input_has() -> None:
+async def test_answers_convert_whole_numbers() -> None:
     """The official SDK sends 5.0 for 5."""
     async with agent_of(executor_of(registry_of(refund=Refund()))) as server:
         task = await task_of(server.app, {"order": "A-1"})
@@ -123,7 +123,7 @@ async def test_an_answer_has_whole_numbers_as_any_input_has() -> None:
         assert output(done) == {"order": "A-1", "cents": 5}
 
 
-async def test_an_answer_that_does_not_fit_is_asked_for_again() -> None:
+async def test_an_invalid_answer_is_requested_again() -> None:
     async with agent_of(executor_of(registry_of(refund=Refund()))) as server:
         task = await task_of(server.app, {"order": "A-1"})
         wrong = await task_of(server.app, {"cents": "many"}, taskId=task["id"])
@@ -141,8 +141,8 @@ class Guarded(Giving):
 
 
 @pytest.mark.parametrize("handler", [CallerApproves, Desk])
-async def test_what_was_approved_is_approved_anew_with_the_answer(handler: Any) -> None:
-    """The handler approved another input: the gate asks again, with the new one."""
+async def test_an_answer_needs_a_new_approval(handler: Any) -> None:
+    """The handler approved another input: the gate asks again, with the new input."""
     desk = handler()
     async with agent_of(executor_of(registry_of(asks=Guarded(asks)), approval_handler=desk)) as server:
         task = await task_of(server.app, {"what": 1})
@@ -157,7 +157,7 @@ async def test_what_was_approved_is_approved_anew_with_the_answer(handler: Any) 
         assert output(done) == {"what": 1, "confirm": True}
 
 
-async def test_a_module_may_ask_twice() -> None:
+async def test_a_module_can_ask_twice() -> None:
     def outcome(inputs: dict[str, Any]) -> dict[str, Any]:
         for name in ("first", "second"):
             if name not in inputs:

@@ -1,4 +1,4 @@
-"""Modules that misbehave: their task fails, and nothing else does."""
+"""Misbehaving modules fail their own task and nothing else."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Chunks:
 
 
 class OwnEnd(BaseException):
-    """Not even an Exception."""
+    """A BaseException that is not an Exception."""
 
 
 @pytest.mark.parametrize(
     "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), OwnEnd("/srv/x/secret.py")], ids=repr
 )
 @pytest.mark.parametrize("kind", [Giving, Blocking, Chunks])
-async def test_a_module_that_would_end_the_process_fails_its_task(kind: Any, error: BaseException) -> None:
+async def test_a_module_that_exits_fails_its_task(kind: Any, error: BaseException) -> None:
     async with serving(registry_of(bad=kind(error), echo=Echo())) as app:
         task = await streamed(app, {}, skill="bad")
         assert state(task) == "failed"
@@ -68,7 +68,7 @@ async def test_a_module_that_would_end_the_process_fails_its_task(kind: Any, err
         assert output(await task_of(app, "still there", skill="echo")) == {"text": "still there"}
 
 
-async def test_a_stream_that_breaks_keeps_what_was_said() -> None:
+async def test_a_failing_stream_keeps_its_chunks() -> None:
     async with serving(registry_of(half=Chunks({"n": 1}, {"n": 2}, RuntimeError("at /srv/app/x.py")))) as app:
         task = await streamed(app, {}, skill="half")
         data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
@@ -78,13 +78,13 @@ async def test_a_stream_that_breaks_keeps_what_was_said() -> None:
 
 
 @pytest.mark.parametrize("chunk", ["text", None, 3, [1], b"x"], ids=repr)
-async def test_a_chunk_that_is_no_object_is_the_modules_fault(chunk: Any) -> None:
+async def test_a_chunk_that_is_not_an_object_is_an_internal_error(chunk: Any) -> None:
     async with serving(registry_of(odd=Chunks({"n": 1}, chunk, {"n": 2}))) as app:
         task = await streamed(app, {}, skill="odd")
         assert (state(task), told(task)) == ("failed", INTERNAL)
 
 
-async def test_chunks_that_are_huge_are_kept_as_files() -> None:
+async def test_huge_chunks_are_stored_as_files() -> None:
     async with serving(registry_of(huge=Chunks({"a": "x" * 1_500_000}, {"b": "y" * 1_500_000}))) as app:
         task = await streamed(app, {}, skill="huge")
         assert state(task) == "completed"
@@ -95,7 +95,7 @@ async def test_chunks_that_are_huge_are_kept_as_files() -> None:
         assert ['{"a":"xxx' in previews[0]["text"], '{"b":"yyy' in previews[1]["text"]] == [True, True]
 
 
-async def test_an_output_within_itself_fails() -> None:
+async def test_a_circular_output_fails() -> None:
     output: dict[str, Any] = {}
     output["me"] = output
     async with serving(registry_of(loop=Giving(output))) as app:
@@ -118,7 +118,7 @@ async def test_schemas_may_be_plain_json_schema() -> None:
 
 
 async def test_blocking_modules_do_not_wait_for_each_other() -> None:
-    """Forty that wait for all forty: a pool of a few threads would never get there."""
+    """Forty modules wait until all forty run: a small thread pool would deadlock."""
     together = threading.Barrier(40)
     async with serving(registry_of(slow=Blocking(lambda _: {"n": together.wait(20)}))) as app:
         tasks = await asyncio.gather(*[task_of(app, {}) for _ in range(40)])
@@ -126,7 +126,7 @@ async def test_blocking_modules_do_not_wait_for_each_other() -> None:
 
 
 class Deaf(Giving):
-    """Heeds nothing, until it is stopped."""
+    """Ignores cancels until it is stopped."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class Deaf(Giving):
 
 
 @pytest.mark.parametrize("why", ["cancel", "timeout", "nested"])
-async def test_a_coroutine_does_not_outlive_its_task(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_coroutine_ends_with_its_task(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keelbolt.apcore.running.HEED_SECONDS", 0.05)
     deaf = Deaf()
     registry = registry_of(deaf=deaf)
@@ -169,7 +169,7 @@ async def test_a_coroutine_does_not_outlive_its_task(why: str, monkeypatch: pyte
         assert deaf.told
 
 
-async def test_a_module_that_blocks_for_ever_is_left_behind() -> None:
+async def test_a_module_that_blocks_forever_is_abandoned() -> None:
     go = threading.Event()
     began = threading.Event()
 
@@ -185,21 +185,21 @@ async def test_a_module_that_blocks_for_ever_is_left_behind() -> None:
         assert output(await task_of(app, "hi", skill="echo")) == {"text": "hi"}
     thread = next(thread for thread in threading.enumerate() if thread.name.startswith("call of "))
     assert began.is_set()
-    assert thread.daemon  # it keeps nobody from going home
+    assert thread.daemon  # it does not block the exit of the process
     go.set()
 
 
 # ---------------------------------------------------------------------------------------------------------- executors
 
 
-async def test_agents_that_share_an_executor_keep_their_own_rules_and_leave_it_as_it_was() -> None:
+async def test_agents_that_share_an_executor_keep_their_own_rules_and_restore_it() -> None:
     executor = executor_of(registry_of(deploy=Deploy(), echo=Echo()))
     Deploy.deployed.clear()
     async with serving(executor) as careful, serving(executor, allow_unapproved=True) as bold:
         assert state(await task_of(bold, "a", skill="deploy")) == "completed"
         assert state(await task_of(careful, "b", skill="deploy")) == "rejected"
         assert output(await task_of(careful, "hi", skill="echo")) == {"text": "hi"}
-        assert await executor.call_async("deploy", {"text": "c"}) == {"deployed": "c"}  # nobody's task
+        assert await executor.call_async("deploy", {"text": "c"}) == {"deployed": "c"}  # a call outside of a task
     async with serving(executor) as careful:
         assert state(await task_of(careful, "d", skill="deploy")) == "rejected"
     assert not executor.governance_state().approval_handler_configured
@@ -208,7 +208,7 @@ async def test_agents_that_share_an_executor_keep_their_own_rules_and_leave_it_a
 
 
 class Calls:
-    """Calls another module, in a context of its own or in the one that it was given."""
+    """Calls another module, with a new context or with its own."""
 
     input_schema = Anything
     output_schema = Anything
@@ -224,7 +224,7 @@ class Calls:
 
 
 @pytest.mark.parametrize("own", [False, True])
-async def test_what_a_module_calls_needs_its_approval_too(own: bool) -> None:
+async def test_called_modules_need_approval(own: bool) -> None:
     registry = registry_of(deploy=Deploy())
     executor = executor_of(registry)
     registry.register("calls", Calls(executor))
@@ -239,7 +239,7 @@ async def test_what_a_module_calls_needs_its_approval_too(own: bool) -> None:
     [ACLDeniedError(None, "late"), apcore_errors.ModuleNotFoundError("late"), ModuleDisabledError("late")],
     ids=repr,
 )
-async def test_what_is_denied_or_gone_once_the_task_runs_looks_alike(error: Exception) -> None:
+async def test_denied_and_removed_modules_look_the_same_in_a_running_task(error: Exception) -> None:
     async with serving(registry_of(late=Giving(error), echo=Echo())) as app:
         task = await task_of(app, {}, skill="late")
         assert (state(task), said(task)) == ("failed", "Skill not found: late")
@@ -250,7 +250,7 @@ async def test_what_is_denied_or_gone_once_the_task_runs_looks_alike(error: Exce
         }
 
 
-async def test_a_rule_that_comes_while_the_agent_runs_is_heeded() -> None:
+async def test_acl_rules_added_at_run_time_apply() -> None:
     executor = executor_of(registry_of(echo=Echo(), other=Echo()))
     async with serving(executor) as app:
         assert output(await task_of(app, "hi", skill="echo")) == {"text": "hi"}
@@ -260,8 +260,8 @@ async def test_a_rule_that_comes_while_the_agent_runs_is_heeded() -> None:
         assert server_of(app).catalog.get("echo") is not None
 
 
-async def test_modules_that_come_and_go_while_they_are_called() -> None:
-    """Each call is answered: by the module, or like one that does not exist; nothing breaks, nothing hangs."""
+async def test_modules_are_registered_and_removed_during_calls() -> None:
+    """Each call gets a result or "not found"; no call fails otherwise or hangs."""
     registry = registry_of(stays=Echo())
     stop = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Where the options of an agent come from: arguments, the environment, apcore's configuration, flags of apcore-a2a."""
+"""Sources of an agent's options: arguments, the environment, apcore's configuration, flags of apcore-a2a."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ apcore-a2a:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with modules and a configuration file, which is the current one."""
+    """A current directory with modules and a configuration file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "apcore.yaml").write_text(SECTION)
     extensions(tmp_path / "extensions", echo=MODULE)
@@ -57,7 +57,7 @@ def seen(server: ApcoreServer) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("given", ["extensions", None])
-def test_the_section_of_the_configuration_counts(given: str | None) -> None:
+def test_the_section_of_the_configuration_is_used(given: str | None) -> None:
     server = ApcoreServer(given or registry_of(echo=Echo()))
     assert seen(server) == {
         "execution_timeout": 77,
@@ -70,7 +70,7 @@ def test_the_section_of_the_configuration_counts(given: str | None) -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_the_environment_is_before_the_file_and_an_argument_before_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_override_the_environment_and_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("APCORE_A2A_EXECUTION_TIMEOUT", "5")
     monkeypatch.setenv("APCORE_A2A_CORS_ORIGINS", "https://c.example, https://d.example")
     monkeypatch.setenv("APCORE_A2A_EXPLORER", "false")
@@ -82,16 +82,14 @@ def test_the_environment_is_before_the_file_and_an_argument_before_both(monkeypa
     assert seen(ApcoreServer("extensions", execution_timeout=9))["execution_timeout"] == 9
 
 
-def test_the_environment_counts_without_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_is_used_without_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("APCORE_A2A_EXECUTION_TIMEOUT", "6")
     assert seen(ApcoreServer(registry_of(echo=Echo())))["execution_timeout"] == 6
 
 
 @pytest.mark.parametrize(("name", "value"), [("EXECUTION_TIMEOUT", "soon"), ("EXPLORER", "perhaps")])
-def test_a_value_that_does_not_fit_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str
-) -> None:
+def test_an_invalid_value_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(f"APCORE_A2A_{name}", value)
     with pytest.raises(ValueError, match=f"apcore-a2a.{name.lower()}.* is '{value}', which is not a valid value"):
@@ -131,14 +129,14 @@ def test_the_flags_of_apcore_a2a(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_the_command_line_has_the_section_too() -> None:
+def test_the_command_line_uses_the_section() -> None:
     with nothing_runs() as started:
         assert keelbolt("serve", "--execution-timeout", "4").exit_code == 0
     found = seen(started.only()[0])
     assert (found["execution_timeout"], found["explorer"], found["push_notifications"]) == (4, True, True)
 
 
-def test_a_secret_that_is_empty_ends_the_start(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_secret_is_a_start_error(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     del project
     monkeypatch.setenv("APCORE_JWT_SECRET", " ")
     with nothing_runs() as started:
@@ -170,7 +168,7 @@ async def test_yaml_bindings_in_the_directory_are_modules(project: Path) -> None
         assert output(await task_of(server.app, {"text": "hi"}, skill="text.upper")) == {"text": "HI"}
 
 
-def test_a_binding_that_can_not_be_loaded_is_told(project: Path) -> None:
+def test_a_binding_that_can_not_be_loaded_is_reported(project: Path) -> None:
     (project / "extensions" / "wrong.binding.yaml").write_text(BINDING.replace("shouting", "no_such_module"))
     found = load_extensions("extensions", tell=False)
     assert found.registry.list() == ["echo"]

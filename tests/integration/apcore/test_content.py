@@ -1,4 +1,4 @@
-"""What goes in and out of modules: numbers exact, files as files, large ones by reference and for their owner alone."""
+"""Inputs and outputs of modules: exact numbers, files, and large files by reference, for their owner only."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_numbers_are_exact_over_rest(totals: Any) -> None:
         assert output(reply.json["task"])["total"] == BIG
 
 
-async def test_where_an_integer_is_wanted_a_whole_number_is_one(totals: Any) -> None:
+async def test_whole_numbers_are_integers(totals: Any) -> None:
     async with totals as server:
         assert output(await task_of(server.app, {"numbers": [2.0, 1], "factor": 3.0})) == {"total": 9, "count": 2}
         assert (await error_of(server.app, {"numbers": [2.5]}))["code"] == -32602
@@ -73,7 +73,7 @@ class Integers(Giving):
 
 
 @pytest.mark.parametrize("schema", [Deep, Deep.model_json_schema()], ids=["pydantic", "dict"])
-async def test_whole_numbers_fit_wherever_they_are(schema: Any) -> None:
+async def test_whole_numbers_are_integers_at_any_depth(schema: Any) -> None:
     """As the official SDK sends them."""
     module = Integers(lambda inputs: inputs)
     module.input_schema = schema
@@ -141,8 +141,8 @@ class File(Giving):
     input_schema: Any = FILE
 
 
-async def test_a_plain_json_schema_is_admitted_as_a_model_is() -> None:
-    """Files fit it, and errors name the field and not its value."""
+async def test_a_plain_json_schema_works_like_a_model() -> None:
+    """Files match it, and errors name the field but not its value."""
     async with agent_of(executor_of(registry_of(read=File(lambda inputs: inputs)))) as server:
         found = output(await task_of(server.app, {"raw": "eHl6"}, {"size": 3.0}))
         assert found == {"file": "eHl6", "size": 3}
@@ -151,22 +151,22 @@ async def test_a_plain_json_schema_is_admitted_as_a_model_is() -> None:
         assert "123456" not in str(error)
 
 
-async def test_nothing_is_an_empty_object() -> None:
-    """apcore makes it one."""
+async def test_none_is_an_empty_object() -> None:
+    """apcore converts None to an empty object."""
     async with agent_of(executor_of(registry_of(none=Giving()))) as server:
         assert output(await task_of(server.app, {})) == {}
 
 
 @pytest.mark.parametrize("given", ["words", [1, 2], 5, True])
-async def test_an_output_that_is_no_object_is_the_modules_fault(given: Any) -> None:
-    """apcore takes objects alone."""
+async def test_an_output_that_is_not_an_object_is_an_internal_error(given: Any) -> None:
+    """apcore accepts only objects."""
     async with agent_of(executor_of(registry_of(odd=Giving(given)))) as server:
         task = await task_of(server.app, {})
         data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
         assert told(task) == {"code": -32603, "message": "Internal error", "data": data}
 
 
-async def test_what_is_no_json_fails_and_says_so_in_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_output_that_is_not_json_is_explained_in_the_log_only(caplog: pytest.LogCaptureFixture) -> None:
     for value in (float("nan"), object()):
         async with agent_of(executor_of(registry_of(odd=Giving({"deep": [value]})))) as server:
             task = await task_of(server.app, {})
@@ -174,7 +174,7 @@ async def test_what_is_no_json_fails_and_says_so_in_the_log_alone(caplog: pytest
     assert "/deep/0" in caplog.text
 
 
-async def test_bytes_become_files_wherever_they_are() -> None:
+async def test_bytes_become_files_at_any_depth() -> None:
     given = {"name": "logo", "images": [{"bytes": PNG}], "note": b"plain words"}
     async with agent_of(executor_of(registry_of(draw=Giving(given)))) as server:
         [data, image, note] = (await task_of(server.app, {}))["artifacts"][0]["parts"]
@@ -190,7 +190,7 @@ async def test_bytes_become_files_wherever_they_are() -> None:
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
-async def test_a_large_file_is_kept_for_its_owner(engine: str, tmp_path: Any) -> None:
+async def test_a_large_file_is_stored_for_its_owner(engine: str, tmp_path: Any) -> None:
     large = PNG + bytes(1024 * 1024)
     storage = "memory:" if engine == "memory" else f"sqlite:///{tmp_path}/agent.db"
     executor = executor_of(registry_of(draw=Giving({"image": large})))
@@ -214,10 +214,10 @@ async def test_a_large_file_is_kept_for_its_owner(engine: str, tmp_path: Any) ->
         assert other.masked() == made_up.masked()
         assert (await ask(server.app, "DELETE", f"/keelbolt/v1/tasks/{task['id']}", headers=ADAM)).status == 200
         assert (await ask(server.app, "GET", path, headers=ADAM)).status == 404
-        assert (await server.routes.service.engine.kernel.stats()).blobs in (0, 1)  # staged until its grace is over
+        assert (await server.routes.service.engine.kernel.stats()).blobs in (0, 1)  # staged until its grace period ends
 
 
-async def test_a_very_large_output_is_kept_as_a_file() -> None:
+async def test_a_very_large_output_is_stored_as_a_file() -> None:
     async with agent_of(executor_of(registry_of(much=Giving({"words": "x" * 9_000_000})))) as server:
         [part, preview] = (await task_of(server.app, {}))["artifacts"][0]["parts"]
         assert (part["mediaType"], part["filename"]) == ("application/json", "output.json")
@@ -228,7 +228,7 @@ async def test_a_very_large_output_is_kept_as_a_file() -> None:
         assert len(preview["text"]) < 2200
 
 
-async def test_our_client_gets_all_of_a_very_large_output() -> None:
+async def test_the_client_downloads_a_very_large_output() -> None:
     server = ApcoreServer(
         registry_of(much=Giving({"words": "ä" * 2_000_000}), log=Giving({"log": b"line\n" * 400_000}))
     )
@@ -257,7 +257,7 @@ class Described(BaseModel):
     mimeType: str | None = None  # noqa: N815 - as the wire has it
 
 
-async def test_a_file_goes_where_the_module_takes_one() -> None:
+async def test_a_file_becomes_the_property_for_files() -> None:
     takes = Giving(lambda inputs: {"size": len(inputs["content"]), "title": inputs.get("title")})
     takes.input_schema = Image  # type: ignore[assignment]
     raw = {"raw": base64.b64encode(PNG).decode(), "mediaType": "image/png", "filename": "logo.png"}
@@ -269,7 +269,7 @@ async def test_a_file_goes_where_the_module_takes_one() -> None:
 
 
 @pytest.mark.parametrize("schema", [Described, Anything])
-async def test_a_file_is_the_input_of_a_module_that_is_about_a_file(schema: Any) -> None:
+async def test_a_file_can_be_the_whole_input(schema: Any) -> None:
     takes = Giving(lambda inputs: inputs)
     takes.input_schema = schema
     part = {"url": "https://files.example/a.txt", "mediaType": "text/plain", "filename": "a.txt"}

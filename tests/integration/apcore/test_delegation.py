@@ -22,7 +22,7 @@ from tests.integration.server.serving import served
 
 
 class Asks:
-    """Asks another agent, then waits if it is told to."""
+    """Asks another agent, then waits if its input says so."""
 
     input_schema = Anything
     output_schema = Anything
@@ -59,7 +59,7 @@ async def test_a_module_asks_another_agent(kind: Any) -> None:
         assert found["answer"]["text"] in ("hello", "from a thread")
 
 
-async def test_the_other_agent_is_told_for_whom() -> None:
+async def test_the_other_agent_gets_the_identity() -> None:
     remote = agent_of(executor_of(registry_of(echo=Echo())))
     async with served(remote) as url:
         async with agent_of(executor_of(registry_of(asks=Asks(url))), auth=Names()) as server:
@@ -70,8 +70,8 @@ async def test_the_other_agent_is_told_for_whom() -> None:
         assert record.turn.request[REQUEST_METADATA]["onBehalfOf"] == {"id": "adam", "type": "user", "roles": ["adder"]}
 
 
-async def test_an_answer_is_not_asked_for_twice(tmp_path: Path) -> None:
-    """The process goes after the other agent has answered: the next one has the answer already."""
+async def test_a_recorded_answer_is_not_requested_again(tmp_path: Path) -> None:
+    """The process ends after the other agent answered: the next process uses the recorded answer."""
     storage = f"sqlite:///{tmp_path}/agent.db"
     quick = TaskSettings.of(drain_seconds=0.1)
     remote = agent_of(executor_of(registry_of(echo=Echo())))
@@ -86,7 +86,7 @@ async def test_an_answer_is_not_asked_for_twice(tmp_path: Path) -> None:
             await asyncio.wait_for(asks.hanging.wait(), 20)
         page = (await call(remote.app, "ListTasks", {})).json["result"]
         assert len(page["tasks"]) == 1
-    again = Asks(url)  # where nobody is any more
+    again = Asks(url)  # no agent listens here any more
     async with agent_of(executor_of(registry_of(asks=again)), storage=storage) as server:
         done = await task_of(server.app, {}, messageId="m")
         assert done["id"] == task["id"]
@@ -94,8 +94,8 @@ async def test_an_answer_is_not_asked_for_twice(tmp_path: Path) -> None:
     assert (asks.asked, again.asked) == (1, 1)
 
 
-async def test_a_question_that_was_interrupted_is_asked_again_by_the_same_id(tmp_path: Path) -> None:
-    """The other agent knows it by that, and does it once."""
+async def test_an_interrupted_request_is_repeated_with_the_same_id(tmp_path: Path) -> None:
+    """The other agent recognizes the id, and works once."""
     storage = f"sqlite:///{tmp_path}/agent.db"
     quick = TaskSettings.of(drain_seconds=0.1)
     sleeper = Sleeper()
@@ -109,11 +109,11 @@ async def test_a_question_that_was_interrupted_is_asked_again_by_the_same_id(tmp
             asking = asyncio.create_task(task_of(server.app, {}, messageId="m"))
             [task] = (await call(remote.app, "ListTasks", {})).json["result"]["tasks"]
             await call(remote.app, "CancelTask", {"id": task["id"]})
-            assert state(await asking) == "failed"  # it was cancelled there, so that it has no artifact
+            assert state(await asking) == "failed"  # it was cancelled there, so it has no artifact
         assert len((await call(remote.app, "ListTasks", {})).json["result"]["tasks"]) == 1
 
 
-async def test_the_trace_goes_along() -> None:
+async def test_the_trace_is_propagated() -> None:
     seen: list[str] = []
     remote = agent_of(executor_of(registry_of(echo=Echo())))
     inner = remote.app
@@ -167,6 +167,6 @@ async def test_a_trace_continues_through_two_agents_with_no_setting(sent: str, *
     assert (ids[0] == sent.split("-")[1 if continued else 0]) is continued
 
 
-def test_only_a_module_that_runs_as_a_task_may_ask() -> None:
+def test_only_a_module_in_a_task_can_call_an_agent() -> None:
     with pytest.raises(InvalidValue):
         agent(Context.create(), "http://127.0.0.1:1")

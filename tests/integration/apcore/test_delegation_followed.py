@@ -1,4 +1,4 @@
-"""A module follows the other agent's task: its questions, its time, its cancel, and what a crash leaves of it."""
+"""A module follows the other agent's task: questions, deadline, cancel, and crashes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.integration.server.serving import served
 
 
 class Asking:
-    """The other agent: it asks before it answers."""
+    """The other agent, which asks before it answers."""
 
     input_schema = Anything
     output_schema = Anything
@@ -45,7 +45,7 @@ class Slow:
 
 
 class Delegates:
-    """Our agent: a module that calls the other one."""
+    """A module that calls the other agent."""
 
     input_schema: Any = Anything
     output_schema: Any = Anything
@@ -98,7 +98,7 @@ async def sent(server: A2AServer, key: str = "m") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [Delegates, Destroys, InAThread])
-async def test_a_question_of_the_other_agent_goes_to_the_user_and_the_answer_back(kind: Any) -> None:
+async def test_a_question_of_the_other_agent_is_put_to_the_user(kind: Any) -> None:
     remote = agent_of(executor_of(registry_of(asks=Asking())))
     async with served(remote) as url, agent_of(executor_of(registry_of(delegates=kind(url)))) as server:
         asked = await task_of(server.app, {})
@@ -122,7 +122,7 @@ async def test_the_question_is_answered_in_another_process(tmp_path: Path) -> No
         assert await states_of(remote) == ["completed"]
 
 
-async def test_the_other_agents_task_is_followed_beyond_the_time_out_of_a_request() -> None:
+async def test_the_other_agents_task_is_followed_beyond_the_request_timeout() -> None:
     remote = agent_of(executor_of(registry_of(slow=Slow())))
     async with served(remote) as url:
         module = Delegates(url, timeout=0.3)
@@ -181,7 +181,7 @@ async def test_a_process_that_takes_over_continues_with_the_same_task(tmp_path: 
         async with agent_of(executor_of(registry_of(delegates=first)), storage=storage, task_settings=quick) as server:
             await sent(server)
             await until(lambda: _are(remote, "working"))
-        assert await states_of(remote) == ["working"]  # a process that hands over cancels nothing
+        assert await states_of(remote) == ["working"]  # a process that releases its tasks cancels nothing
         second = Delegates(url)
         async with agent_of(executor_of(registry_of(delegates=second)), storage=storage) as server:
             done = await task_of(server.app, {}, messageId="m")
@@ -190,7 +190,7 @@ async def test_a_process_that_takes_over_continues_with_the_same_task(tmp_path: 
     assert (first.calls, second.calls) == (1, 1)
 
 
-async def test_identity_and_trace_go_along_as_configured() -> None:
+async def test_identity_and_trace_are_propagated_as_configured() -> None:
     seen: list[bytes] = []
     remote = agent_of(executor_of(registry_of(echo=Echo())))
     inner = remote.app

@@ -1,4 +1,4 @@
-"""Modules that ask and report while they run, by the conventions of apcore-mcp."""
+"""Modules that ask and report progress while they run, by the conventions of apcore-mcp."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZE = {
 
 
 class Order:
-    """Asks for a size; it does so in the way of apcore-mcp's helper, by the callback in the context."""
+    """Asks for a size with the callback in the context, as apcore-mcp's helper does."""
 
     input_schema: Any = Anything
     output_schema: Any = Anything
@@ -60,7 +60,7 @@ class Calls(Order):
 
 
 @pytest.mark.parametrize("kind", [Order, Destroy, InAThread, Calls])
-async def test_a_question_waits_for_the_user_and_its_answer_comes_back(kind: Any) -> None:
+async def test_a_question_waits_for_the_answer_of_the_user(kind: Any) -> None:
     registry = registry_of(order=Order(), asks=kind())
     async with agent_of(executor_of(registry)) as server:
         asked = await task_of(server.app, {}, skill="asks")
@@ -71,7 +71,7 @@ async def test_a_question_waits_for_the_user_and_its_answer_comes_back(kind: Any
         assert output(done) == {"answer": {"action": "accept", "content": {"size": 3, "gift": True}}}
 
 
-async def test_a_stream_begins_anew_and_shows_each_chunk_once() -> None:
+async def test_a_restarted_stream_shows_each_chunk_once() -> None:
     async with agent_of(executor_of(registry_of(asks=Streams()))) as server:
         asked = await streamed(server.app, {}, skill="asks")
         assert state(asked) == "input_required"
@@ -80,7 +80,7 @@ async def test_a_stream_begins_anew_and_shows_each_chunk_once() -> None:
         assert [part["data"] for part in artifact["parts"]] == [{"before": 1}, {"answer": {"action": "decline"}}]
 
 
-async def test_an_answer_that_does_not_fit_is_asked_for_again() -> None:
+async def test_an_invalid_answer_is_requested_again() -> None:
     async with agent_of(executor_of(registry_of(asks=Order()))) as server:
         asked = await task_of(server.app, {}, skill="asks")
         again = await task_of(server.app, {"size": 0}, taskId=asked["id"])
@@ -110,7 +110,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again() -> None:
         ),
     ],
 )
-def test_what_an_answer_means(given: Any, schema: dict[str, Any], wanted: dict[str, Any]) -> None:
+def test_meaning_of_answers(given: Any, schema: dict[str, Any], wanted: dict[str, Any]) -> None:
     part = Part(text=given) if isinstance(given, str) else Part(data=given)
     assert read_answer(Message(message_id="1", role=Role.user, parts=[part]), schema) == wanted
 

@@ -1,4 +1,4 @@
-"""The example agent of modules does what its README says."""
+"""The example agent of modules works as its README says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(line: str, url: str) -> Result:
     assert words.pop(0) == "keelbolt"
     with contextlib.chdir(EXAMPLE):
         ran = CliRunner().invoke(main, words)
-    assert ran.exit_code == (4 if "reply with: " in ran.stderr else 0), ran.output  # 4: the agent asks something
+    assert ran.exit_code == (4 if "reply with: " in ran.stderr else 0), ran.output  # 4: the agent asks a question
     return ran
 
 
@@ -71,8 +71,8 @@ def test_the_same_from_python(tmp_path: Path) -> None:
     assert (tmp_path / "shop.db").exists()
 
 
-def test_what_is_wrong_is_told_on_the_command_line(tmp_path: Path) -> None:
-    """The skill by its name, the fields by their places, and how to name skills."""
+def test_errors_on_the_command_line(tmp_path: Path) -> None:
+    """The message names the skill, the fields with their pointers, and how to name skills."""
     with serving(tmp_path, "--extensions-dir", "extensions", "--approval", "caller", cwd=EXAMPLE) as found:
         ask = CliRunner().invoke
         for command in ("send", "stream"):
@@ -82,4 +82,4 @@ def test_what_is_wrong_is_told_on_the_command_line(tmp_path: Path) -> None:
         wrong = ask(main, ["send", found.url, '{"order": "A-1", "cents": "many"}', "--skill", "shop.refund"])
         assert wrong.stderr.startswith("error: Invalid params (/cents: ")
         assert "(text.count): " in ask(main, ["card", found.url]).stdout
-        assert '"skillId": "text.' in found.printed  # nothing that pays money back is given to be pasted
+        assert '"skillId": "text.' in found.printed  # no example command makes a refund

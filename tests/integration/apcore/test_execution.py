@@ -1,4 +1,4 @@
-"""Modules run as tasks: chosen, called, streamed, cancelled, cut."""
+"""Modules run as tasks: selected, called, streamed, cancelled, timed out."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_the_skill_is_named_by_the_message_or_by_the_request() -> None:
 
 
 async def test_the_shapes_of_apcore_agents_are_understood() -> None:
-    """Parts by type, the context and the skill beside the message, no messageId; errors say their type."""
+    """Parts by type, context and skill next to the message, no messageId; errors have a type."""
     async with agent_of(executor_of(registry_of(echo=Echo(), total=Total()))) as server:
         params: dict[str, Any] = {
             "message": {"role": "user", "parts": [{"type": "data", "data": {"numbers": [2**70, 1]}}]},
@@ -66,7 +66,7 @@ async def test_the_shapes_of_apcore_agents_are_understood() -> None:
         assert (error["code"], error["message"]) == (-32602, "Missing required parameter: metadata.skillId")
 
 
-async def test_the_only_skill_and_a_declared_one_need_no_name() -> None:
+async def test_the_only_skill_and_the_default_skill_need_no_name() -> None:
     async with agent_of(executor_of(registry_of(echo=Echo()))) as server:
         assert output(await task_of(server.app, "hello")) == {"text": "hello"}
     both = executor_of(registry_of(echo=Echo(), total=Total()))
@@ -106,7 +106,7 @@ DENYING = ACL(
 
 
 class Names:
-    """Callers by a header."""
+    """Identifies callers by a header."""
 
     def authenticate(self, headers: dict[str, str]) -> Principal | None:
         name = headers.get("x-name")
@@ -119,7 +119,7 @@ class Names:
 ADAM, EVE = [("x-name", "adam")], [("x-name", "eve")]
 
 
-async def test_a_denied_skill_is_answered_like_one_that_does_not_exist(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_denied_skill_looks_like_an_unknown_one(caplog: pytest.LogCaptureFixture) -> None:
     executor = executor_of(registry_of(echo=Echo(), total=Total(), whoami=Whoami()), acl=DENYING)
     async with agent_of(executor, auth=Names()) as server:
         task = (await send(server.app, {"numbers": [1]}, skill="total", headers=ADAM)).json["result"]["task"]
@@ -134,7 +134,7 @@ async def test_a_denied_skill_is_answered_like_one_that_does_not_exist(caplog: p
         assert (output(who)["id"], output(who)["type"], output(who)["roles"]) == ("adam", "user", ["adder"])
 
 
-async def test_a_skill_that_nobody_named_is_not_named_to_who_may_not_call_it() -> None:
+async def test_the_default_skill_is_not_revealed_to_callers_without_access() -> None:
     executor = executor_of(registry_of(total=Total()), acl=DENYING)
     async with agent_of(executor, auth=Names()) as server:
         assert output((await send(server.app, {"numbers": [2]}, headers=ADAM)).json["result"]["task"])["total"] == 2
@@ -143,7 +143,7 @@ async def test_a_skill_that_nobody_named_is_not_named_to_who_may_not_call_it() -
         assert b"total" not in reply.body
 
 
-async def test_the_context_tells_who_calls_and_until_when() -> None:
+async def test_the_context_has_the_caller_and_the_deadline() -> None:
     async with agent_of(executor_of(registry_of(whoami=Whoami())), execution_timeout=100) as server:
         task = await task_of(server.app, {})
         found = output(task)
@@ -167,13 +167,13 @@ async def test_a_streaming_module_becomes_chunks() -> None:
 
 
 async def test_a_client_that_does_not_stream_gets_what_execute_returns() -> None:
-    """message/send calls call_async, as apcore's own adapter does; each further message as it was sent."""
+    """message/send uses call_async, as apcore's own adapter does; further messages likewise."""
     async with agent_of(executor_of(registry_of(count=Count()))) as server:
         assert output(await task_of(server.app, {"to": 3})) == {"last": 3}
 
 
-async def test_a_further_call_of_a_running_task_has_its_turn_and_its_artifact() -> None:
-    """It is checked as any other, and the first one's result stays."""
+async def test_another_call_of_a_running_task_is_a_new_turn_with_its_artifact() -> None:
+    """It is checked like any other, and the result of the first call stays."""
     gate = Gate()
     async with agent_of(executor_of(registry_of(gate=gate, count=Count()))) as server:
         params = {"message": message({"n": 1}, skill="gate"), "configuration": {"returnImmediately": True}}
@@ -210,7 +210,7 @@ class Gate:
 
 async def test_a_cancel_reaches_the_module() -> None:
     sleeper = Sleeper()
-    patient = TaskSettings.of(cancel_seconds=60)  # so long, nothing but the token could end it
+    patient = TaskSettings.of(cancel_seconds=60)  # long enough that only the token can end it
     async with agent_of(executor_of(registry_of(sleep=sleeper)), task_settings=patient) as server:
         sending = asyncio.create_task(task_of(server.app, {}))
         await sleeper.began.wait()
@@ -220,7 +220,7 @@ async def test_a_cancel_reaches_the_module() -> None:
         await asyncio.wait_for(sleeper.heard.wait(), 5)
 
 
-async def test_a_module_that_does_not_heed_the_cancel_is_left_behind() -> None:
+async def test_a_module_that_ignores_the_cancel_is_abandoned() -> None:
     sleeper = Sleeper()
     async with agent_of(executor_of(registry_of(sleep=sleeper))) as server:
         sending = asyncio.create_task(task_of(server.app, {"deaf": True}))
@@ -230,7 +230,7 @@ async def test_a_module_that_does_not_heed_the_cancel_is_left_behind() -> None:
         assert state(await sending) == "canceled"
 
 
-async def test_our_timeout_cuts(caplog: pytest.LogCaptureFixture) -> None:
+async def test_execution_timeout(caplog: pytest.LogCaptureFixture) -> None:
     class Slow(Count):
         input_schema = Anything
 
@@ -246,7 +246,7 @@ async def test_our_timeout_cuts(caplog: pytest.LogCaptureFixture) -> None:
     assert "before the execution_timeout" not in caplog.text
 
 
-async def test_an_executor_that_cuts_before_our_timeout_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_earlier_timeout_of_the_executor_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     short = Config(data={"executor": {"default_timeout": 50, "global_timeout": 60_000}})
     async with agent_of(Executor(registry_of(sleep=Sleeper()), config=short)) as server:
         task = await task_of(server.app, {"deaf": True})
@@ -254,7 +254,7 @@ async def test_an_executor_that_cuts_before_our_timeout_is_told_in_the_log(caplo
     assert "executor.default_timeout" in caplog.text
 
 
-async def test_what_a_module_raises_is_cleaned_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_of_modules_are_sanitized_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     secret = Giving(RuntimeError("no such file /srv/app/secrets/key.pem, password=hunter2"))
     async with agent_of(executor_of(registry_of(bad=secret))) as server:
         task = await task_of(server.app, {})
@@ -266,7 +266,7 @@ async def test_what_a_module_raises_is_cleaned_and_logged(caplog: pytest.LogCapt
     assert record.levelno == logging.ERROR
 
 
-async def test_output_that_does_not_fit_its_schema_is_the_modules_fault() -> None:
+async def test_output_that_does_not_match_its_schema_is_an_internal_error() -> None:
     wrong = Giving({"text": 5})
     wrong.output_schema = Echo.output_schema
     async with agent_of(executor_of(registry_of(wrong=wrong))) as server:
@@ -275,7 +275,7 @@ async def test_output_that_does_not_fit_its_schema_is_the_modules_fault() -> Non
 
 
 async def test_an_input_that_only_a_middleware_completes_reaches_it() -> None:
-    """Where a middleware may change inputs, apcore alone checks them, within the task."""
+    """If a middleware can change inputs, only apcore validates them, within the task."""
 
     class Adds(Middleware):  # type: ignore[misc]
         def before(self, module_id: str, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -288,7 +288,7 @@ async def test_an_input_that_only_a_middleware_completes_reaches_it() -> None:
         assert told(task)["data"]["errors"][0]["path"] == "/numbers"
 
 
-async def test_modules_come_and_go_while_the_agent_runs() -> None:
+async def test_modules_are_added_and_removed_while_the_agent_runs() -> None:
     registry = registry_of(echo=Echo())
     async with agent_of(executor_of(registry)) as server:
 
@@ -314,7 +314,7 @@ async def _card(server: Any) -> Any:
     return (await ask(server.app, "GET", "/.well-known/agent-card.json")).json
 
 
-async def test_the_public_card_leaves_out_what_the_extended_one_has() -> None:
+async def test_the_public_card_omits_details_of_the_extended_card() -> None:
     class Approved(Echo):
         annotations = ModuleAnnotations(requires_approval=True)
 
@@ -326,5 +326,5 @@ async def test_the_public_card_leaves_out_what_the_extended_one_has() -> None:
             assert [skill["id"] for skill in card["skills"]] == wanted
             [extension] = [one for one in card["capabilities"]["extensions"] if "apcore" in one["uri"]]
             assert sorted(extension["params"]["skills"]) == wanted
-    async with agent_of(executor) as server:  # without authentication, approvals are asked of everybody
+    async with agent_of(executor) as server:  # without authentication, every caller can be asked for approvals
         assert [skill["id"] for skill in (await _card(server))["skills"]] == ["approved", "echo"]

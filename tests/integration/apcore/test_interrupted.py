@@ -1,4 +1,4 @@
-"""Processes that go away, and modules that stop everybody, while a module runs."""
+"""Processes that end, and modules that block the event loop, while a module runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUICK = TaskSettings.of(drain_seconds=0.1)
 
 
 class Hangs:
-    """Works until its process goes; in the next one, it is done at once."""
+    """Runs until its process ends; in the next process it returns at once."""
 
     input_schema = Anything
     output_schema = Anything
@@ -53,7 +53,7 @@ class DestroysAgain(Hangs):
 
 
 async def interrupted(kind: Any, storage: str) -> tuple[Any, str]:
-    """A task whose process went while its module ran."""
+    """Return a task whose process ended while its module ran."""
     first = kind(hangs=True)
     async with agent_of(executor_of(registry_of(work=first)), storage=storage, task_settings=QUICK) as server:
         params = {"message": message({}, messageId="m"), "configuration": {"returnImmediately": True}}
@@ -74,7 +74,7 @@ async def test_a_module_is_called_again_by_the_next_process(kind: Any, tmp_path:
         assert (task["id"], output(task)) == (task_id, {"done": True})
     assert (first.calls, second.calls) == (1, 1)
     await asyncio.sleep(0.02)
-    assert first.told_to_stop  # what still ran in the old process was told that nobody waits for it
+    assert first.told_to_stop  # the module in the old process was cancelled
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,10 @@ async def test_a_module_is_called_again_by_the_next_process(kind: Any, tmp_path:
         ("failed", "failed", 0),
     ],
 )
-async def test_what_must_not_be_done_twice_is_asked_about(answer: Any, ends: str, calls: int, tmp_path: Path) -> None:
-    """A destructive module that began and never reported: nobody knows whether it took effect."""
+async def test_the_user_is_asked_about_an_interrupted_destructive_module(
+    answer: Any, ends: str, calls: int, tmp_path: Path
+) -> None:
+    """A destructive module started and never reported: whether it took effect is unknown."""
     storage = f"sqlite:///{tmp_path}/agent.db"
     _, task_id = await interrupted(Destroys, storage)
     second = Destroys(hangs=False)
@@ -102,7 +104,7 @@ async def test_what_must_not_be_done_twice_is_asked_about(answer: Any, ends: str
             assert "in doubt" in said(over)
 
 
-async def test_a_stream_begins_anew_without_what_the_old_process_said(tmp_path: Path) -> None:
+async def test_a_restarted_stream_drops_the_chunks_of_the_old_process(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/agent.db"
     said_some = asyncio.Event()
 
@@ -123,8 +125,8 @@ async def test_a_stream_begins_anew_without_what_the_old_process_said(tmp_path: 
         assert [part["data"]["number"] for part in task["artifacts"][0]["parts"]] == [1, 2, 3]
 
 
-async def test_a_module_that_blocks_the_loop_loses_its_lease_and_no_task(tmp_path: Path) -> None:
-    """For so long nothing moves; then the lease is over, the task is taken up again, and others go on."""
+async def test_a_module_that_blocks_the_loop_loses_its_lease_but_no_task(tmp_path: Path) -> None:
+    """The lease ends while the loop is blocked; then the task is claimed again, and other tasks continue."""
 
     class Blocks(Hangs):
         async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -145,9 +147,7 @@ async def test_a_module_that_blocks_the_loop_loses_its_lease_and_no_task(tmp_pat
         assert len(task["artifacts"]) == 1
 
 
-async def test_a_failure_of_what_must_not_be_done_twice_is_not_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_destructive_module_is_not_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process dies after the module failed, and before the task did."""
 
     class Fails(Destroys):

@@ -72,7 +72,7 @@ DESTROY = REPORT.replace("class Report:", "class Destroy:").replace(
 
 @pytest.fixture
 def start(tmp_path: Path) -> Callable[[], Any]:
-    """Starts a process on these modules and this storage."""
+    """Start a process with these modules and this storage."""
     modules = {
         "deploy__service": DEPLOY,
         "report__generate": REPORT,
@@ -104,7 +104,7 @@ async def until(happened: Callable[[], Any]) -> None:
 
 
 async def ended(client: httpx2.AsyncClient, task_id: str, *states: str) -> Any:
-    """The task, once it is in one of these states."""
+    """Return the task when it is in one of these states."""
     async with asyncio.timeout(30):
         while (task := await rpc(client, "tasks/get", {"id": task_id}))["status"]["state"] not in states:  # noqa: ASYNC110 - the same
             await asyncio.sleep(0.05)
@@ -125,14 +125,14 @@ async def test_section_7_3_an_approval_is_given_to_the_next_process_after_kill_9
             client.headers["Idempotency-Key"] = new_id()
             done = await rpc(client, "message/send", answer)
             assert (done["id"], done["status"]["state"]) == (asked["id"], "completed")
-            again = await rpc(client, "message/send", answer)  # a client that did not hear the answer
+            again = await rpc(client, "message/send", answer)  # a client that did not get the response
             assert (again["id"], again["artifacts"]) == (done["id"], done["artifacts"])
     assert calls(tmp_path) == ["deploy the website"]
 
 
 @pytest.mark.parametrize("skill", ["report.generate", "report.block"])
 async def test_section_7_5_a_running_module_is_run_again_after_kill_9(tmp_path: Path, start: Any, skill: str) -> None:
-    """In the loop and in a thread: the webhook hears of the end that the next process brought about."""
+    """In the loop and in a thread: the webhook gets the final state from the next process."""
     async with receiving() as receiver:
         with start() as first:
             async with talking(first) as client:
@@ -153,7 +153,7 @@ async def test_section_7_5_a_running_module_is_run_again_after_kill_9(tmp_path: 
     assert calls(tmp_path) == ["report x"] * 2
 
 
-async def test_a_module_that_must_not_run_twice_is_asked_about_after_kill_9(tmp_path: Path, start: Any) -> None:
+async def test_the_user_is_asked_about_a_destructive_module_after_kill_9(tmp_path: Path, start: Any) -> None:
     with start() as first:
         async with talking(first) as client:
             params = said(data({"text": "x"}), skill="report.drop") | {"configuration": {"blocking": False}}

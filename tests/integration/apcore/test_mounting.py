@@ -1,4 +1,4 @@
-"""An agent that another application mounts, with and without a lifespan."""
+"""An agent mounted in another application, with and without a lifespan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.integration.server.serving import free_socket
 
 
 class At:
-    """An application below a path, as a client that knows the path sees it."""
+    """An application below a path, for a client that knows the path."""
 
     def __init__(self, app: Any, path: str) -> None:
         self.app = app
@@ -45,14 +45,14 @@ async def mounted(path: str = "/agent", **options: Any) -> AsyncIterator[tuple[A
         await agent.state.server.__aexit__(None, None, None)
 
 
-async def test_it_starts_on_the_first_request() -> None:
+async def test_the_agent_starts_on_the_first_request() -> None:
     async with mounted() as (app, server):
         with pytest.raises(KeelboltError, match="not running"):
             _ = server.routes
         assert output(await task_of(At(app, "/agent"), {"text": "hi"})) == {"text": "hi"}
 
 
-async def test_it_starts_once() -> None:
+async def test_the_agent_starts_once() -> None:
     async with mounted() as (app, _):
         tasks = await asyncio.gather(*[task_of(At(app, "/agent"), {"text": str(n)}) for n in range(10)])
         assert [output(task)["text"] for task in tasks] == [str(n) for n in range(10)]
@@ -69,14 +69,14 @@ async def test_the_card_has_the_mounted_path(path: str) -> None:
         assert (await ask(app, "GET", f"{path}/explorer/")).status == 200
 
 
-async def test_a_mount_within_a_mount() -> None:
+async def test_nested_mounts() -> None:
     async with mounted("/inner") as (inner, _):
         app = Starlette(routes=[Mount("/outer", inner)])
         reply = await ask(app, "GET", "/outer/inner/.well-known/agent-card.json", headers=[("host", "localhost:81")])
         assert reply.json["url"] == "http://localhost:81/outer/inner/"
 
 
-async def test_a_start_that_fails_is_tried_again(tmp_path: Path) -> None:
+async def test_a_failed_start_is_retried(tmp_path: Path) -> None:
     folder = tmp_path / "later"
     async with mounted(storage=f"sqlite:///{folder}/agent.db") as (app, _):
         folder.write_text("in the way")
@@ -87,17 +87,17 @@ async def test_a_start_that_fails_is_tried_again(tmp_path: Path) -> None:
         assert output(await task_of(At(app, "/agent"), {"text": "hi"})) == {"text": "hi"}
 
 
-async def test_a_lifespan_that_is_passed_on_starts_and_stops_it() -> None:
+async def test_a_forwarded_lifespan_starts_and_stops_the_agent() -> None:
     agent = await async_serve(registry_of(echo=Echo()))
     server = agent.state.server
     app = Starlette(lifespan=server.lifespan, routes=[Mount("/agent", agent)])
     async with app.router.lifespan_context(app):
         assert output(await task_of(At(app, "/agent"), {"text": "hi"})) == {"text": "hi"}
-    with pytest.raises(KeelboltError, match="not running"):  # it does not start once more
+    with pytest.raises(KeelboltError, match="not running"):  # it does not start again
         await task_of(At(app, "/agent"), {"text": "hi"})
 
 
-async def test_our_client_finds_and_calls_it() -> None:
+async def test_the_client_finds_and_calls_the_agent() -> None:
     agent = await async_serve(registry_of(echo=Echo()))
     bound = free_socket()
     config = uvicorn.Config(Starlette(routes=[Mount("/agent", agent)]), log_config=None, access_log=False)

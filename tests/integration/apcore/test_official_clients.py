@@ -61,7 +61,7 @@ async def test_the_official_client_of_1_0(binding: str) -> None:
             return [event async for event in client.send_message(PB.SendMessageRequest(message=sent))]
 
         part = PB.Part()
-        part.data.struct_value.update({"numbers": [3, 4], "factor": 2})  # which a Struct makes doubles
+        part.data.struct_value.update({"numbers": [3, 4], "factor": 2})  # a Struct converts them to doubles
         got = await events(part, "total")
         [artifact] = [event.artifact_update for event in got if event.HasField("artifact_update")]
         assert artifact.artifact.parts[0].data.struct_value["total"] == 14

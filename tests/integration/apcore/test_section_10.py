@@ -1,4 +1,4 @@
-"""Section 10 of the design of apcore agents: who is calling, what they may do, and what they are not told."""
+"""Section 10 of the design of apcore agents: authentication, authorization, and hidden information."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def bearer(**changed: Any) -> Headers:
 
 
 def unsigned() -> str:
-    """A token that says it needs no signature."""
+    """Return a token that claims to need no signature."""
     parts = [{"alg": "none", "typ": "JWT"}, {"sub": "ann", "iss": "https://idp.example", "aud": "shop", "exp": 2**33}]
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."
 
@@ -49,7 +49,7 @@ def unsigned() -> str:
 # ------------------------------------------------------------------------------------------------------ 10.1 the flow
 
 
-async def test_section_10_1_who_shows_nothing_is_asked_to() -> None:
+async def test_section_10_1_missing_credentials_are_requested() -> None:
     async with serving(registry_of(echo=Echo()), auth=authenticator()) as app:
         reply = await send(app, {"text": "hi"}, skill="echo")
         assert reply.status == 401
@@ -57,7 +57,7 @@ async def test_section_10_1_who_shows_nothing_is_asked_to() -> None:
         assert (await send(app, {"text": "hi"}, skill="echo", headers=bearer())).status == 200
 
 
-async def test_section_10_1_what_is_public_is_so_by_its_exact_path() -> None:
+async def test_section_10_1_public_paths_are_exact() -> None:
     async with serving(registry_of(echo=Echo()), auth=authenticator(), metrics=True, explorer=True) as app:
         for path in ("/.well-known/agent.json", "/.well-known/agent-card.json", "/health", "/metrics", "/explorer/"):
             assert (await ask(app, "GET", path)).status == 200, path
@@ -112,7 +112,7 @@ async def test_section_10_1_what_is_public_is_so_by_its_exact_path() -> None:
         "3",
     ],
 )
-async def test_section_10_2_what_is_not_believed(made: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_section_10_2_invalid_tokens(made: Any, caplog: pytest.LogCaptureFixture) -> None:
     given = made()
     async with serving(registry_of(echo=Echo()), auth=authenticator()) as app:
         with caplog.at_level(logging.INFO):
@@ -140,7 +140,7 @@ async def test_section_10_3_claims_become_the_identity() -> None:
         assert (who["type"], who["roles"], who["attrs"]) == ("user", [], {})
 
 
-async def test_section_10_3_an_authenticator_may_answer_with_apcore_s_identity() -> None:
+async def test_section_10_3_an_authenticator_can_return_apcore_s_identity() -> None:
     class Names:
         def authenticate(self, headers: dict[str, str]) -> Identity | None:
             name = headers.get("x-name")
@@ -155,7 +155,7 @@ async def test_section_10_3_an_authenticator_may_answer_with_apcore_s_identity()
         assert (await send(app, {}, skill="who")).status == 401
 
 
-async def test_section_10_3_the_acl_decides_by_it() -> None:
+async def test_section_10_3_the_acl_uses_the_identity() -> None:
     rules = [
         ACLRule(callers=["*"], targets=["secret"], effect="allow", conditions={"roles": ["admin"]}),
         ACLRule(callers=["*"], targets=["open"], effect="allow"),
@@ -172,11 +172,11 @@ async def test_section_10_3_the_acl_decides_by_it() -> None:
         assert output(allowed.json["result"]["task"]) == {"text": "hi"}
         denied = await send(app, {"text": "hi"}, skill="secret", headers=bearer())
         assert "error" in denied.json
-    async with serving(executor) as app:  # nobody is known, so that there is no card for them
+    async with serving(executor) as app:  # without authentication there is no extended card
         assert (await ask(app, "GET", "/agent/authenticatedExtendedCard")).status == 404
 
 
-async def test_section_10_3_approvals_know_who_gave_them() -> None:
+async def test_section_10_3_approvals_have_the_approver() -> None:
     executor = executor_of(registry_of(deploy=Deploy()), approval_handler=CallerApproves())
     async with serving(executor, auth=authenticator()) as app:
         asked = (await send(app, {"text": "v3"}, skill="deploy", headers=bearer())).json["result"]["task"]
@@ -194,7 +194,7 @@ async def test_section_10_3_approvals_know_who_gave_them() -> None:
         (APIKeyAuthenticator.of({new_secret(): "ann"}), {"type": "apiKey", "in": "header", "name": "X-API-Key"}),
     ],
 )
-async def test_section_10_4_the_card_says_what_to_show(auth: Any, scheme: dict[str, str]) -> None:
+async def test_section_10_4_the_card_has_the_security_schemes(auth: Any, scheme: dict[str, str]) -> None:
     async with serving(registry_of(echo=Echo()), auth=auth) as app:
         card = (await ask(app, "GET", "/.well-known/agent.json")).json
     [told] = card["securitySchemes"].values()
@@ -215,7 +215,7 @@ async def test_section_10_4_the_card_says_what_to_show(auth: Any, scheme: dict[s
         (CallFrequencyExceededError("a", 4, 3, ["a"]), "Safety limit exceeded"),
     ],
 )
-async def test_section_10_5_errors_of_modules_keep_their_secrets(
+async def test_section_10_5_errors_of_modules_leak_no_secrets(
     error: Exception, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     giving = Giving(error)
@@ -228,7 +228,7 @@ async def test_section_10_5_errors_of_modules_keep_their_secrets(
     assert any(record.levelno >= logging.ERROR and record.exc_info for record in caplog.records)
 
 
-async def test_section_10_5_denied_and_unknown_look_alike(caplog: pytest.LogCaptureFixture) -> None:
+async def test_section_10_5_denied_and_unknown_skills_look_the_same(caplog: pytest.LogCaptureFixture) -> None:
     acl = ACL([ACLRule(callers=["*"], targets=["open"], effect="allow")], default_effect="deny")
     async with serving(executor_of(registry_of(open=Echo(), hidden=Echo()), acl=acl)) as app:
         denied = await send(app, {"text": "hi"}, skill="hidden")
@@ -253,7 +253,7 @@ async def test_section_10_5_denied_and_unknown_look_alike(caplog: pytest.LogCapt
         "not a url",
     ],
 )
-async def test_section_10_5_no_webhook_leads_into_a_private_network(url: str) -> None:
+async def test_section_10_5_webhooks_to_private_networks_are_refused(url: str) -> None:
     async with serving(registry_of(echo=Echo()), push_notifications=True) as app:
         task = await task_of(app, {"text": "hi"}, skill="echo")
         reply = (await call(app, "tasks/pushNotificationConfig/set", {"taskId": task["id"], "url": url})).json
@@ -283,7 +283,7 @@ async def test_section_10_6_cors(caplog: pytest.LogCaptureFixture) -> None:
         assert reply.header("access-control-allow-origin") is None
 
 
-async def test_section_10_a_module_that_is_registered_later_obeys_the_acl_too() -> None:
+async def test_section_10_the_acl_applies_to_modules_registered_later() -> None:
     acl = ACL([ACLRule(callers=["*"], targets=["open"], effect="allow")], default_effect="deny")
     registry = registry_of(open=Echo())
     async with serving(executor_of(registry, acl=acl)) as app:

@@ -1,4 +1,4 @@
-"""Section 11 of the design of apcore agents: how it bears many."""
+"""Section 11 of the design of apcore agents: load."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_section_11_1_readers_of_the_card_do_not_wait_for_a_change() -> No
 
 
 async def test_section_11_5_many_tasks_at_once() -> None:
-    """Each with its own result, none lost."""
+    """Each gets its own result, and none is lost."""
     count = 300
     async with serving(registry_of(total=Total())) as app:
         tasks = await asyncio.gather(
@@ -63,7 +63,7 @@ async def test_section_11_5_many_tasks_at_once() -> None:
         assert len({task["id"] for task in tasks}) == count
 
 
-async def test_section_11_2_what_is_dear_is_not_done_in_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_section_11_2_calls_avoid_expensive_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(MOST.values()) <= BUDGET_MS
     registry = registry_of(echo=Echo())
     async with serving(registry) as app:
@@ -76,7 +76,7 @@ async def test_section_11_2_what_is_dear_is_not_done_in_calls(monkeypatch: pytes
         assert asked == []
 
 
-async def test_section_11_3_streams_that_ended_make_room() -> None:
+async def test_section_11_3_ended_streams_do_not_count() -> None:
     server = ApcoreServer(registry_of(sleep=Sleeper()), metrics=True, settings=ServerSettings.of(streams=2))
     async with server:
         app = server.app
@@ -95,7 +95,7 @@ async def test_section_11_3_streams_that_ended_make_room() -> None:
         assert (await ask(app, "GET", "/metrics")).json["sse_active_streams"] == 0
 
 
-async def test_section_11_4_the_store_in_memory_has_its_bounds() -> None:
+async def test_section_11_4_the_store_in_memory_is_bounded() -> None:
     store = InMemoryTaskStore()
     assert (store.max_capacity, store.ttl_seconds, store.max_context_messages) == (10_000, 3600.0, 100)
     store = InMemoryTaskStore(max_capacity=3)

@@ -1,4 +1,4 @@
-"""Section 12 of the design of apcore agents: how it is tested, and its scenarios where no other section has them."""
+"""Section 12 of the design of apcore agents: its tests, and its scenarios that no other section has."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ async def test_section_12_4_parts() -> None:
     assert await output_to_parts(None, nowhere) == []
 
 
-async def test_section_12_4_every_way_through_the_states() -> None:
-    """Every transition that a caller can bring about; and from an end, none."""
+async def test_section_12_4_every_transition() -> None:
+    """Every transition that a caller can cause; terminal states have none."""
     sleeper = Sleeper()
     given: dict[str, Any] = {"echo": Echo(), "bad": Giving(ValueError()), "sleep": sleeper, "deploy": Deploy()}
     seen: set[tuple[str, str]] = set()
@@ -120,7 +120,7 @@ async def test_section_12_4_every_way_through_the_states() -> None:
             seen.update(pairwise(found))
             return found
 
-        for skill, part in (("echo", "x"), ("bad", {}), ("sleep", {"deaf": True})):  # the last one takes too long
+        for skill, part in (("echo", "x"), ("bad", {}), ("sleep", {"deaf": True})):  # the last one times out
             await passed((await task_of(app, part, skill=skill))["id"])
         sleeper.began.clear()
         params = said(data({}), skill="sleep") | {"configuration": {"blocking": False}}
@@ -154,7 +154,7 @@ async def test_section_12_4_every_way_through_the_states() -> None:
     assert not any(before in ("completed", "failed", "canceled", "rejected") for before, _ in seen)
 
 
-async def test_section_12_4_of_many_writers_one_ends_a_task() -> None:
+async def test_section_12_4_one_of_many_writers_ends_a_task() -> None:
     sleeper = Sleeper()
     async with serving(registry_of(sleep=sleeper)) as app:
         params = {"message": message({}, skill="sleep"), "configuration": {"returnImmediately": True}}

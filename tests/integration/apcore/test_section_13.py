@@ -1,4 +1,4 @@
-"""Section 13 of the design of apcore agents: the package, containers, and what the environment says."""
+"""Section 13 of the design of apcore agents: the package, containers, and environment variables."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def dockerfile() -> str:
 
 
 def command(instruction: str) -> list[str]:
-    """The last one of this instruction, in its exec form."""
+    """Return the last command of this instruction, in exec form."""
     found = re.findall(rf"^{instruction}\b[^\[\n]*(\[.*\])$", dockerfile(), re.MULTILINE)
     parsed: list[str] = json.loads(found[-1])
     return parsed
@@ -80,7 +80,7 @@ def test_section_13_3_compose_is_valid() -> None:
     assert ran.returncode == 0, ran.stdout
 
 
-def test_section_13_3_what_is_copied_is_there_before_it_is_installed() -> None:
+def test_section_13_3_files_are_copied_before_the_install() -> None:
     text = dockerfile()
     assert text.index("COPY src/") < text.index("pip install")
     for names in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE):
@@ -92,7 +92,7 @@ def test_section_13_3_what_is_copied_is_there_before_it_is_installed() -> None:
     assert re.search(r"^USER \d+$", text, re.MULTILINE)
 
 
-def test_section_13_3_compose_gives_running_tasks_their_time() -> None:
+def test_section_13_3_compose_waits_for_running_tasks() -> None:
     service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["agent"]
     assert int(service["stop_grace_period"].rstrip("s")) > int(service["environment"]["SHUTDOWN_TIMEOUT"])
     assert service["ports"] == [f"127.0.0.1:{variables()['PORT']}:{variables()['PORT']}"]
@@ -104,7 +104,7 @@ def test_section_13_3_compose_gives_running_tasks_their_time() -> None:
 
 
 def test_section_13_3_the_command_of_the_container_serves(tmp_path: Path) -> None:
-    """The very CMD, HEALTHCHECK and ENV of the Dockerfile, outside of a container."""
+    """The CMD, HEALTHCHECK and ENV of the Dockerfile, outside of a container."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     place = {
@@ -190,7 +190,7 @@ VARIABLES: list[tuple[str, str, tuple[str, str, str], Any]] = [
 
 
 @pytest.mark.parametrize(("name", "flag", "values", "read"), VARIABLES, ids=[name for name, *_ in VARIABLES])
-def test_section_13_4_a_flag_then_ours_then_the_plain_name(
+def test_section_13_4_precedence_of_flags_and_variables(
     monkeypatch: pytest.MonkeyPatch, name: str, flag: str, values: tuple[str, str, str], read: Any
 ) -> None:
     here = () if name == "EXTENSIONS_DIR" else ("--extensions-dir", "one")
@@ -245,7 +245,7 @@ def test_section_13_4_log_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("name", "value"), [("PORT", "high"), ("TASK_STORE_MAX", "0"), ("EXECUTION_TIMEOUT", "-1")])
-def test_section_13_4_values_that_can_not_be(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_section_13_4_invalid_values(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     assert keelbolt("serve", "--extensions-dir", "one").exit_code == 1
 
@@ -264,8 +264,8 @@ def test_section_13_4_with_a_storage_the_ttl_is_how_long_ended_tasks_are_kept(
     assert "limits tasks in memory only" in caplog.text
 
 
-def test_section_13_4_a_worker_is_not_moved_by_plain_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HOST may be the name of the machine, and PORT somebody else's; ours are heeded."""
+def test_section_13_4_a_worker_ignores_plain_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HOST may be the name of the machine, PORT may belong to another program; only KEELBOLT_ variables are used."""
     Path("agent.py").write_text("async def parrot(ctx):\n    await ctx.complete(ctx.user_text)\n")
     for name, value in {"HOST": "elsewhere", "PORT": "high", "JWT_KEY": "x", "EXTENSIONS_DIR": "one"}.items():
         monkeypatch.setenv(name, value)

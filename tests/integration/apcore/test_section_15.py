@@ -1,4 +1,4 @@
-"""Section 15 of the design of apcore agents: health, metrics and what is logged at which level."""
+"""Section 15 of the design of apcore agents: health, metrics and log levels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NUMBERS = {
 
 @pytest.fixture
 def every_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Health is looked at anew each time."""
+    """Check the health anew on each request."""
     monkeypatch.setattr("keelbolt.server.health.LOOK_SECONDS", 0.0)
 
 
@@ -63,7 +63,7 @@ async def test_section_15_1_health_counts_the_modules() -> None:
 
 
 @pytest.mark.usefixtures("every_look")
-async def test_section_15_1_a_store_that_does_not_answer_is_unhealthy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_section_15_1_a_store_that_does_not_respond_is_unhealthy(monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone() -> Health:
         return Health("postgres", "durable", reads=False, writes=False, detail="connection refused")
 
@@ -75,7 +75,7 @@ async def test_section_15_1_a_store_that_does_not_answer_is_unhealthy(monkeypatc
         assert reply.json["reason"] == "Task store health check failed: connection refused"
 
 
-async def test_section_15_1_what_a_store_raises_is_cleaned_before_everybody_sees_it() -> None:
+async def test_section_15_1_errors_of_a_store_are_sanitized() -> None:
     class Broken(InMemoryTaskStore):
         async def get(self, task_id: str) -> dict[str, Any] | None:
             raise OSError("no /srv/secrets/db.sock at redis://me:hunter2@10.0.0.5, password=hunter2")
@@ -91,7 +91,7 @@ async def test_section_15_1_what_a_store_raises_is_cleaned_before_everybody_sees
 # --------------------------------------------------------------------------------------------------------- 15.2 metrics
 
 
-async def test_section_15_2_metrics_count_what_happened() -> None:
+async def test_section_15_2_metrics_count_tasks() -> None:
     sleeper = Sleeper()
     registry = registry_of(echo=Echo(), fails=failing(), sleeps=sleeper)
     async with serving(registry, metrics=True, auth=None) as app:
@@ -120,7 +120,7 @@ async def test_section_15_2_metrics_count_what_happened() -> None:
         assert b"4111" not in reply.body
 
 
-async def test_section_15_2_metrics_need_to_be_asked_for_and_speak_to_prometheus() -> None:
+async def test_section_15_2_metrics_are_optional_and_in_prometheus_format() -> None:
     async with serving(registry_of(echo=Echo())) as app:
         assert (await ask(app, "GET", "/metrics")).status == 404
     async with serving(registry_of(echo=Echo()), metrics=True, auth=APIKeyAuthenticator.of({new_secret(): "a"})) as app:
@@ -138,7 +138,7 @@ def levels(caplog: pytest.LogCaptureFixture, words: str) -> set[int]:
     return {record.levelno for record in caplog.records if words in record.getMessage()}
 
 
-async def test_section_15_3_what_is_told_at_which_level(caplog: pytest.LogCaptureFixture) -> None:
+async def test_section_15_3_log_levels(caplog: pytest.LogCaptureFixture) -> None:
     class Nameless(Echo):
         description = ""
 
@@ -149,10 +149,10 @@ async def test_section_15_3_what_is_told_at_which_level(caplog: pytest.LogCaptur
     [failed] = [record for record in caplog.records if record.exc_info and record.levelno == logging.ERROR]
     assert failed.name == "keelbolt.apcore"
     assert failed.exc_info is not None
-    assert "4111111111111111" in str(failed.exc_info[1])  # the whole of it, for who runs the agent
+    assert "4111111111111111" in str(failed.exc_info[1])  # the full error, for the operator
 
 
-async def test_section_15_3_another_card_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_section_15_3_card_changes_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "keelbolt")
     registry = registry_of(echo=Echo())
     async with serving(registry) as app:
@@ -166,7 +166,7 @@ async def test_section_15_3_another_card_is_told(caplog: pytest.LogCaptureFixtur
     assert levels(caplog, "skills") == {logging.INFO}
 
 
-async def test_section_15_3_what_clients_send_is_cut_and_clean(caplog: pytest.LogCaptureFixture) -> None:
+async def test_section_15_3_texts_of_clients_are_cut_and_sanitized(caplog: pytest.LogCaptureFixture) -> None:
     from keelbolt.observability.logs import HumanLines
 
     evil = "x\x1b[31m\r\nINFO all is well " + "y" * 5000

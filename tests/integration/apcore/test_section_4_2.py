@@ -1,4 +1,4 @@
-"""Section 4.2 of the design of apcore agents: serve() and async_serve(), what they take and what they refuse."""
+"""Section 4.2 of the design of apcore agents: the arguments that serve() and async_serve() accept and refuse."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Duck:
-    """A registry of somebody else: it can list and describe."""
+    """A registry of another library with list() and get_definition()."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry, self.config = registry, {"project": {"name": "duck", "version": "7.0.0"}}
@@ -66,12 +66,12 @@ def apcore_client() -> APCore:
     ],
     ids=["registry", "executor", "client", "duck", "path", "text"],
 )
-async def test_section_4_2_1_what_can_be_served(make: Callable[[], object]) -> None:
+async def test_section_4_2_1_accepted_arguments(make: Callable[[], object]) -> None:
     async with serving(make()) as app:
         assert output(await task_of(app, {"text": "hi"}, skill="echo")) == {"text": "hi"}
 
 
-def test_section_4_2_1_an_executor_is_taken_as_it_is() -> None:
+def test_section_4_2_1_an_executor_is_used_unchanged() -> None:
     executor = executor_of(registry_of(echo=Echo()))
     found = resolve(executor)
     assert found.executor is executor
@@ -79,7 +79,7 @@ def test_section_4_2_1_an_executor_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("given", [None, 7, {"list": 1}, object()])
-def test_section_4_2_1_what_is_neither_is_refused(given: object) -> None:
+def test_section_4_2_1_other_objects_are_refused(given: object) -> None:
     with pytest.raises(TypeError, match=r"takes an apcore Registry .* or the path .*, not "):
         resolve(given)
 
@@ -99,7 +99,7 @@ async def test_section_4_2_1_no_modules(make: Callable[[], object]) -> None:
     assert str(caught.value) == NO_MODULES
 
 
-def test_section_4_2_1_the_30_seconds_of_apcore_are_lifted_unless_somebody_chose_them() -> None:
+def test_section_4_2_1_the_default_timeout_of_apcore_is_lifted_unless_configured() -> None:
     lifted = resolve(registry_of(echo=Echo())).executor
     assert (lifted._default_timeout, lifted._global_timeout) == (0, 0)
     chosen = Registry(config=Config(data={"executor": {"default_timeout": 1500}}))
@@ -137,14 +137,14 @@ async def test_section_4_2_1_the_project_names_the_agent(make: Callable[[], obje
         assert (card["name"], card["description"], card["version"]) == ("mine", "Mine", "9.9.9")
 
 
-async def test_section_4_2_1_an_agent_that_nobody_named() -> None:
+async def test_section_4_2_1_the_default_name() -> None:
     async with serving(registry_of(echo=Echo(), other=Echo())) as app:
         card = (await ask(app, "GET", "/.well-known/agent.json")).json
     found = card["name"], card["description"], card["version"]
     assert found == ("apcore-agent", "apcore agent with 2 skills", "0.0.0")
 
 
-async def test_section_4_2_1_a_broken_configuration_file_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_section_4_2_1_a_broken_configuration_file_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     Path("apcore.yaml").write_text("project: [")
     async with serving(registry_of(echo=Echo())) as app:
         assert (await ask(app, "GET", "/.well-known/agent.json")).json["name"] == "apcore-agent"
@@ -155,7 +155,7 @@ async def test_section_4_2_1_a_broken_configuration_file_stops_nobody(caplog: py
 
 
 class Half:
-    """A bit of everything."""
+    """An object with some methods of each protocol."""
 
     async def save(self, task: dict[str, Any]) -> None: ...
     async def get(self, task_id: str) -> None: ...
@@ -175,7 +175,7 @@ class Half:
         ({"approval_handler": Half()}, "Half does not satisfy the ApprovalHandler protocol; it lacks request_approval"),
     ],
 )
-async def test_section_4_2_1_what_lacks_methods_is_told_which(options: dict[str, Any], words: str) -> None:
+async def test_section_4_2_1_missing_methods_are_named(options: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError) as caught:
         await async_serve(registry_of(echo=Echo()), **options)
     assert str(caught.value).startswith(words)
@@ -191,12 +191,12 @@ async def test_section_4_2_1_what_lacks_methods_is_told_which(options: dict[str,
         {"task_store": InMemoryTaskStore(), "storage": "memory"},
     ],
 )
-async def test_section_4_2_1_values_that_can_not_be(options: dict[str, Any]) -> None:
+async def test_section_4_2_1_invalid_values(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         await async_serve(registry_of(echo=Echo()), **options)
 
 
-def test_section_4_2_1_a_log_level_that_is_none() -> None:
+def test_section_4_2_1_an_invalid_log_level() -> None:
     with pytest.raises(ValueError, match="log_level must be one of debug, info, warning, error, not 'loud'"):
         serve(registry_of(echo=Echo()), log_level="loud")
 
@@ -236,7 +236,7 @@ serve(Path("extensions"), host="127.0.0.1", port={port}, name="own", log_level="
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_section_4_2_1_serve_blocks_until_it_is_told_to_stop(tmp_path: Path, number: int) -> None:
+def test_section_4_2_1_serve_blocks_until_it_is_stopped(tmp_path: Path, number: int) -> None:
     extensions(tmp_path / "extensions", echo=MODULE)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -271,7 +271,7 @@ async def test_section_4_2_2_async_serve_is_mounted_in_another_application() -> 
     assert output(answer["result"]["task"]) == {"text": "hi"}
 
 
-def test_section_4_2_3_the_client_is_at_hand() -> None:
+def test_section_4_2_3_the_client_is_exported() -> None:
     assert keelbolt.apcore.A2AClient is keelbolt.client.A2AClient
     alone = "import sys, keelbolt.client; print({'starlette', 'uvicorn', 'apcore'}.intersection(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True, check=True)
@@ -295,20 +295,20 @@ main(["serve", "--extensions-dir", "."])
 """
 
 
-def test_every_name_is_there() -> None:
+def test_every_name_is_exported() -> None:
     for name in keelbolt.apcore.__all__:
         assert getattr(keelbolt.apcore, name).__name__ == name
     with pytest.raises(AttributeError):
         _ = keelbolt.apcore.nothing
 
 
-def test_without_apcore_it_is_said_what_to_install() -> None:
+def test_without_apcore_the_error_names_the_extra() -> None:
     ran = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
     words = "apcore is not installed. Install it with: pip install 'keelbolt[apcore]'\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (1, words, f"error: {words}")
 
 
-def test_without_apcore_whoever_names_nothing_is_told_how_to_name_a_worker(tmp_path: Path) -> None:
+def test_without_apcore_the_command_explains_how_to_name_a_worker(tmp_path: Path) -> None:
     program = 'import sys; sys.modules["apcore"] = None; from keelbolt.cli.main import main; main(["serve"])'
     ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 1

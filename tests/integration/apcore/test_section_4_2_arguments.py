@@ -102,7 +102,7 @@ async def test_section_4_2_1_cancel_on_disconnect(cancels: bool) -> None:
 
 
 class Patient:
-    """Works until it is let go."""
+    """Runs until it is released."""
 
     input_schema = Anything
     output_schema = Anything
@@ -119,7 +119,7 @@ class Patient:
 
 @pytest.mark.parametrize(("seconds", "let_go"), [(20, True), (0.05, False)])
 async def test_section_4_2_1_shutdown_timeout(tmp_path: Path, seconds: float, let_go: bool) -> None:
-    """What runs has so long to end; the rest is handed over, and done by the next process."""
+    """Running tasks have this time to end; the rest is released, and the next process continues."""
     module, storage = Patient(), f"sqlite:///{tmp_path}/agent.db"
     async with serving(registry_of(patient=module), storage=storage, shutdown_timeout=seconds) as app:
         assert server_of(app).task_settings.drain_seconds == seconds
@@ -163,7 +163,7 @@ async def test_section_4_2_1_default_skill() -> None:
         ({"approval_handler": CallerApproves()}, "input_requ"),
     ],
 )
-async def test_section_4_2_1_who_approves(options: dict[str, Any], ends: str) -> None:
+async def test_section_4_2_1_approval_handler(options: dict[str, Any], ends: str) -> None:
     async with serving(registry_of(deploy=Deploy()), **options) as app:
         task = await task_of(app, {"text": "v2"}, skill="deploy")
         assert state(task).startswith(ends)

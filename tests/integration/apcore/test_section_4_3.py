@@ -1,4 +1,4 @@
-"""Sections 4.3 to 4.5 of the design of apcore agents: what its parts do."""
+"""Sections 4.3 to 4.5 of the design of apcore agents: its components."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def nowhere(content: bytes, media_type: str, name: str) -> str:
     raise AssertionError
 
 
-def test_section_4_3_1_the_card_is_built_of_the_registry(caplog: pytest.LogCaptureFixture) -> None:
+def test_section_4_3_1_the_card_is_built_from_the_registry(caplog: pytest.LogCaptureFixture) -> None:
     card = AgentCardBuilder(SkillCatalog(registry_of(a=Full(), b=Mute())), name="N", version="1").build()
     assert [skill.id for skill in card.skills] == ["a"]
     assert "Skipping module b: missing description" in caplog.text
@@ -47,7 +47,7 @@ def test_section_4_3_1_the_card_is_built_of_the_registry(caplog: pytest.LogCaptu
     assert card.capabilities.streaming
 
 
-def test_section_4_3_2_a_skill_is_mapped_of_its_module() -> None:
+def test_section_4_3_2_a_skill_is_mapped_from_its_module() -> None:
     skill = SkillMapper().to_skill(registry_of(image__resize=Full()).get_definition("image.resize"))
     assert skill is not None
     assert (skill.id, skill.name, list(skill.tags)) == (
@@ -60,7 +60,7 @@ def test_section_4_3_2_a_skill_is_mapped_of_its_module() -> None:
     assert (skill.extensions or {})["apcore"]["annotations"]["readonly"] is True
 
 
-def test_section_4_3_3_schemas_are_complete_in_themselves() -> None:
+def test_section_4_3_3_schemas_are_self_contained() -> None:
     converter = SchemaConverter()
     found = converter.convert_input_schema(registry_of(total=Total()).get_definition("total"))
     assert "$defs" not in found
@@ -68,7 +68,7 @@ def test_section_4_3_3_schemas_are_complete_in_themselves() -> None:
 
 
 def test_section_4_3_4_errors_are_mapped() -> None:
-    """Row by row in the unit tests; what a caller may not learn is an error of its own."""
+    """Row by row in the unit tests; errors that reveal secrets are replaced."""
     found = ErrorMapper().to_jsonrpc_error(errors.ACLDeniedError("eve", "secret.module"))
     assert found == {"code": -32001, "message": "Task not found", "data": found["data"]}
     assert found["data"]["type"] == "TaskNotFoundError"
@@ -91,14 +91,14 @@ async def test_section_4_3_5_parts_and_inputs() -> None:
     assert await output_to_parts(None, nowhere) == []
 
 
-async def test_section_4_4_1_everything_has_its_path() -> None:
+async def test_section_4_4_1_paths() -> None:
     async with serving(registry_of(echo=Echo()), metrics=True, explorer=True) as app:
         for path in ("/.well-known/agent.json", "/health", "/metrics", "/explorer/"):
             assert (await ask(app, "GET", path)).status == 200, path
 
 
-async def test_section_4_4_3_of_several_ends_one_counts() -> None:
-    """A task that ends and is cancelled at once is in one of both states, for everybody and for ever."""
+async def test_section_4_4_3_the_first_terminal_state_is_final() -> None:
+    """A task that completes and is cancelled at the same time has one of both states, permanently."""
     async with serving(registry_of(count=Count())) as app:
         params = said(data({"to": 50}), skill="count") | {"configuration": {"blocking": False}}
         tasks = [await answer(app, "message/send", params) for _ in range(5)]
@@ -122,7 +122,7 @@ async def test_section_4_4_4_every_method_is_dispatched() -> None:
             assert reply.get("error", {}).get("code") != -32601, name
 
 
-async def test_section_4_4_5_too_many_streams_are_told_to_come_back() -> None:
+async def test_section_4_4_5_too_many_streams_are_refused_with_retry_after() -> None:
     sleeper = Sleeper()
     server = ApcoreServer(registry_of(sleep=sleeper), settings=ServerSettings.of(streams=1))
     async with server:
@@ -136,7 +136,7 @@ async def test_section_4_4_5_too_many_streams_are_told_to_come_back() -> None:
         await first
 
 
-def test_section_4_5_the_client_brings_no_server() -> None:
+def test_section_4_5_the_client_does_not_import_the_server() -> None:
     program = (
         "import sys; from keelbolt.client import A2AClient; "
         "print(sorted({'starlette', 'uvicorn', 'apcore'} & set(sys.modules)))"

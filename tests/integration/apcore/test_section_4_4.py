@@ -1,4 +1,4 @@
-"""Sections 4.4 to 4.8 of the design of apcore agents: the rest of the server, the client's card, who is let in."""
+"""Sections 4.4 to 4.8 of the design of apcore agents: the rest of the server, the client's card, authentication."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.integration.webhooks.receiver import receiving
 
 
 class Plain:
-    """An executor that is none of apcore's: it calls modules, with a context or without one."""
+    """An executor of another library: it calls modules, with or without a context."""
 
     def __init__(self, registry: Any) -> None:
         self.registry = registry
@@ -37,13 +37,13 @@ class Plain:
         return found
 
 
-async def test_section_4_4_2_an_executor_may_take_no_context() -> None:
+async def test_section_4_4_2_an_executor_without_a_context() -> None:
     async with serving(Plain(registry_of(echo=Echo(), count=Count()))) as app:
         assert output(await task_of(app, "hi", skill="echo")) == {"text": "hi"}
         assert output(await task_of(app, {"to": 3}, skill="count")) == {"last": 3}  # nor can it stream
 
 
-async def test_section_4_4_2_the_identity_goes_with_the_call() -> None:
+async def test_section_4_4_2_the_identity_is_passed_to_the_call() -> None:
     async with serving(registry_of(who=Whoami()), auth=authenticator()) as app:
         reply = await send(app, {}, skill="who", headers=bearer(sub="ann", roles=["admin"]))
         found = output(reply.json["result"]["task"])
@@ -54,7 +54,7 @@ async def test_section_4_4_2_the_identity_goes_with_the_call() -> None:
 # ------------------------------------------------------------------------------------------------ 4.4.6 notifications
 
 
-async def test_section_4_4_6_a_webhook_is_told_of_each_state() -> None:
+async def test_section_4_4_6_a_webhook_gets_each_state() -> None:
     sleeper = Sleeper()
     server = ApcoreServer(
         registry_of(sleep=sleeper), push_notifications=True, settings=ServerSettings.of(webhook_loopback=True)
@@ -71,7 +71,7 @@ async def test_section_4_4_6_a_webhook_is_told_of_each_state() -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_section_4_4_6_without_webhooks_none_are_taken() -> None:
+async def test_section_4_4_6_disabled_webhooks_are_refused() -> None:
     async with serving(registry_of(echo=Echo())) as app:
         task = await task_of(app, "x")
         where = {"taskId": task["id"], "url": "https://hooks.example.com/a2a"}
@@ -81,7 +81,7 @@ async def test_section_4_4_6_without_webhooks_none_are_taken() -> None:
 # --------------------------------------------------------------------------------------------- 4.5.2 the client's card
 
 
-async def test_section_4_5_2_a_card_is_fetched_once_and_again_when_it_is_old() -> None:
+async def test_section_4_5_2_a_card_is_cached_until_it_expires() -> None:
     now = 0.0
     async with bad_agent() as agent:
         agent.answers[CARD_PATH] = agent.card()
@@ -95,7 +95,7 @@ async def test_section_4_5_2_a_card_is_fetched_once_and_again_when_it_is_old() -
 
 
 @pytest.mark.parametrize("wrong", [http(b"no JSON"), http(b"[]"), http(b"{}", status=500)], ids=["text", "list", "500"])
-async def test_section_4_5_2_what_is_no_card_is_an_error(wrong: bytes) -> None:
+async def test_section_4_5_2_an_invalid_card_is_an_error(wrong: bytes) -> None:
     async with bad_agent() as agent:
         agent.answers[CARD_PATH] = wrong
         agent.answers["/.well-known/agent.json"] = wrong
@@ -107,7 +107,7 @@ async def test_section_4_5_2_what_is_no_card_is_an_error(wrong: bytes) -> None:
 # ------------------------------------------------------------------------------------------------- 4.6 who is let in
 
 
-async def test_section_4_6_1_anything_with_two_methods_is_an_authenticator() -> None:
+async def test_section_4_6_1_an_authenticator_has_two_methods() -> None:
     class Names:
         def authenticate(self, headers: dict[str, str]) -> Identity | None:
             assert all(name == name.lower() for name in headers)
@@ -124,7 +124,7 @@ async def test_section_4_6_1_anything_with_two_methods_is_an_authenticator() -> 
         assert "X-Name" in json.dumps(card["securitySchemes"])
 
 
-async def test_section_4_6_2_tokens_say_who_calls() -> None:
+async def test_section_4_6_2_tokens_identify_callers() -> None:
     """Signature, expiry, issuer and audience: section 10.2."""
     assert JWTAuthenticator(SECRET).security_schemes()
     async with serving(registry_of(who=Whoami()), auth=JWTAuthenticator(SECRET)) as app:
@@ -133,7 +133,7 @@ async def test_section_4_6_2_tokens_say_who_calls() -> None:
         assert (found["id"], found["type"], found["roles"]) == ("svc", "service", ["a", "b"])
 
 
-async def test_section_4_6_3_a_module_and_its_thread_can_ask_for_whom_they_work() -> None:
+async def test_section_4_6_3_a_module_and_its_thread_can_read_the_identity() -> None:
     class Asks(Giving):
         def execute(self, inputs: dict[str, Any], context: Any) -> Any:
             found = auth_identity_var.get()
@@ -151,11 +151,11 @@ async def test_section_4_6_3_a_module_and_its_thread_can_ask_for_whom_they_work(
 # ------------------------------------------------------------------------------------------------------- 4.8 explorer
 
 
-async def test_section_4_8_the_page_is_for_everybody_and_calls_are_not() -> None:
+async def test_section_4_8_the_page_is_public_and_calls_are_not() -> None:
     async with serving(registry_of(echo=Echo()), auth=authenticator(), explorer=True) as app:
         page = await ask(app, "GET", "/explorer/")
         assert page.status == 200
-        assert b"https://" not in page.body  # nothing comes from elsewhere
+        assert b"https://" not in page.body  # no external resources
         headers = [("content-type", "application/json"), ("a2a-version", "1.0")]
         body = rpc("SendMessage", {"message": message("x", skill="echo")})
         for path in ("/", "/explorer/", "/explorer/message:send"):
@@ -165,8 +165,8 @@ async def test_section_4_8_the_page_is_for_everybody_and_calls_are_not() -> None
 # ------------------------------------------------------------------------------------------------------- their time
 
 
-async def test_a_timeout_counts_the_module_and_not_what_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that ends in its time has done its work: its result is kept, however long that takes."""
+async def test_a_timeout_covers_only_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that ends in time has done its work: its result is stored, however long storing takes."""
 
     class Slow(Giving):
         input_schema = Anything
@@ -184,11 +184,11 @@ async def test_a_timeout_counts_the_module_and_not_what_comes_after_it(monkeypat
         assert output(task) == {"a": 1}
 
 
-async def test_executors_that_cut_are_told_apart_from_ours() -> None:
+async def test_execution_timeout_is_a_module_timeout_error() -> None:
     sleeper = Sleeper()
     executor = executor_of(registry_of(sleep=sleeper))
     async with serving(executor, execution_timeout=0.2) as app:
         task = await task_of(app, {"deaf": False})
         assert (state(task), told(task)["data"]["type"]) == ("failed", "ModuleTimeoutError")
-        await asyncio.wait_for(sleeper.heard.wait(), 10)  # and the module was told
+        await asyncio.wait_for(sleeper.heard.wait(), 10)  # and the module was cancelled
         await until(app, task["id"], "failed")

@@ -1,4 +1,4 @@
-"""Section 4.7 of the design of apcore agents: task stores, the one in memory, and an agent that runs on one."""
+"""Section 4.7 of the design of apcore agents: task stores, the one in memory, and an agent that uses one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def task(task_id: str, context_id: str = "c", state: str = "completed") -> dict[
 
 
 class Ticking:
-    """A clock that a test moves."""
+    """A manual clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -31,7 +31,7 @@ class Ticking:
 
 
 class Recording(InMemoryTaskStore):
-    """Says which of its methods were called; fails when it is told to."""
+    """Records its method calls; fails on command."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def test_section_4_7_1_the_protocol_has_ten_methods() -> None:
 # ------------------------------------------------------------------------------------------------------------- 4.7.2
 
 
-async def test_section_4_7_2_tasks_are_kept_as_they_are() -> None:
+async def test_section_4_7_2_tasks_survive_a_round_trip() -> None:
     store = InMemoryTaskStore()
     given = task("1")
     await store.save(given)
@@ -77,7 +77,7 @@ async def test_section_4_7_2_tasks_are_kept_as_they_are() -> None:
     assert await store.get("1") is None
 
 
-async def test_section_4_7_2_a_status_follows_another() -> None:
+async def test_section_4_7_2_status_changes() -> None:
     store = InMemoryTaskStore()
     await store.save(task("1", state="working"))
     updated = await store.update_status("1", {"state": "completed", "message": "well"})
@@ -95,7 +95,7 @@ async def test_section_4_7_2_pages() -> None:
     first = await store.list(limit=3)
     assert [each["id"] for each in first["tasks"]] == ["6", "5", "4"]
     await store.delete("4")  # where the page ended
-    await store.save(task("7"))  # new ones don't disturb
+    await store.save(task("7"))  # new tasks do not affect the cursor
     second = await store.list(cursor=first["nextCursor"], limit=3)
     assert [each["id"] for each in second["tasks"]] == ["3", "2", "1"]
     last = await store.list(cursor=second["nextCursor"], limit=3)
@@ -118,7 +118,7 @@ async def test_section_4_7_2_push_configs() -> None:
     assert await store.delete_push_config("1") is False
 
 
-async def test_section_4_7_2_of_a_context_the_last_messages_are_kept() -> None:
+async def test_section_4_7_2_the_last_messages_of_a_context_are_kept() -> None:
     store = InMemoryTaskStore(max_context_messages=3)
     assert await store.get_context("c") is None
     await store.save_context("c", [1, 2])
@@ -127,28 +127,28 @@ async def test_section_4_7_2_of_a_context_the_last_messages_are_kept() -> None:
     assert await store.get_context("c") == [3, 4, 5]
 
 
-async def test_section_4_7_2_expired_tasks_make_room_first() -> None:
+async def test_section_4_7_2_expired_tasks_are_evicted_first() -> None:
     clock = Ticking()
     store = InMemoryTaskStore(max_capacity=3, ttl_seconds=60, clock=clock)
     await store.save(task("old"))
     await store.save(task("older"))
     clock.now += 61
     await store.save(task("young"))
-    assert await store.get("old") is not None  # it is evictable, and evicted when there is need
+    assert await store.get("old") is not None  # it is evicted only when the store is full
     await store.save(task("new"))
     assert [each["id"] for each in (await store.list())["tasks"]] == ["new", "young"]
 
 
-async def test_section_4_7_2_then_the_oldest() -> None:
+async def test_section_4_7_2_then_the_oldest_task_is_evicted() -> None:
     store = InMemoryTaskStore(max_capacity=2)
     for name in "abc":
         await store.save(task(name))
     assert [each["id"] for each in (await store.list())["tasks"]] == ["c", "b"]
-    await store.save({**task("b"), "metadata": {}})  # no new one: nobody must go
+    await store.save({**task("b"), "metadata": {}})  # not a new task: nothing is evicted
     assert [each["id"] for each in (await store.list())["tasks"]] == ["c", "b"]
 
 
-async def test_section_4_7_2_tasks_that_somebody_waits_for_go_last() -> None:
+async def test_section_4_7_2_active_tasks_are_evicted_last() -> None:
     clock = Ticking()
     store = InMemoryTaskStore(max_capacity=2, ttl_seconds=60, clock=clock)
     await store.save(task("waits", state="input_required"))
@@ -156,11 +156,11 @@ async def test_section_4_7_2_tasks_that_somebody_waits_for_go_last() -> None:
     clock.now += 61
     await store.save(task("works", state="working"))
     assert {each["id"] for each in (await store.list())["tasks"]} == {"waits", "works"}
-    await store.save(task("new", state="working"))  # nobody has ended: the oldest goes all the same
+    await store.save(task("new", state="working"))  # no task has ended: the oldest is evicted
     assert {each["id"] for each in (await store.list())["tasks"]} == {"works", "new"}
 
 
-async def test_section_4_7_2_with_a_task_goes_what_belongs_to_it() -> None:
+async def test_section_4_7_2_data_of_a_task_is_evicted_with_it() -> None:
     store = InMemoryTaskStore(max_capacity=2)
     await store.save(task("1", "shared"))
     await store.save(task("2", "shared"))
@@ -174,7 +174,7 @@ async def test_section_4_7_2_with_a_task_goes_what_belongs_to_it() -> None:
 
 
 @pytest.mark.parametrize("bounds", [{"max_capacity": 0}, {"ttl_seconds": -1.0}, {"max_context_messages": 0}])
-def test_section_4_7_2_bounds_that_can_not_be(bounds: dict[str, Any]) -> None:
+def test_section_4_7_2_invalid_bounds(bounds: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         InMemoryTaskStore(**bounds)
 
@@ -213,8 +213,8 @@ async def test_section_4_7_an_agent_writes_through_to_its_store() -> None:
     assert set(store.calls) >= {"save", "get", "list", "update_status", "save_push_config", "save_context"}
 
 
-async def test_section_4_7_what_waits_goes_on_in_the_next_process() -> None:
-    """An approval is asked for; another process, which has only the store, is told that it was given."""
+async def test_section_4_7_a_waiting_task_continues_in_the_next_process() -> None:
+    """An approval is requested; another process, which shares only the store, gets it."""
     store = InMemoryTaskStore()
 
     def modules() -> Any:
@@ -231,7 +231,7 @@ async def test_section_4_7_what_waits_goes_on_in_the_next_process() -> None:
         engine = server_of(app).routes.service.engine
         record = await engine.store.record(engine.tasks.scope(ANONYMOUS), asked["id"])
         assert record is not None
-        assert len(record.push) == 1  # so that it is told what happens from now on
+        assert len(record.push) == 1  # so that it gets later events
         done = await task_of(app, "approved", taskId=asked["id"])
     assert output(done) == {"deployed": "v2"}
 
@@ -251,8 +251,8 @@ async def test_section_4_7_a_store_that_fails_acknowledges_nothing() -> None:
         store.broken = None
 
 
-async def test_section_4_7_callers_do_not_see_each_other() -> None:
-    """A store knows no owners: whose a task is stands in its metadata, and nobody else is shown it."""
+async def test_section_4_7_callers_are_isolated() -> None:
+    """A store has no owners: the owner of a task is in its metadata, and other callers do not see it."""
     store, keys = InMemoryTaskStore(), {name: new_secret() for name in ("ann", "bob")}
     auth = APIKeyAuthenticator.of({key: name for name, key in keys.items()})
     async with serving(registry_of(echo=Echo()), task_store=store, auth=auth) as app:

@@ -1,4 +1,4 @@
-"""Section 4.9 of the design of apcore agents: the command line, its flags, its words and its exit codes."""
+"""Section 4.9 of the design of apcore agents: the command line, its flags, messages and exit codes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # --------------------------------------------------------------------------------------------------------------- flags
 
 
-def test_section_4_9_every_flag_is_there() -> None:
+def test_section_4_9_every_flag_exists() -> None:
     flags = {option for parameter in serve.params for option in parameter.opts}
     assert flags >= {
         "--extensions-dir",
@@ -106,7 +106,7 @@ def test_settings_of_the_engine_and_of_the_adapter(monkeypatch: pytest.MonkeyPat
     assert (both.exit_code, "use only one" in both.output) == (1, True)
 
 
-def test_section_4_9_what_nobody_said() -> None:
+def test_section_4_9_defaults() -> None:
     with nothing_runs() as started:
         assert run("serve", "--extensions-dir", "mods").exit_code == 0
     server, place = started.only()
@@ -120,7 +120,7 @@ def test_section_4_9_what_nobody_said() -> None:
     assert server._watch is None
 
 
-def test_section_4_9_a_client_that_leaves_may_cancel_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_section_4_9_no_cancel_on_disconnect(monkeypatch: pytest.MonkeyPatch) -> None:
     with nothing_runs() as started:
         assert run("serve", "--extensions-dir", "mods", "--no-cancel-on-disconnect").exit_code == 0
         monkeypatch.setenv("KEELBOLT_CANCEL_ON_DISCONNECT", "false")
@@ -128,7 +128,7 @@ def test_section_4_9_a_client_that_leaves_may_cancel_nothing(monkeypatch: pytest
     assert [server.settings.cancel_on_disconnect for server in started.servers] == [False, False]
 
 
-def test_section_4_9_a_key_may_be_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_section_4_9_a_key_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "key").write_text(f"{SECRET}\n")
     with nothing_runs() as started:
         assert run("serve", "--extensions-dir", "mods", "--auth-key", "key").exit_code == 0
@@ -138,7 +138,7 @@ def test_section_4_9_a_key_may_be_a_file(tmp_path: Path, capsys: pytest.CaptureF
     assert 'Authorization: Bearer $TOKEN"' in capsys.readouterr().out
 
 
-def test_section_4_9_modules_are_looked_for_in_extensions(tmp_path: Path) -> None:
+def test_section_4_9_the_default_directory_is_extensions(tmp_path: Path) -> None:
     extensions(tmp_path / "extensions", echo=MODULE)
     with nothing_runs() as started:
         assert run("serve").exit_code == 0
@@ -179,7 +179,7 @@ def test_section_4_9_a_configuration_error_is_1(tmp_path: Path, arguments: str, 
     assert not started.servers
 
 
-def test_section_4_9_a_directory_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_section_4_9_an_unreadable_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(_path: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -197,7 +197,7 @@ def test_section_4_9_a_directory_that_may_not_be_read(monkeypatch: pytest.Monkey
         ("acl/global_acl.yaml", "rules: 7\n", "error: apcore's configuration can't be used: "),
     ],
 )
-def test_section_4_9_a_configuration_that_is_broken(tmp_path: Path, file: str, text: str, words: str) -> None:
+def test_section_4_9_a_broken_configuration(tmp_path: Path, file: str, text: str, words: str) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(text)
     ran = run("serve", "--extensions-dir", "mods")
@@ -206,7 +206,7 @@ def test_section_4_9_a_configuration_that_is_broken(tmp_path: Path, file: str, t
     assert "Traceback" not in ran.stderr
 
 
-def test_section_4_9_an_acl_is_heeded(tmp_path: Path) -> None:
+def test_section_4_9_an_acl_is_applied(tmp_path: Path) -> None:
     (tmp_path / "acl").mkdir()
     (tmp_path / "acl" / "global_acl.yaml").write_text("version: '1.0'\nrules: []\ndefault_effect: deny\n")
     with nothing_runs() as started:
@@ -214,7 +214,7 @@ def test_section_4_9_an_acl_is_heeded(tmp_path: Path) -> None:
     assert started.only()[0].agent_card.skills == []
 
 
-def test_section_4_9_modules_that_are_all_broken(tmp_path: Path) -> None:
+def test_section_4_9_only_broken_modules(tmp_path: Path) -> None:
     extensions(tmp_path / "bad", one="import nothing_of_this_name", two="x = {}['missing']", three="def (")
     ran = run("serve", "--extensions-dir", "bad")
     assert ran.exit_code == 1
@@ -225,7 +225,7 @@ def test_section_4_9_modules_that_are_all_broken(tmp_path: Path) -> None:
     assert str(tmp_path) not in ran.stderr
 
 
-def test_section_4_9_a_module_that_ends_the_program(tmp_path: Path) -> None:
+def test_section_4_9_a_module_that_exits_the_program(tmp_path: Path) -> None:
     extensions(tmp_path / "bad", good=MODULE, exits="import sys\nsys.exit(0)\n")
     ran = run("serve", "--extensions-dir", "bad")
     assert ran.exit_code == 1
@@ -290,7 +290,7 @@ def test_section_4_9_a_worker_is_served_as_before() -> None:
 
 
 @pytest.mark.parametrize("flag", ["--watch", "--task-store-max 5", "--execution-timeout 9", "--extensions-dir mods"])
-def test_section_4_9_what_goes_with_modules_alone(flag: str) -> None:
+def test_section_4_9_options_for_modules_only(flag: str) -> None:
     ran = run("serve", "agent:parrot", *flag.split())
     assert ran.exit_code == 2
     assert flag.split(maxsplit=1)[0] in ran.stderr
@@ -303,7 +303,7 @@ def test_section_4_9_skills() -> None:
     assert "Says it again" in ran.stdout
 
 
-def test_section_4_9_skills_tells_every_problem(tmp_path: Path) -> None:
+def test_section_4_9_skills_lists_every_problem(tmp_path: Path) -> None:
     nameless = MODULE.replace('description = "Says it again"', "")
     files = {"good": MODULE, "raises": "raise OSError('no disk')", "nameless": nameless, "Upper": MODULE, "empty": ""}
     folder = extensions(tmp_path / "many", text__echo=MODULE, **files)

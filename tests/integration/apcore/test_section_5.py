@@ -1,4 +1,4 @@
-"""Section 5 of the design of apcore agents: its methods and paths, in its words."""
+"""Section 5 of the design of apcore agents: its methods and paths, in its format."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def answer(app: Any, method: str, params: Any) -> Any:
         (said(data({"numbers": "x"}), skill="total"), -32602, "Invalid params"),
     ],
 )
-async def test_section_5_1_1_what_is_wrong_is_said(params: Any, code: int, words: str) -> None:
+async def test_section_5_1_1_errors_are_explained(params: Any, code: int, words: str) -> None:
     async with serving(registry_of(echo=Echo(), total=Total())) as app:
         error = await answer(app, "message/send", params)
         assert error["code"] == code
@@ -45,15 +45,15 @@ async def test_section_5_1_1_what_is_wrong_is_said(params: Any, code: int, words
         assert error["data"]["type"]
 
 
-async def test_section_5_1_1_a_context_may_have_any_name() -> None:
-    """The protocol has no rule for it; it comes back as it is, in JSON."""
+async def test_section_5_1_1_a_context_id_is_any_text() -> None:
+    """The protocol has no rule for it; it is returned unchanged, in JSON."""
     async with serving(registry_of(echo=Echo())) as app:
         for name in ("5e4e8b3e-0f0c-4a36-8f0e-6d9a2f5b8c11", "not a uuid <script>"):
             task = await answer(app, "message/send", said(text("x"), skill="echo", context=name))
             assert task["contextId"] == name
 
 
-async def test_section_5_1_1_a_file_by_its_address() -> None:
+async def test_section_5_1_1_a_file_by_url() -> None:
     async with serving(registry_of(gives=Giving(lambda inputs: inputs))) as app:
         part = {"type": "file", "uri": "https://files.example/a.pdf", "name": "a.pdf", "mimeType": "application/pdf"}
         task = await answer(app, "message/send", said(part, skill="gives"))
@@ -72,7 +72,7 @@ async def test_section_5_1_2_a_plain_module_streams_its_status_and_its_result() 
         assert (last["final"], last["status"]["state"]) == (True, "completed")
 
 
-async def test_section_5_1_2_errors_of_streams_come_before_them() -> None:
+async def test_section_5_1_2_errors_precede_streams() -> None:
     async with serving(registry_of(echo=Echo(), count=Count())) as app:
         error = (await call(app, "message/stream", said(text("x"), skill="nothing"))).json["error"]
         assert error["code"] == -32601
@@ -108,7 +108,7 @@ async def test_section_5_1_5_a_task_is_cancelled_once() -> None:
         assert (await answer(app, "tasks/cancel", {"id": "nothing"}))["code"] == -32001
 
 
-async def test_section_5_1_5_a_task_that_waits_is_cancelled_with_the_same_words() -> None:
+async def test_section_5_1_5_a_waiting_task_is_cancelled_in_the_same_way() -> None:
     executor = executor_of(registry_of(deploy=Deploy()), approval_handler=CallerApproves())
     async with serving(executor) as app:
         task = await answer(app, "message/send", said(text("x"), skill="deploy"))
@@ -117,7 +117,7 @@ async def test_section_5_1_5_a_task_that_waits_is_cancelled_with_the_same_words(
         assert cancelled["status"]["message"]["parts"] == [{"kind": "text", "text": "Canceled by client"}]
 
 
-async def test_section_5_1_6_who_comes_back_sees_how_it_stands() -> None:
+async def test_section_5_1_6_resubscribing_returns_the_current_state() -> None:
     async with serving(registry_of(echo=Echo())) as app:
         task = await answer(app, "message/send", said(text("x"), skill="echo"))
         reply = await call(app, "tasks/resubscribe", {"id": task["id"]})
@@ -169,7 +169,7 @@ async def test_section_5_2_the_extended_card() -> None:
         assert [skill["id"] for skill in public["skills"]] == ["echo"]
 
 
-async def test_section_5_3_the_task_that_a_client_gets_is_the_protocols() -> None:
+async def test_section_5_3_tasks_have_the_format_of_the_protocol() -> None:
     async with serving(registry_of(echo=Echo())) as app:
         reply = await call(app, "SendMessage", {"message": _new("hello")})
         task = Task.model_validate(reply.json["result"]["task"])
@@ -196,7 +196,7 @@ async def test_section_6_1_a_task_has_its_members() -> None:
 
 
 async def test_section_6_2_and_6_3_states_follow_each_other() -> None:
-    """submitted, working, and one end; what came when stands in the metadata."""
+    """submitted, working, and one terminal state; their times are in the metadata."""
     given = {"echo": Echo(), "bad": Giving(RuntimeError("x")), "sleep": Sleeper()}
     async with serving(registry_of(**given), execution_timeout=0.2) as app:
         for skill, end in (("echo", "completed"), ("bad", "failed"), ("sleep", "failed")):

@@ -1,4 +1,4 @@
-"""Section 7 of the design of apcore agents: its sequences, end to end over HTTP, with restarts in their middle."""
+"""Section 7 of the design of apcore agents: its sequences, end to end over HTTP, with restarts in between."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.integration.webhooks.receiver import receiving
 
 
 async def rpc(client: httpx2.AsyncClient, method: str, params: Any, **headers: str) -> Any:
-    """A JSON-RPC call in the words of apcore agents; its result, or its error."""
+    """Make a JSON-RPC call in the format of apcore agents; return its result or its error."""
     body = {"jsonrpc": "2.0", "id": "req-001", "method": method, "params": params}
     answer = (await client.post("/", json=body, headers=headers)).json()
     assert (answer["jsonrpc"], answer["id"]) == ("2.0", "req-001")
@@ -52,7 +52,7 @@ def data(value: Any) -> dict[str, Any]:
     return {"type": "data", "data": value, "mediaType": "application/json"}
 
 
-async def test_section_7_1_a_message_is_answered_with_its_task() -> None:
+async def test_section_7_1_a_message_returns_its_task() -> None:
     registry = registry_of(echo=Echo(), total=Total(), bad=Giving(RuntimeError("at /srv/app/x.py")))
     async with talking(ApcoreServer(registry)) as client:
         task = await rpc(client, "message/send", said(data({"numbers": [800, 600]}), skill="total"))
@@ -114,7 +114,7 @@ async def test_section_7_3_an_approval_is_given_in_the_same_context_after_a_rest
 
 
 async def test_section_7_3_a_module_sees_the_conversation() -> None:
-    """The messages of earlier tasks in the context, and of its own task; those of other callers are not among them."""
+    """The messages of its task and of earlier tasks in the context, but not those of other callers."""
     registry = registry_of(echo=Echo(), who=Whoami())
     async with talking(ApcoreServer(registry, auth=authenticator())) as client:
         ann, ben = ({"Authorization": f"Bearer {token(sub=name)}"} for name in ("ann", "ben"))
@@ -138,10 +138,10 @@ async def test_section_7_4_a_client_finds_the_agent_and_calls_it() -> None:
         task = await client.send_message([Part(data={"numbers": [1, 2]})], metadata={"skillId": "total"})
         assert isinstance(task, Task)
         assert task.artifacts[0].parts[0].data == {"total": 3, "count": 2}
-        assert await client.agent_card is card  # kept, and not asked for again
+        assert await client.agent_card is card  # cached, and not fetched again
 
 
-async def test_section_7_5_a_webhook_hears_of_a_task_that_outlives_its_process(tmp_path: Path) -> None:
+async def test_section_7_5_a_webhook_gets_the_end_from_the_next_process(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/agent.db"
     settings = ServerSettings.of(webhook_loopback=True)
     sleeper = Sleeper()
@@ -174,7 +174,7 @@ async def test_section_7_5_a_webhook_hears_of_a_task_that_outlives_its_process(t
         assert task["id"].encode() in last.body
 
 
-async def test_section_7_6_a_token_becomes_the_identity_that_the_acl_asks() -> None:
+async def test_section_7_6_a_token_becomes_the_identity_for_the_acl() -> None:
     rules = [ACLRule(["*"], ["whoami"], "allow", conditions={"identity_types": ["service"]})]
     executor = executor_of(registry_of(whoami=Whoami(), echo=Echo()), acl=ACL(rules))
     server = ApcoreServer(executor, auth=authenticator())

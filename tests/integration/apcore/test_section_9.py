@@ -1,4 +1,4 @@
-"""Section 9 of the design of apcore agents: errors, of modules and of the protocol, and what is tried again."""
+"""Section 9 of the design of apcore agents: errors of modules and of the protocol, and retries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.integration.server.asgi import ask, call
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_section_9_1_what_a_module_raises_is_told_by_the_table(
+async def test_section_9_1_errors_of_modules_follow_the_table(
     error: Exception, code: int, words: str, kind: str | None
 ) -> None:
     async with serving(registry_of(bad=Giving(error))) as app:
@@ -71,15 +71,15 @@ async def test_section_9_2_errors_of_the_protocol(body: bytes, code: int) -> Non
         assert "recursion" not in reply.body.decode()
 
 
-async def test_section_9_2_too_much_and_not_json() -> None:
+async def test_section_9_2_too_large_and_invalid_json() -> None:
     async with serving(registry_of(echo=Echo())) as app:
         large = b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"x":"' + b"x" * 11_000_000 + b'"}}'
         assert (await ask(app, "POST", "/", headers=[("content-type", "application/json")], body=large)).status == 413
         assert (await ask(app, "POST", "/", headers=[("content-type", "text/plain")], body=b"{}")).status == 415
 
 
-async def test_section_9_2_too_much_in_pieces() -> None:
-    """A body whose length nobody says."""
+async def test_section_9_2_too_large_in_chunks() -> None:
+    """A body without a Content-Length."""
     async with serving(registry_of(echo=Echo())) as app:
         pieces = [b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"x":"', *[b"x" * 1_000_000] * 11]
         headers = [("content-type", "application/json"), ("transfer-encoding", "chunked")]
@@ -87,14 +87,14 @@ async def test_section_9_2_too_much_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("given", ["[1, 2]", "3", '"x"', "null", "true"])
-async def test_section_9_2_json_that_is_no_object(given: str) -> None:
-    """In a text part: the text itself, where a module takes text; nothing for one that takes an object."""
+async def test_section_9_2_json_that_is_not_an_object(given: str) -> None:
+    """In a text part it is the text itself for a module that takes text, and refused for one that takes an object."""
     async with serving(registry_of(echo=Echo(), total=Total())) as app:
         assert (await error_of(app, given, skill="total"))["code"] == -32602
         assert state(await task_of(app, given, skill="echo")) == "completed"
 
 
-async def test_section_9_3_nothing_of_the_inside_is_told() -> None:
+async def test_section_9_3_internal_details_are_hidden() -> None:
     why = 'Traceback\n  File "/srv/app/m.py", line 3\nKeyError: api_key=s3cr3t in /etc/agent/conf.d/keys.yaml'
     given = {
         "foreign": Giving(KeyError(why)),
@@ -150,7 +150,7 @@ async def test_an_error_of_a_module_keeps_its_code_and_its_hints(module: Any, pu
             }
 
 
-async def test_a_helpful_error_arrives_whole() -> None:
+async def test_a_public_error_is_returned_completely() -> None:
     why = "The CSV is malformed at line 3: 2026/01/02 is no date; see https://docs.example/srv/formats and /rows/3/date"
     async with serving(registry_of(read=Giving(errors.InvalidInputError(why)))) as app:
         assert told(await task_of(app, {}))["message"] == f"Invalid input: {why}"
@@ -185,7 +185,7 @@ class Picky(Giving):
 
 @pytest.mark.parametrize("schema", [Number, NUMBER], ids=["pydantic", "dict"])
 @pytest.mark.parametrize("inner", [None, "other", "picky"])
-async def test_a_value_that_the_agent_made_is_the_agents_fault(schema: Any, inner: str | None) -> None:
+async def test_an_invalid_value_of_the_agent_is_an_internal_error(schema: Any, inner: str | None) -> None:
     modules = {"wrong": Wrong(None if inner else schema, inner), "other": Wrong(schema), "picky": Picky()}
     async with serving(registry_of(**modules)) as app:
         task = await task_of(app, {}, skill="wrong")
@@ -201,7 +201,7 @@ async def test_section_9_5_errors_have_one_shape() -> None:
             assert isinstance(error["data"]["type"], str)
 
 
-async def test_section_9_4_nothing_is_called_twice_by_itself() -> None:
+async def test_section_9_4_modules_are_not_retried() -> None:
     class Counting(Giving):
         calls = 0
 
@@ -221,7 +221,7 @@ async def test_section_9_4_nothing_is_called_twice_by_itself() -> None:
         assert len(agent.posts) == 1
 
 
-async def test_section_9_4_a_repeat_of_the_client_is_the_same_task() -> None:
+async def test_section_9_4_a_repeated_send_returns_the_same_task() -> None:
     async with serving(registry_of(echo=Echo())) as app:
         first, second = [(await send(app, "hi", messageId="m")).json["result"]["task"] for _ in range(2)]
         assert first["id"] == second["id"]
@@ -242,7 +242,7 @@ async def test_section_9_4_a_repeat_of_the_client_is_the_same_task() -> None:
 )
 @pytest.mark.parametrize("auth", [None, authenticator()], ids=["open", "authenticated"])
 async def test_callers_of_0_3_get_errors_of_0_3(headers: Any, body: bytes, auth: Any) -> None:
-    """Also before the method is known: a request without A2A-Version is one of 0.3."""
+    """Even before the method is known: a request without A2A-Version is one of 0.3."""
     json = ("content-type", "application/json")
     async with serving(registry_of(echo=Echo()), auth=auth) as app:
         error = (await ask(app, "POST", "/", headers=[*headers, json], body=body)).json["error"]

@@ -1,4 +1,4 @@
-"""apcore's system modules: for callers with a role, and nothing in them for anybody else."""
+"""apcore's system modules: available only to callers with a role."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLIP = {"module_id": "echo", "enabled": False, "reason": "test"}
 
 
 class Meddler(Giving):
-    """A module for everybody that calls a system module."""
+    """A module for all callers that calls a system module."""
 
     async def execute(self, inputs: dict[str, Any], context: Any) -> Any:
         return await context.executor.call_async(TOGGLE, FLIP, context)
@@ -36,7 +36,7 @@ CLIENTS: list[Any] = []
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
-    """apcore's client leaves the loop of its events open."""
+    """Close the event loop that apcore's client leaves open."""
     yield
     while CLIENTS:
         CLIENTS.pop().events.shutdown()
@@ -60,12 +60,12 @@ async def skills(app: Any, path: str = "/.well-known/agent-card.json", headers: 
     return [skill["id"] for skill in card["skills"]]
 
 
-async def test_there_are_system_modules() -> None:
+async def test_system_modules_are_registered() -> None:
     assert {HEALTH, TOGGLE} <= set(project().registry.list())
 
 
 @pytest.mark.parametrize("auth", [None, authenticator()], ids=["open", "authenticated"])
-async def test_nobody_without_the_role_finds_or_calls_them(auth: Any) -> None:
+async def test_callers_without_the_role_can_not_find_or_call_them(auth: Any) -> None:
     async with serving(project(), auth=auth, approval_handler=CallerApproves()) as app:
         headers = by("user") if auth else []
         assert await skills(app) == ["bad", "echo", "meddler"]
@@ -76,7 +76,7 @@ async def test_nobody_without_the_role_finds_or_calls_them(auth: Any) -> None:
             assert (error["code"], error["message"]) == (-32601, f"Skill not found: {skill}")
 
 
-async def test_the_role_opens_them_and_errors_stay_inside() -> None:
+async def test_the_role_gives_access_and_errors_are_hidden() -> None:
     async with serving(project(), auth=authenticator()) as app:
         assert HEALTH in await skills(app, "/extendedAgentCard", by("operator:all"))
         for _ in range(2):
@@ -90,14 +90,14 @@ async def test_the_role_opens_them_and_errors_stay_inside() -> None:
             assert "Internal error" in text
 
 
-async def test_another_role_may_be_chosen() -> None:
+async def test_the_role_can_be_configured() -> None:
     async with serving(project(), auth=authenticator(), system_roles=["admin"]) as app:
         assert HEALTH in await skills(app, "/extendedAgentCard", by("admin"))
         assert HEALTH not in await skills(app, "/extendedAgentCard", by("operator:all"))
 
 
 @pytest.mark.parametrize(("skill", "given"), [(TOGGLE, FLIP), ("meddler", {})])
-async def test_a_caller_does_not_approve_for_the_owner(skill: str, given: Any) -> None:
+async def test_a_caller_can_not_approve_for_the_owner(skill: str, given: Any) -> None:
     """Neither with the role, nor through a module that calls one."""
     async with serving(project(), auth=authenticator(), approval_handler=CallerApproves()) as app:
         task = (await send(app, given, skill=skill, headers=by("operator:all"))).json["result"]["task"]
@@ -108,7 +108,7 @@ async def test_a_caller_does_not_approve_for_the_owner(skill: str, given: Any) -
         }
 
 
-async def test_a_task_that_waits_is_no_way_in() -> None:
+async def test_a_waiting_task_gives_no_access() -> None:
     """A message to a waiting task names a system module."""
     client = project()
     client.register("asks", Giving(ApprovalPendingError(ApprovalResult(status="pending"), module_id="asks")))
@@ -119,7 +119,7 @@ async def test_a_task_that_waits_is_no_way_in() -> None:
         assert "recent_errors" not in str(again)
 
 
-async def test_they_do_not_count_when_a_message_names_no_skill() -> None:
+async def test_system_modules_are_not_the_only_skill() -> None:
     client = APCore(config=Config(data={"sys_modules": {"enabled": True}}))
     client.register("echo", Echo())
     async with serving(client) as app:

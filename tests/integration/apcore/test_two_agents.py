@@ -27,7 +27,7 @@ Send = Callable[..., Awaitable[dict[str, Any]]]
 
 
 async def by_1_3(url: str, **given: Any) -> dict[str, Any]:
-    """One message by the client of 1.3; the task in a few words."""
+    """Send one message with the client of 1.3; return a summary of the task."""
     async with httpx.AsyncClient(timeout=60) as http:
         config = CLIENT.ClientConfig(httpx_client=http, streaming=True)
         client = await CLIENT.ClientFactory(config).create_from_url(url)
@@ -79,7 +79,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def agents(tmp_path: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """What starts the shop and the carrier; the carrier always at the same port."""
+    """Starts the shop and the carrier; the carrier always uses the same port."""
     port = free_port()
     (tmp_path / "shop").mkdir()
     (tmp_path / "carrier").mkdir()

@@ -1,4 +1,4 @@
-"""Versions of apcore: the oldest that is supported works as the newest does, and older ones are refused."""
+"""Versions of apcore: the oldest supported one works like the newest, and older ones are refused."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def unpacked(name: str) -> Path:
 
 
 def with_apcore(number: str) -> dict[str, str]:
-    """An environment in which this version of apcore comes before the installed one."""
+    """Return an environment in which this version of apcore precedes the installed one."""
     return {**os.environ, "PYTHONPATH": str(unpacked(f"apcore-{number}"))}
 
 
@@ -98,12 +98,12 @@ def test_versions_that_are_too_old_are_refused(found: str) -> None:
 
 
 @pytest.mark.parametrize("found", ["0.33.0", "1.0.0"])
-def test_versions_that_are_newer_are_tried_with_a_warning(found: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_newer_versions_cause_a_warning(found: str, caplog: pytest.LogCaptureFixture) -> None:
     check_version(found)
     assert f"apcore {found} is newer" in caplog.text
 
 
-def test_the_command_refuses_an_old_version_with_a_sentence(tmp_path: Path) -> None:
+def test_the_command_refuses_an_old_version_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "extensions").mkdir()
     ran = subprocess.run(
         [*KEELBOLT, "serve", "--extensions-dir", "extensions"],
@@ -119,8 +119,8 @@ def test_the_command_refuses_an_old_version_with_a_sentence(tmp_path: Path) -> N
     assert ran.stderr == wanted
 
 
-def test_the_oldest_version_does_what_the_newest_does() -> None:
-    """The tests of calls, questions, approvals, delegation and configuration, run with it."""
+def test_the_oldest_version_works_like_the_newest() -> None:
+    """The tests of calls, questions, approvals, delegation and configuration run with it."""
     environment = with_apcore(OLDEST)
     shown = subprocess.run(
         [sys.executable, "-c", "from importlib.metadata import version; print(version('apcore'))"],

@@ -1,4 +1,4 @@
-"""Hot reload: a directory of modules and its registry are alike, whatever is written into it."""
+"""Hot reload: the registry follows every change in the extensions directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.server.asgi import ask
 
 
 class Watched:
-    """A directory, its registry, and the one who keeps them alike."""
+    """A directory, its registry, and the watcher that synchronizes them."""
 
     def __init__(self, path: Path) -> None:
         self.path = extensions(path, text__echo=MODULE)
@@ -41,28 +41,28 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(tmp_path / "modules")
 
 
-def test_nothing_happens_while_nothing_changes(watched: Watched) -> None:
+def test_without_changes_nothing_is_loaded(watched: Watched) -> None:
     watched.watch.look()
     watched.watch.look()
     assert watched.events == []
 
 
-def test_files_that_come_change_and_go(watched: Watched) -> None:
+def test_added_changed_and_removed_files(watched: Watched) -> None:
     watched.write("other", MODULE)
     assert watched.registry.list() == ["other", "text.echo"]
     watched.write("other", MODULE.replace("Says it again", "Says it once"))
     assert watched.said("other") == "Says it once"
     (watched.path / "other.py").unlink()
     watched.watch.look()
-    assert watched.registry.list() == ["other", "text.echo"]  # a program may be about to write it anew
+    assert watched.registry.list() == ["other", "text.echo"]  # a program may be about to write it again
     watched.watch.look()
     assert watched.registry.list() == ["text.echo"]
     expected = [("register", "other"), ("unregister", "other"), ("register", "other"), ("unregister", "other")]
     assert watched.events == expected
 
 
-def test_a_change_within_a_second_counts(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python would take the module that it compiled before, since second and size are the same."""
+def test_a_change_within_a_second_is_loaded(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python would reuse the compiled module, because second and size are equal."""
     monkeypatch.setattr("sys.dont_write_bytecode", False)
     file = watched.path / "text" / "echo.py"
     for number, word in enumerate(("first", "after", "third")):
@@ -72,7 +72,7 @@ def test_a_change_within_a_second_counts(watched: Watched, monkeypatch: pytest.M
         assert watched.said("text.echo") == word
 
 
-def test_a_file_that_moves_is_another_module(watched: Watched) -> None:
+def test_a_moved_file_is_another_module(watched: Watched) -> None:
     (watched.path / "text" / "echo.py").rename(watched.path / "text" / "parrot.py")
     watched.watch.look()
     watched.watch.look()
@@ -92,9 +92,7 @@ def test_a_file_that_moves_is_another_module(watched: Watched) -> None:
     ],
     ids=["syntax", "raises", "exits", "no module", "no description", "on_load", "init"],
 )
-def test_what_can_not_be_loaded_leaves_the_module_as_it_was(
-    watched: Watched, broken: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_file_keeps_the_loaded_module(watched: Watched, broken: str, caplog: pytest.LogCaptureFixture) -> None:
     before = watched.registry.get("text.echo")
     watched.write("text__echo", broken)
     assert watched.registry.get("text.echo") is before
@@ -102,13 +100,13 @@ def test_what_can_not_be_loaded_leaves_the_module_as_it_was(
     [told] = [record for record in caplog.records if record.name == "keelbolt.apcore"]
     assert told.levelno == logging.WARNING
     assert "module text.echo keeps its loaded version: " in told.getMessage()
-    watched.watch.look()  # it is told once
+    watched.watch.look()  # it is logged once
     assert len([record for record in caplog.records if record.name == "keelbolt.apcore"]) == 1
     watched.write("text__echo", MODULE.replace("Says it again", "Mended"))
     assert watched.said("text.echo") == "Mended"
 
 
-def test_what_stands_beside_a_module_counts(watched: Watched) -> None:
+def test_metadata_files_are_loaded(watched: Watched) -> None:
     about = watched.path / "text" / "echo_meta.yaml"
     about.write_text("description: As the file says\ntags: [one, two]\n")
     watched.watch.look()
@@ -119,7 +117,7 @@ def test_what_stands_beside_a_module_counts(watched: Watched) -> None:
     assert watched.said("text.echo") == "Says it again"
 
 
-def test_a_module_may_leave_word_to_its_successor(watched: Watched) -> None:
+def test_a_module_passes_its_state_to_the_next_version(watched: Watched) -> None:
     keeps = "\n    count = 0\n    def on_suspend(self):\n        return {'count': self.count + 1}\n"
     keeps += "    def on_resume(self, state):\n        self.count = state['count']\n"
     watched.write("counter", MODULE + keeps)
@@ -174,10 +172,10 @@ def test_the_new_module_is_loaded_before_the_old_one_is_unloaded(watched: Watche
     assert (tmp_path / "hooks.txt").read_text().splitlines()[3:] == ["load four", "unload two"]
 
 
-async def test_no_call_and_no_card_misses_a_module_that_is_replaced(
+async def test_calls_and_cards_find_a_module_during_its_replacement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The new module takes a while to load; calls go to the old one until then."""
+    """The new module takes time to load; until then calls go to the old one."""
     monkeypatch.chdir(tmp_path)
     path = extensions(tmp_path / "modules", echo=MODULE)
     slow = MODULE + "    def on_load(self):\n        import time; time.sleep(0.05)\n"
@@ -204,7 +202,7 @@ async def test_no_call_and_no_card_misses_a_module_that_is_replaced(
 async def test_an_approval_is_needed_while_a_module_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The YAML file beside the module requires it, which the registry alone knows."""
+    """The YAML file of the module requires it; only the registry has this setting."""
     monkeypatch.chdir(tmp_path)
     path = extensions(tmp_path / "modules", echo=MODULE)
     (path / "echo_meta.yaml").write_text("annotations: {requires_approval: true}\n")

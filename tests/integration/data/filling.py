@@ -1,4 +1,4 @@
-"""Fills a store with something of every family of every face, and looks for what is left of it."""
+"""Fills a store with data of every family of every face, and searches for remains."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _IN_AN_HOUR = int((time.time() + 3600) * 1_000_000)
 
 
 async def fill_tasks(kernel: Kernel, owner: str, *, tenant: str = "", canary: str, context: str = "talk") -> str:
-    """A task with a file, segments, a message key, a context value and kept words. Returns its id."""
+    """Create a task with a file, segments, a message key, a context value and search words. Return its id."""
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.keep_file(canary.encode() * (FILE_BYTES // len(canary)), filename="canary.txt")
@@ -75,7 +75,7 @@ async def _search(engine: TaskEngine, scope: Scope, task_id: str, canary: str) -
 
 
 async def fill_turns(kernel: Kernel, tenant: str, thread: str, *, canary: str) -> None:
-    """A thread with one of each kind, a deleted message, and bytes that no record took."""
+    """Create a thread with one of each kind, a deleted message, and bytes without a record."""
     async with durable_storage(kernel, memories="thread", standing_instructions="thread") as storage:
         calls = Calls(storage.callbacks(), Turn(f"turn {canary}", tenant, thread))
         for kind, value in one_of_each():
@@ -86,7 +86,7 @@ async def fill_turns(kernel: Kernel, tenant: str, thread: str, *, canary: str) -
 
 
 async def fill_state(kernel: Kernel, tenant: str, session: str, *, canary: str) -> None:
-    """A session with something of every family, and its trace."""
+    """Create a session with data of every family, and its trace."""
     await kernel.declare(*STATE.collections())
     trace, at = f"trace-of-{session}", 1
     body = encode({"canary": canary, "trace_id": trace})
@@ -113,13 +113,13 @@ async def fill_state(kernel: Kernel, tenant: str, session: str, *, canary: str) 
 
 
 async def run_session(kernel: Kernel, tenant: str, session: str) -> None:
-    """Hold a task of the session, as a process that runs it does."""
+    """Hold a task of the session, like a process that runs it."""
     run = Put(RUNS, f"{session}/1", encode({}), {"session": session, "arrived": "a"})
     await kernel.commit(partition_of(tenant), run, Enqueue(RUNS, run.key, worker="process"))
 
 
 async def rows_with(kernel: Kernel, *words: str) -> list[str]:
-    """The rows of the store that hold one of these words: blobs that wait for their end aside."""
+    """Return the rows of the store that contain one of these words, except blobs in their grace period."""
     found: list[str] = []
     async with kernel.transfer().reading() as source:  # type: ignore[attr-defined]
         for table in ("record", "stream", "entry", "work", "holding"):
@@ -131,7 +131,7 @@ async def rows_with(kernel: Kernel, *words: str) -> list[str]:
 
 
 async def rows_of(kernel: Kernel) -> dict[str, list[Any]]:
-    """All rows that travel; without the times of entries, which are those of the import."""
+    """Return all rows that an export contains, without the times of entries, which an import sets."""
     found: dict[str, list[Any]] = {}
     async with kernel.transfer().reading() as source:  # type: ignore[attr-defined]
         for table in TABLES:

@@ -1,4 +1,4 @@
-"""What is erased leaves nothing, on every engine; what is not erased stays whole."""
+"""Erasure removes all data of a subject on every engine, and does not change other data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GONE, STAYS = "canary-of-the-erased", "canary-of-the-others"
 
 
 async def fill(kernel: Kernel, tenant: str, canary: str) -> str:
-    """Something of each face; returns the id of the task."""
+    """Write data of each face. Return the id of the task."""
     partition = Principal(owner="ada", tenant=tenant).partition
     await fill_state(kernel, tenant, f"session-{canary}", canary=canary)
     await fill_turns(kernel, partition, "talk", canary=canary)
@@ -32,8 +32,8 @@ async def counted(kernel: Kernel) -> int:
     return sum((await kernel.stats()).records.values())
 
 
-async def test_everything_of_a_subject_goes_and_nothing_else(kernel: Kernel) -> None:
-    """Each kind of subject: the dry run counts what is erased, and afterwards no row has a word of it."""
+async def test_all_data_of_a_subject_is_erased_and_nothing_else(kernel: Kernel) -> None:
+    """Each kind of subject: the dry run counts what is erased, and afterwards no row contains its data."""
     gone, stays = await fill(kernel, "gone", GONE), await fill(kernel, "stays", STAYS)
     kept = len(await rows_with(kernel, STAYS, stays))
     for subject in (
@@ -54,17 +54,17 @@ async def test_everything_of_a_subject_goes_and_nothing_else(kernel: Kernel) -> 
 
 
 @pytest.mark.parametrize("kind", ["tenant", "user"])
-async def test_a_tenant_or_a_user_goes_whole(kernel: Kernel, kind: str) -> None:
+async def test_a_tenant_or_a_user_is_erased_completely(kernel: Kernel, kind: str) -> None:
     gone, stays = await fill(kernel, "gone", GONE), await fill(kernel, "stays", STAYS)
     kept = len(await rows_with(kernel, STAYS, stays))
-    if kind == "tenant":  # its callers without a name
+    if kind == "tenant":  # its anonymous callers
         await fill_turns(kernel, Principal(tenant="gone").partition, "talk", canary=GONE)
     subject = Subject(kind="tenant", id="gone") if kind == "tenant" else Subject(kind="user", id="ada", tenant="gone")
     would = await erase(kernel, subject, dry_run=True)
     erased = await erase(kernel, subject)
     assert erased.records == would.records
     left = await rows_with(kernel, GONE, gone)
-    if kind == "user":  # sessions have no user; its memory has
+    if kind == "user":  # sessions have no user; memory has one
         assert all("state_" in row and "state_memory" not in row for row in left)
     else:
         assert left == []
@@ -72,7 +72,7 @@ async def test_a_tenant_or_a_user_goes_whole(kernel: Kernel, kind: str) -> None:
     assert len(await rows_with(kernel, STAYS, stays)) == kept
 
 
-async def test_unknown_and_foreign_subjects_are_the_same(kernel: Kernel) -> None:
+async def test_unknown_and_foreign_subjects_give_the_same_error(kernel: Kernel) -> None:
     """The session of another tenant is refused exactly like one that does not exist."""
     await fill_state(kernel, "acme", "session-1", canary=STAYS)
     messages = set()
@@ -87,7 +87,7 @@ async def test_unknown_and_foreign_subjects_are_the_same(kernel: Kernel) -> None
 
 
 async def test_a_subject_in_use(kernel: Kernel) -> None:
-    """It is refused if it shall be idle, and erased otherwise."""
+    """It is refused with if_idle, and erased otherwise."""
     task = await fill_tasks(kernel, "ada", canary=GONE)
     await kernel.commit("ada", Enqueue(QUEUE, task))
     await fill_state(kernel, "default", "session-1", canary=GONE)
@@ -185,7 +185,7 @@ async def test_segments_of_older_versions(kernel: Kernel) -> None:
 
 
 async def test_every_face_declares_every_collection_once(kernel: Kernel) -> None:
-    """A collection that no family deletes, by itself or beside another, would outlive its subject."""
+    """A collection that no family deletes would outlive its subject."""
     await declare(kernel)
     names = [family.name for face in faces() for family in face.families]
     assert len(names) == len(set(names))

@@ -1,4 +1,4 @@
-"""`keelbolt erase`: what it prints, how it ends, and what the file holds afterwards."""
+"""`keelbolt erase`: its output, its exit codes, and the contents of the file afterwards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def url(tmp_path: Path) -> str:
 
 
 def holds(directory: Path, *, word: str = CANARY) -> list[str]:
-    """The files of the storage that hold the word."""
+    """Return the files of the storage that contain the word."""
     return [path.name for path in directory.iterdir() if path.is_file() and word.encode() in path.read_bytes()]
 
 
@@ -46,7 +46,7 @@ async def in_thread(*words: str) -> Result:
 
 
 async def test_no_file_of_the_storage_holds_a_byte_of_it(url: str, tmp_path: Path) -> None:
-    """Neither the database nor its write-ahead log. Bytes of files are there until their grace of an hour is over."""
+    """Neither the database nor its write-ahead log. Bytes of files stay until their grace period of an hour ends."""
     task = await fill(url, canary=CANARY)
     assert holds(tmp_path)
     for words in (("--session", "session-1"), ("--context", "talk", "--owner", "ada")):
@@ -79,7 +79,7 @@ async def test_it_counts_then_erases_then_finds_nothing(url: str) -> None:
 
 async def test_a_tenant_is_erased_after_a_question(url: str) -> None:
     await fill(url, tenant="acme", canary=CANARY)
-    assert (await in_thread("--tenant", "acme", "--storage", url)).exit_code == 1  # no answer is no
+    assert (await in_thread("--tenant", "acme", "--storage", url)).exit_code == 1  # no answer counts as no
     done = await in_thread("--tenant", "acme", "--storage", url, "--yes")
     assert (done.exit_code, "record(s) erased" in done.stdout) == (0, True)
     async with open_storage(url) as kernel:
@@ -103,8 +103,8 @@ async def test_an_idle_subject_alone(url: str) -> None:
     assert (await in_thread("--session", "session-1", "--storage", url)).exit_code == 0
 
 
-async def test_the_grace_of_files_is_all_that_is_left(url: str, tmp_path: Path) -> None:
-    """Right after the erasure the blob table alone holds the bytes of files."""
+async def test_only_blobs_in_their_grace_period_are_left(url: str, tmp_path: Path) -> None:
+    """Right after the erasure only the blob table holds the bytes of files."""
     await fill(url, canary=CANARY)
     async with open_storage(url) as kernel:
         await erase(kernel, Subject(kind="user", id="ada"))

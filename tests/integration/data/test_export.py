@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::Deprecat
 
 
 async def fill(kernel: Kernel, url: str) -> None:
-    """Something of every face."""
+    """Write data of every face."""
     await fill_state(kernel, "default", "session-1", canary="one")
     await fill_turns(kernel, "acme/ada", "talk", canary="two")
     await fill_tasks(kernel, "ada", tenant="acme", canary="three")
@@ -45,7 +45,7 @@ def lines_of(data: bytes) -> list[dict[str, Any]]:
 
 
 def rewritten(lines: Iterable[dict[str, Any]]) -> bytes:
-    """An export of these lines, with true checksums."""
+    """Return an export of these lines, with correct checksums."""
     file = io.BytesIO()
     writer = LineWriter(file)
     for line in lines:
@@ -60,7 +60,9 @@ async def exported(kernel: Kernel, subject: Subject | None = None) -> bytes:
 
 
 @pytest.mark.parametrize("engines", [*itertools.pairwise(ENGINES), (ENGINES[-1], ENGINES[0])], ids="-".join)
-async def test_everything_travels(request: pytest.FixtureRequest, tmp_path: Path, engines: tuple[str, str]) -> None:
+async def test_everything_is_exported_and_imported(
+    request: pytest.FixtureRequest, tmp_path: Path, engines: tuple[str, str]
+) -> None:
     """All faces, from each engine to another: versions, seqs, floors, dedupe keys, blobs and holdings are the same."""
     source_url, target_url = (store_url(engine, request, tmp_path) for engine in engines)
     async with open_storage(source_url) as source, open_storage(target_url) as target:
@@ -71,7 +73,7 @@ async def test_everything_travels(request: pytest.FixtureRequest, tmp_path: Path
         assert result.skipped == []
         assert result.bytes == len(file.getvalue()) > steps[-1].bytes > steps[0].bytes
         before = await rows_of(source)
-        for new in (result.records, 0):  # the second time nothing is new
+        for new in (result.records, 0):  # the second import adds nothing
             file.seek(0)
             imported = await import_export(target, file)
             assert (imported.records, imported.new) == (result.records, new)
@@ -90,8 +92,8 @@ SUBJECTS = [
 ]
 
 
-async def test_every_subject_travels(tmp_path: Path) -> None:
-    """What an export of a subject holds is what an erasure of it takes away, and an import brings it back."""
+async def test_every_subject_is_exported_and_imported(tmp_path: Path) -> None:
+    """An export of a subject holds the data that its erasure removes, and an import restores it."""
     url = f"sqlite:///{tmp_path}/source.db"
     async with open_storage(url) as kernel:
         await fill(kernel, url)
@@ -108,7 +110,7 @@ async def test_every_subject_travels(tmp_path: Path) -> None:
             await exported(kernel, Subject(kind="task", id="none"))
 
 
-async def test_a_task_goes_on_where_it_arrives(tmp_path: Path) -> None:
+async def test_an_imported_task_continues(tmp_path: Path) -> None:
     """A worker of the other storage runs a task that a worker held here; a repeated send finds it."""
     running, message_ = asyncio.Event(), message("hello", context_id="talk")
     envelope = Envelope(Principal(owner="ada"), key="once")
@@ -135,12 +137,12 @@ async def test_a_task_goes_on_where_it_arrives(tmp_path: Path) -> None:
             assert again.task.record.task_id == task
             settled = await engine.tasks.settled(again)
             assert settled.record.state.value == "TASK_STATE_COMPLETED"
-        with pytest.raises(SubjectExists):  # it went on: the export is older
+        with pytest.raises(SubjectExists):  # the task has continued: the export is older
             await import_export(target, io.BytesIO(data))
 
 
 async def test_bad_files_are_refused(tmp_path: Path) -> None:
-    """A cut, damaged, reordered, newer or other file is refused with its line, and nothing of it is imported."""
+    """A truncated, damaged, reordered, newer or other file is refused with its line, and nothing of it is imported."""
     async with open_storage(f"sqlite:///{tmp_path}/source.db") as source, open_storage("memory:") as target:
         await fill_state(source, "default", "session-1", canary="one")
         data = await exported(source)
@@ -166,7 +168,7 @@ async def test_bad_files_are_refused(tmp_path: Path) -> None:
 
 
 async def test_hostile_lines_are_refused() -> None:
-    """Lines with true checksums that name other partitions, unknown families, or bytes that are not the blob's."""
+    """Lines with correct checksums that name other partitions, unknown families, or bytes that are not the blob's."""
     async with open_storage("memory:") as source, open_storage("memory:") as target:
         await fill_tasks(source, "ada", canary="one")
         lines = lines_of(await exported(source))
@@ -192,7 +194,7 @@ async def test_hostile_lines_are_refused() -> None:
 
 
 async def test_a_subject_with_other_content_is_refused(kernel: Kernel) -> None:
-    """What is stored stays as it is, whichever part of it differs."""
+    """The stored data is not changed, whichever part of it differs."""
     from keelbolt.openai_agents.families import ITEMS, partition_of
 
     await fill_openai(kernel, "session-1", canary="one")
@@ -211,7 +213,7 @@ async def test_a_subject_with_other_content_is_refused(kernel: Kernel) -> None:
 
 
 async def test_an_incomplete_subject_is_marked(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A subject that needs several commits is found when it is whole; until then it is marked, and can be erased."""
+    """A subject that needs several commits is visible once it is complete; before, it is marked and can be erased."""
     async with open_storage("memory:") as source:
         await fill_openai(source, "session-1", canary="one")
         data = await exported(source)
@@ -230,7 +232,7 @@ async def test_an_incomplete_subject_is_marked(kernel: Kernel, monkeypatch: pyte
     assert found["incomplete"]
     assert found["record"] is None
     assert (await look.records("openai_sessions"))["records"] == []
-    await import_export(kernel, io.BytesIO(data))  # goes on
+    await import_export(kernel, io.BytesIO(data))  # continues
     (found,) = (await look.describe(subject))["found"]
     assert not found["incomplete"]
     assert found["members"][0]["count"] == 30

@@ -1,4 +1,4 @@
-"""`keelbolt export` and `import`: what they print, how they end, and what they leave."""
+"""`keelbolt export` and `import`: their output, exit codes and files."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/file.db"
 
 
-async def test_a_session_there_and_back(url: str, tmp_path: Path) -> None:
-    """The other store has the same ids, order and values, odd ones too; a second import changes nothing."""
+async def test_a_session_is_exported_and_imported(url: str, tmp_path: Path) -> None:
+    """The other store has the same ids, order and values, also unusual ones; a second import changes nothing."""
     file, other = tmp_path / "out.jsonl", f"sqlite:///{tmp_path}/other.db"
     async with StateStore(url, types="own") as store:
         await fill(store)
@@ -35,7 +35,7 @@ async def test_a_session_there_and_back(url: str, tmp_path: Path) -> None:
     assert (done.exit_code, json.loads(done.stdout)["skipped"]) == (0, []), done.output
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     again = await run("export", "--session", "session", "--storage", url, "--output", str(file))
-    assert (again.exit_code, "choose a new file" in again.stderr) == (1, True)  # nothing is written over
+    assert (again.exit_code, "choose a new file" in again.stderr) == (1, True)  # no file is overwritten
     for new in (True, False):
         imported = await run("import", str(file), "--storage", other, "--json")
         assert (imported.exit_code, json.loads(imported.stdout)["new"] > 0) == (0, new), imported.output

@@ -31,7 +31,7 @@ async def removed(*words: str) -> dict[str, Any]:
 
 @pytest.fixture
 async def url(tmp_path: Path) -> str:
-    """A storage with something of each face."""
+    """A storage with data of each face."""
     url = f"sqlite:///{tmp_path}/file.db"
     async with StateStore(url, types="own") as store:
         for number in range(5):
@@ -58,7 +58,7 @@ async def test_one_syntax_for_all_faces(url: str) -> None:
     assert (await run("--storage", url)).stdout == "nothing to remove\n"
 
 
-async def test_threads_go_by_their_last_use(url: str) -> None:
+async def test_threads_are_removed_by_their_last_use(url: str) -> None:
     kept = await removed("--retain", "threads=1d", "--storage", url)
     assert kept["turns"] == {}
     gone = await removed("--retain", "threads=0s", "--storage", url)
@@ -76,8 +76,8 @@ async def test_memory_and_sessions(url: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["nothing", "nothing=3d", "completed=3", "max_updates=3", "updates=-1", "every"])
-async def test_what_is_no_policy_is_refused(url: str, word: str) -> None:
-    """With the names that there are, and before anything is removed."""
+async def test_an_invalid_policy_is_refused(url: str, word: str) -> None:
+    """The error lists the known names, and nothing is removed."""
     wrong = await run("--storage", url, "--retain", f"completed=0s,{word}")
     assert (wrong.exit_code, wrong.stderr.startswith("error: ")) == (2, True)
     assert (await removed("--storage", url, "--retain", "completed=0s", "--dry-run"))["tasks"] == {"tasks": 1}

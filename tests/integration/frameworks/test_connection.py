@@ -30,7 +30,7 @@ def threads() -> int:
 
 
 def test_connections_to_one_url_share_a_kernel(tmp_path: Path) -> None:
-    """One thread for a URL, until the last connection closes; ``memory:`` is shared on purpose alone."""
+    """One thread per URL, until the last connection closes; ``memory:`` is shared only on request."""
     before = threads()
     url = f"sqlite:///{tmp_path}/a.db"
     one, other = KernelConnection(url, NOTES), KernelConnection(url, [Collection("other")])
@@ -75,7 +75,7 @@ async def test_an_open_kernel_is_used_in_its_loop() -> None:
         assert await count(kernel) == 2
 
 
-def test_bad_urls_are_refused_where_they_are_written(tmp_path: Path) -> None:
+def test_bad_urls_are_refused_by_the_constructor(tmp_path: Path) -> None:
     with pytest.raises(UnknownScheme):
         KernelConnection("mongo://x", NOTES)
     with pytest.raises(InvalidRequest, match="event loop"):
@@ -91,7 +91,7 @@ def test_bad_urls_are_refused_where_they_are_written(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # fork() in a process with threads: what servers do
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 def test_a_child_process_opens_its_own(request: pytest.FixtureRequest, tmp_path: Path, engine: str) -> None:
-    """A connection that was made before fork() works in the child. SQLite does not allow it to be open at the fork."""
+    """A connection made before fork() works in the child. A SQLite connection must not be open at the fork."""
     used = engine != "sqlite"
     url = request.getfixturevalue("postgres_url") if used else f"sqlite:///{tmp_path}/a.db"
     connection = KernelConnection(url, NOTES)

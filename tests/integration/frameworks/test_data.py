@@ -1,4 +1,4 @@
-"""What each framework keeps is a face: it can be erased, retained and looked at by its subjects."""
+"""Data of each framework can be erased, retained and listed by its subjects."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_push_configs_of_the_a2a_sdk(kept_url: str) -> None:
 
 
 def test_declarations_need_no_framework(tmp_path: Path) -> None:
-    """A command can erase what a framework kept, without that framework and quickly."""
+    """A command can erase data of a framework without importing it."""
     import subprocess
     import sys
 

@@ -1,4 +1,4 @@
-"""ADK's services on every engine behave as its in-memory services; stale sessions are found, races lose nothing."""
+"""ADK's services on every engine behave like its in-memory services; stale sessions are refused, races lose no data."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_sessions_behave_as_the_memory_service(any_url: str) -> None:
 
 
 async def test_a_stale_session_is_refused(any_url: str) -> None:
-    """Of two holders of a session the second one is refused, whatever the clocks say; after a reload it goes on."""
+    """Of two holders of a session the second is refused, whatever the clocks are; after a reload it can write."""
     async with open_storage(any_url) as kernel:
         service, elsewhere = KeelboltSessionService(kernel), KeelboltSessionService(kernel)
         mine = await service.create_session(**WHO, session_id="s")
@@ -148,7 +148,7 @@ async def test_a_session_that_was_sent_as_json_is_not_stale(any_url: str) -> Non
 
 
 async def test_a_repeated_call_stores_an_event_once(any_url: str) -> None:
-    """A caller whose response was lost repeats the call with the session as it was."""
+    """A caller that lost the response repeats the call with the unchanged session."""
     async with open_storage(any_url) as kernel:
         service = KeelboltSessionService(kernel)
         session = await service.create_session(**WHO, session_id="s")
@@ -181,7 +181,7 @@ async def test_sessions_of_one_user_change_its_state_at_once(any_url: str) -> No
 
 
 async def test_a_long_session_is_read_from_its_end(any_url: str) -> None:
-    """With recent_events a turn loads the newest events alone."""
+    """With recent_events a turn loads only the newest events."""
     async with KeelboltSessionService(any_url, recent_events=3) as service:
         session = await service.create_session(**WHO, session_id="s")
         for number in range(20):
@@ -205,7 +205,7 @@ class Counting(BaseLlm):
         yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text=text)]))
 
 
-async def test_a_runner_goes_on_with_a_session(any_url: str) -> None:
+async def test_a_runner_continues_a_session(any_url: str) -> None:
     async with KeelboltSessionService(any_url) as service:
         agent = LlmAgent(name="counting", model=Counting(model="scripted"))
         runner = Runner(app_name="shop", agent=agent, session_service=service)
@@ -301,7 +301,7 @@ async def memories(service: Any) -> list[Any]:
     ]
     seen.append(await found("cat", "other"))
     await service.delete_memory(**WHO, memory_id=events[0].id)
-    await service.add_session_to_memory(session)  # does not bring it back
+    await service.add_session_to_memory(session)  # does not restore it
     seen.append(await found("cat"))
     session.events = session.events[2:]
     await service.add_session_to_memory(session)  # replaces what was there
@@ -321,8 +321,8 @@ async def test_memories_behave_as_the_memory_service(any_url: str) -> None:
 # -------------------------------------------------------------------------------------------------------- command line
 
 
-async def test_the_command_line_takes_our_urls(tmp_path: Path) -> None:
-    """`adk api_server` with our services: a conversation goes on after the server was killed."""
+async def test_adks_command_line_accepts_keelbolt_urls(tmp_path: Path) -> None:
+    """`adk api_server` with Keelbolt's services: a conversation continues after the server was killed."""
     (tmp_path / "agents").mkdir()
     agents = adk_agents.write(tmp_path / "agents")
     url = f"keelbolt+sqlite:///{tmp_path}/adk.db"
@@ -359,7 +359,7 @@ async def test_the_command_line_takes_our_urls(tmp_path: Path) -> None:
 
 
 async def test_the_registry_opens_task_stores(tmp_path: Path) -> None:
-    """The A2A task store of ADK's agents, by URL; tasks are there when it is opened again."""
+    """The A2A task store of ADK's agents, by URL; tasks are found when it is opened again."""
     registry = ServiceRegistry()
     register(registry=registry)
     task = pb.Task(id="t", context_id="c", status=pb.TaskStatus(state=pb.TaskState.TASK_STATE_WORKING))

@@ -1,4 +1,4 @@
-"""Graphs on our saver give what they give on LangGraph's in-memory saver; two writers never fork a thread silently."""
+"""Graphs on Keelbolt's saver behave as on LangGraph's in-memory saver; two writers never fork a thread silently."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shape(graph: Any, config: Any = CONFIG) -> list[Any]:
 
 
 def walk(saver: Any) -> Any:
-    """An interrupt, its answer, a time travel with another answer, an update of old state, and what remains."""
+    """An interrupt, its answer, a time travel with another answer, an update of old state, and the final history."""
     graph = build(saver)
     seen: list[Any] = [graph.invoke({"log": ["begun"]}, CONFIG)]
     seen.append(graph.invoke(Command(resume="yes"), CONFIG))
@@ -72,7 +72,7 @@ def without_ids(value: Any) -> Any:
 
 
 async def test_async_and_sync_methods_share_a_thread(any_url: str) -> None:
-    """A run that began with ainvoke is continued by invoke in another thread, on the same saver."""
+    """invoke in another thread continues a run that ainvoke started, on the same saver."""
     async with KeelboltSaver(any_url) as saver:
         graph = build(saver)
         asked = await graph.ainvoke({"log": ["begun"]}, CONFIG)
@@ -101,7 +101,7 @@ def test_a_run_that_is_killed_at_every_node_finishes(kept_url: str, tmp_path: Pa
 
 
 async def test_the_second_writer_gets_an_error(any_url: str) -> None:
-    """Of two runs that begin at the same checkpoint one goes on; the thread does not fork."""
+    """Of two runs that start at the same checkpoint one continues; the thread does not fork."""
     async with KeelboltSaver(any_url) as saver:
         first, second = await race(saver, saver)
         assert [type(each) for each in (first, second)].count(CheckpointConflict) == 1
@@ -162,8 +162,8 @@ async def race(one: KeelboltSaver, other: KeelboltSaver) -> tuple[Any, Any]:
     return results[0], results[1]
 
 
-async def test_a_run_does_not_go_on_in_a_thread_that_was_deleted_and_begun_anew(kept_url: str) -> None:
-    """The saver remembers the head of the old thread; the new one has the same version, and another head."""
+async def test_a_run_does_not_continue_in_a_deleted_and_recreated_thread(kept_url: str) -> None:
+    """The saver has cached the head of the old thread; the new one has the same version, but another head."""
     async with open_storage(kept_url) as one, open_storage(kept_url) as other:
         stale, fresh = KeelboltSaver(one), KeelboltSaver(other)
         old = await put(stale, None, {"n": 1}, 1)
@@ -185,7 +185,7 @@ async def test_a_wrong_checkpoint_id_is_an_error(any_url: str) -> None:
         assert [found async for found in saver.alist(None)] == []
 
 
-async def test_tenants_see_their_own_threads(kept_url: str) -> None:
+async def test_tenants_are_isolated(kept_url: str) -> None:
     async with KeelboltSaver(kept_url, tenant="a") as a, KeelboltSaver(kept_url, tenant="b") as b:
         await build(a).ainvoke({"log": ["begun"]}, CONFIG)
         assert await b.aget_tuple(CONFIG) is None
@@ -220,8 +220,8 @@ async def test_equal_values_are_stored_once(any_url: str) -> None:
         assert found.pending_writes == [("task-100", "document", "d" * 100_000)]
 
 
-async def test_large_values_are_blobs_and_go_with_their_thread(any_url: str) -> None:
-    """A value of 20 MB is stored, copied with its thread, and gone when both threads are pruned or deleted."""
+async def test_large_values_are_blobs_and_removed_with_their_thread(any_url: str) -> None:
+    """A value of 20 MB is stored, copied with its thread, and removed when both threads are pruned or deleted."""
     async with open_storage(any_url) as kernel:
         saver = KeelboltSaver(kernel)
         large = b"large" * 4_000_000
@@ -240,7 +240,7 @@ async def test_large_values_are_blobs_and_go_with_their_thread(any_url: str) -> 
 
 
 async def test_prune_keeps_what_delta_channels_need(any_url: str) -> None:
-    """After prune, a delta channel of the last checkpoint is rebuilt as before; older ancestors are gone."""
+    """After prune, a delta channel of the last checkpoint is rebuilt as before; older ancestors are removed."""
     async with KeelboltSaver(any_url) as saver:
         counters = {"counters_since_delta_snapshot": {"log": (1, 1)}}
         older = await put(saver, None, {"log": ["old"]}, 1, **counters)
@@ -257,8 +257,8 @@ async def test_prune_keeps_what_delta_channels_need(any_url: str) -> None:
         assert await saver.aget_tuple(older) is None
 
 
-async def test_a_run_goes_on_while_its_thread_is_pruned(kept_url: str) -> None:
-    """Pruning at the same time as writing loses no value that a checkpoint needs."""
+async def test_a_run_continues_while_its_thread_is_pruned(kept_url: str) -> None:
+    """Concurrent pruning loses no value that a checkpoint needs."""
     async with open_storage(kept_url) as one, open_storage(kept_url) as other:
         writer, pruner = KeelboltSaver(one), KeelboltSaver(other)
         done = asyncio.Event()
@@ -284,7 +284,7 @@ async def test_a_run_goes_on_while_its_thread_is_pruned(kept_url: str) -> None:
 
 
 async def test_the_head_is_the_last_checkpoint_and_not_the_greatest_id(any_url: str) -> None:
-    """A process whose clock is late makes smaller ids; the thread still goes on where it was written last."""
+    """A process with a slow clock makes smaller ids; the thread still continues after the last write."""
     async with KeelboltSaver(any_url) as saver:
         first = await put(saver, None, {"n": 1}, 1)
         late = empty_checkpoint()
@@ -316,14 +316,14 @@ async def test_bad_input_is_named(tmp_path: Path) -> None:
             opened.get_tuple(CONFIG)
 
 
-def test_ids_of_any_text_are_told_apart() -> None:
-    """Slashes and empty names in ids make no two lanes the same."""
+def test_ids_of_any_text_are_distinct() -> None:
+    """Slashes and empty names in ids are distinct."""
     lanes = [Lane("a/b", ""), Lane("a", "b"), Lane("a", "b/"), Lane("", "a/b"), Lane("a/b/", "")]
     assert len({lane.key for lane in lanes}) == len(lanes)
 
 
 async def test_the_id_of_an_addressed_checkpoint_compares_as_a_plain_one(any_url: str) -> None:
-    """The saver marks it, and a subclass of str on the other side still decides whether they are equal."""
+    """The saver marks it; comparison with another subclass of str still works."""
 
     class AnyId(str):
         __slots__ = ()

@@ -1,4 +1,4 @@
-"""Items on our store are found as on LangGraph's in-memory store."""
+"""Items on Keelbolt's store are found as on LangGraph's in-memory store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keelbolt.langgraph import KeelboltStore
 
 
 def embed(texts: list[str]) -> list[list[float]]:
-    """Letters counted: texts with the same letters are near."""
+    """Count letters: texts with the same letters are similar."""
     return [[float(text.lower().count(letter)) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
 
 
@@ -65,7 +65,7 @@ def seen(store: Any) -> list[Any]:
     ]
 
 
-def test_it_finds_what_the_memory_store_finds(any_url: str) -> None:
+def test_searches_equal_the_memory_store(any_url: str) -> None:
     """get, search by prefix, filter and meaning, and list_namespaces."""
     expected = InMemoryStore(index=INDEX)
     fill(expected)
@@ -75,7 +75,7 @@ def test_it_finds_what_the_memory_store_finds(any_url: str) -> None:
 
 
 async def test_a_batch_reads_before_it_writes(any_url: str) -> None:
-    """The last put of a key counts, as one commit; the time of creation stays when an item is put again."""
+    """The last put of a key wins, in one commit; the creation time stays when an item is put again."""
     async with KeelboltStore(any_url) as store:
         await store.aput(("n",), "k", {"v": 0})
         first = await store.aget(("n",), "k")
@@ -100,8 +100,8 @@ async def test_a_batch_reads_before_it_writes(any_url: str) -> None:
         assert after.created_at == first.created_at < after.updated_at
 
 
-async def test_items_expire_and_reading_keeps_them(any_url: str) -> None:
-    """An item is gone when its time is over; a read that refreshes begins its time anew."""
+async def test_items_expire_and_reading_refreshes_them(any_url: str) -> None:
+    """An item expires after its TTL; a read that refreshes restarts the TTL."""
     second = 1 / 60
     async with KeelboltStore(any_url, ttl={"default_ttl": 1.5 * second, "refresh_on_read": True}) as store:
         await store.aput(("n",), "read", {})

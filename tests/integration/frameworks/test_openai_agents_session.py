@@ -1,4 +1,4 @@
-"""Sessions of the OpenAI Agents SDK on every engine: as SQLiteSession, but whole under concurrent writers."""
+"""Sessions of the OpenAI Agents SDK on every engine: like SQLiteSession, but consistent under concurrent writers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def texts(session: Any) -> list[str]:
 
 
 async def walk(session: Any) -> list[Any]:
-    """Each method, with the limits that it takes."""
+    """Call each method, with its limits."""
     seen: list[Any] = [await session.get_items(), await session.pop_item()]
     await session.add_items([])
     await session.add_items([message(n) for n in range(5)])
@@ -49,7 +49,7 @@ async def walk(session: Any) -> list[Any]:
     return seen
 
 
-async def test_it_behaves_as_sqlite_session(any_url: str) -> None:
+async def test_a_session_behaves_like_sqlite_session(any_url: str) -> None:
     """The same calls give the same items, also under the SDK's Runner."""
     plain = SQLiteSession("s")
     async with KeelboltSession("s", any_url) as session:
@@ -59,14 +59,14 @@ async def test_it_behaves_as_sqlite_session(any_url: str) -> None:
 
 
 def test_two_processes_share_a_session(kept_url: str) -> None:
-    """A Runner in another process goes on where the first one ended."""
+    """A Runner in another process continues the session."""
     command = [sys.executable, "-m", "tests.integration.frameworks.scripted_runner", kept_url]
     said = [subprocess.run([*command, text], capture_output=True, text=True, check=True).stdout for text in "ab"]
     assert said == ["1 items\n", "3 items\n"]
 
 
-async def test_items_are_whole_under_concurrent_writers(any_url: str) -> None:
-    """Lists that several writers add at once stay together, and none is lost; each item is popped once."""
+async def test_lists_are_atomic_under_concurrent_writers(any_url: str) -> None:
+    """Lists of concurrent writers are not interleaved or lost; each item is popped once."""
     async with open_storage(any_url) as kernel:
         sessions = [KeelboltSession("s", kernel) for _ in range(4)]
         await asyncio.gather(
@@ -81,7 +81,7 @@ async def test_items_are_whole_under_concurrent_writers(any_url: str) -> None:
 
 
 async def test_items_expire(any_url: str) -> None:
-    """With ttl_seconds an item is gone when its time is over; the session goes on."""
+    """With ttl_seconds an item expires; the session continues."""
     async with KeelboltSession("s", any_url, ttl_seconds=0.5) as session:
         await session.add_items([message("old")])
         await asyncio.sleep(0.7)
@@ -90,8 +90,8 @@ async def test_items_expire(any_url: str) -> None:
         assert await session.get_items() == [message("new")]
 
 
-async def test_a_session_without_expiry_goes_on_with_one(any_url: str) -> None:
-    """Items that never expire stay in front of later ones that do, also when the later ones are gone."""
+async def test_a_session_can_be_given_an_expiry_later(any_url: str) -> None:
+    """Items without expiry precede later ones with expiry, also after these expired."""
     async with open_storage(any_url) as kernel:
         await KeelboltSession("s", kernel).add_items([message("kept")])
         short = KeelboltSession("s", kernel, ttl_seconds=0.3)
@@ -101,7 +101,7 @@ async def test_a_session_without_expiry_goes_on_with_one(any_url: str) -> None:
         assert await short.get_items() == [message("kept"), message("next")]
 
 
-async def test_items_are_encrypted_where_a_key_is_given(any_url: str) -> None:
+async def test_items_are_encrypted_with_a_key(any_url: str) -> None:
     """No stored byte shows the text; another key, or none, is refused; keys can be changed."""
     async with open_storage(any_url) as kernel:
         session = KeelboltSession("s", kernel, secret_key=SECRET)
@@ -117,7 +117,7 @@ async def test_items_are_encrypted_where_a_key_is_given(any_url: str) -> None:
                 await KeelboltSession("s", kernel, secret_key=other).get_items()
 
 
-async def test_a_fork_goes_on_by_itself(any_url: str) -> None:
+async def test_a_fork_is_independent(any_url: str) -> None:
     async with KeelboltSession("s", any_url) as session:
         await session.add_items([message("one"), message("two")])
         other = await session.fork("other")
@@ -129,7 +129,7 @@ async def test_a_fork_goes_on_by_itself(any_url: str) -> None:
         await other.close()
 
 
-async def test_sessions_and_tenants_are_apart(kept_url: str) -> None:
+async def test_sessions_and_tenants_are_isolated(kept_url: str) -> None:
     """Ids of any text are different sessions; another tenant does not see them."""
     names = ["", "a", "a/b", "a b", "ä", "x" * 500, "x" * 501]
     sessions = [KeelboltSession(name, kept_url) for name in names]
@@ -164,7 +164,7 @@ def test_one_session_in_several_event_loops() -> None:
     asyncio.run(session.close())
 
 
-def test_settings_may_be_a_dictionary_as_in_the_sdk() -> None:
+def test_settings_can_be_a_dictionary() -> None:
     assert KeelboltSession("s", "memory:", session_settings={"limit": 0}).session_settings == SessionSettings(limit=0)
     with pytest.raises(TypeError, match="limitt"):
         KeelboltSession("s", "memory:", session_settings={"limitt": 1})

@@ -30,7 +30,7 @@ def untraced() -> None:
 
 
 class World(Model):
-    """A model that calls the tool ``pay`` and then says how it went, and a tool that can be held up."""
+    """A model that calls the tool ``pay`` and then reports the result, and a tool that can be delayed."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -91,8 +91,8 @@ async def test_responses_and_calls_are_steps() -> None:
         }
 
 
-async def test_a_lost_attempt_repeats_what_was_under_way_alone() -> None:
-    """Killed while the model speaks: its response is requested again, the first one and the payment are not."""
+async def test_a_lost_attempt_repeats_only_unfinished_steps() -> None:
+    """Killed during a response: this response is requested again, the first one and the payment are not."""
     world = World()
     world.pace = 0.05
     async with WorkerHarness(openai_agent_worker(world.agent())) as agent:
@@ -117,7 +117,7 @@ async def test_a_call_in_doubt(policy: Any) -> None:
 
 
 async def test_approvals_are_questions() -> None:
-    """The tool runs when the user says yes; a refusal goes to the model."""
+    """The tool runs when the user answers yes; the model gets a refusal."""
     world = World()
     async with WorkerHarness(openai_agent_worker(world.agent(approval=True))) as agent:
         await agent.send("pay")

@@ -17,7 +17,7 @@ from keelbolt.testing import WorkerHarness
 
 
 class World:
-    """A model that calls the tool ``pay`` and then says how it went, and a tool that can be held up."""
+    """A model that calls the tool ``pay`` and then reports the result, and a tool that can be delayed."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -65,7 +65,7 @@ async def test_requests_and_calls_are_steps() -> None:
 
 @pytest.mark.parametrize("policy", ["ask", "retry"])
 async def test_a_call_in_doubt(policy: Any) -> None:
-    """A tool call whose process died is put to the user, or repeated on request."""
+    """The user is asked about a tool call whose process died, or it is repeated on request."""
     world = World()
     world.hold = True
     async with WorkerHarness(pydantic_ai_worker(world.agent(tool_in_doubt=policy))) as agent:
@@ -83,7 +83,7 @@ async def test_a_call_in_doubt(policy: Any) -> None:
 
 
 async def test_approvals_are_questions() -> None:
-    """The tool runs when the user says yes; a refusal goes to the model."""
+    """The tool runs when the user answers yes; the model gets a refusal."""
     world = World()
     async with WorkerHarness(pydantic_ai_worker(world.agent(approval=True))) as agent:
         await agent.send("pay")

@@ -1,4 +1,4 @@
-"""What the PostgreSQL tests share: roles, a replica, PgBouncer, and that messages give nothing away."""
+"""Shared by the PostgreSQL tests: roles, a replica, PgBouncer, and a check that messages leak no secrets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START_SECONDS = 30.0
 
 
 def assert_discreet(error: BaseException, url: str) -> None:
-    """The message says nothing that a stranger may not know: no SQL, no path, no user, no password."""
+    """Check that the message has nothing confidential: no SQL, no path, no user, no password."""
     message = str(error)
     parts = urlsplit(url)
     assert parts.password is None or parts.password not in message
@@ -34,14 +34,14 @@ def assert_discreet(error: BaseException, url: str) -> None:
 
 
 def make_role(server: PostgresServer, *rights: str) -> tuple[str, str]:
-    """A role that can log in; answers its name and its password."""
+    """Create a role that can log in. Return its name and its password."""
     name, password = f"role_{secrets.token_hex(4)}", secrets.token_hex(8)
     server.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}' {' '.join(rights)}")
     return name, password
 
 
 def url_for(url: str, role: tuple[str, str]) -> str:
-    """The same database for another role."""
+    """Return the URL of the same database for another role."""
     parts = urlsplit(url)
     return parts._replace(netloc=f"{role[0]}:{role[1]}@{parts.hostname}:{parts.port}").geturl()
 
@@ -79,7 +79,7 @@ def _wait(process: subprocess.Popen[bytes], log: Path, ready: str) -> None:
 
 @contextlib.contextmanager
 def replica_of(server: OwnPostgres) -> Iterator[str]:
-    """A streaming replica of this server; answers its URL."""
+    """Start a streaming replica of this server. Return its URL."""
     home = make_home("replica", server._user)
     data, log, port = home / "data", home / "server.log", free_port()
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PGPASSWORD": server.password}
@@ -119,7 +119,7 @@ def pgbouncer() -> str | None:
 
 @contextlib.contextmanager
 def pgbouncer_of(server: OwnPostgres, *, mode: str = "transaction", backends: int = 4) -> Iterator[str]:
-    """A PgBouncer in front of this server, with few backends; answers its URL, without a database."""
+    """Start a PgBouncer in front of this server, with few backends. Return its URL, without a database."""
     program = pgbouncer()
     assert program is not None
     home = make_home("bouncer", server._user)

@@ -1,4 +1,4 @@
-"""Backups: of one moment, whole, restorable into any engine, and never silently damaged."""
+"""Backups: consistent, complete, restorable into any engine, and never silently damaged."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ async def test_nothing_is_restored_over_data(tmp_path: Path, postgres: str) -> N
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "redis"])
-async def test_a_backup_of_a_busy_store_is_of_one_moment(
+async def test_a_backup_of_a_busy_store_is_consistent(
     tmp_path: Path, keelbolt_valkey: ValkeyServer, engine: str
 ) -> None:
-    """Another connection writes meanwhile: the backup ends, and holds a prefix of what was written."""
+    """While another connection writes, the backup ends and holds a prefix of the writes."""
     url = f"sqlite:///{tmp_path}/a.db"
     if engine == "redis":
         url = f"{keelbolt_valkey.url}?namespace=busy-{new_id()}"
@@ -132,10 +132,10 @@ async def test_a_backup_of_a_busy_store_is_of_one_moment(
             assert await problems(other) == []
 
 
-async def test_a_backup_during_which_writing_was_possible_is_not_kept(
+async def test_a_backup_with_writes_in_between_is_removed(
     tmp_path: Path, keelbolt_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The backup of a Redis holds one moment only if its mark held all the time."""
+    """A backup of Redis is consistent only if its mark was valid the whole time."""
 
     async def asleep(*_args: object) -> None:
         pass
@@ -172,7 +172,7 @@ async def test_every_damage_of_a_portable_backup_is_noticed(tmp_path: Path) -> N
 
 
 async def test_damage_of_a_sqlite_backup_is_noticed(tmp_path: Path, postgres: str) -> None:
-    """Where SQLite does not notice a flipped byte, the kernel's checksums do."""
+    """If SQLite does not detect a flipped byte, the kernel's checksums do."""
     body = b"the quick brown fox" * 20
     async with open_storage(f"sqlite:///{tmp_path}/a.db", declare=[PLAIN]) as one:
         await one.commit("p", Insert("plain", "a", body))
@@ -203,7 +203,7 @@ async def test_other_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_commands(tmp_path: Path, postgres: str, redis_url: str) -> None:
-    """copy, backup and restore from a shell: counts as JSON, a line of words for people, exit code 3 for a refusal."""
+    """copy, backup and restore from a shell: counts as JSON, a line of text for people, exit code 3 for a refusal."""
 
     async def make() -> None:
         async with open_storage(f"sqlite:///{tmp_path}/a.db") as one:

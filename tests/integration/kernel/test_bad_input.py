@@ -1,6 +1,6 @@
-"""Bad input, from outside: each is a typed error that says what to do next, and leaves nothing half-written.
+"""Bad input: each is a typed error that says what to do next, and leaves no partial writes.
 
-The messages are for people: no traceback, no SQL, no place on this machine.
+The messages are for people: no traceback, no SQL, no path of this machine.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ ADVICE = re.compile(
 
 
 def check_message(error: KeelboltError, *secrets: object) -> None:
-    """It helps, and gives nothing away."""
+    """Check that the message gives advice and leaks no secrets."""
     message = str(error)
     assert ADVICE.search(message), message
     assert len(message) < 400
@@ -102,7 +102,7 @@ def check_message(error: KeelboltError, *secrets: object) -> None:
 
 
 async def refusal(url: Any, *, secrets: tuple[object, ...] = ()) -> KeelboltError:
-    """The typed error of opening this."""
+    """Return the error of opening this URL."""
     with pytest.raises(KeelboltError) as caught:
         async with open_storage(url, declare=[NOTES]):
             pass
@@ -114,7 +114,7 @@ async def refusal(url: Any, *, secrets: tuple[object, ...] = ()) -> KeelboltErro
 
 
 @pytest.mark.parametrize("url", ["mysql://user:secret@host/db", "file.db", "", "sqlite://host/file.db", None, 7])
-async def test_a_url_that_names_no_engine(url: Any) -> None:
+async def test_an_unknown_scheme(url: Any) -> None:
     assert isinstance(await refusal(url, secrets=("secret",)), UnknownScheme)
 
 
@@ -154,7 +154,7 @@ async def test_a_network_filesystem(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [found.name for found in tmp_path.iterdir()] == ["mounts"]
 
 
-# Root may write everywhere, so a child becomes somebody else before it tries.
+# Root may write everywhere, so a child process switches to another user first.
 STRANGER = """
 import asyncio, json, os, sys, tempfile
 from keelbolt.errors import KeelboltError
@@ -190,7 +190,7 @@ def as_a_stranger(url: str) -> tuple[str, str]:
 
 @pytest.fixture
 def public() -> Iterator[Path]:
-    """A directory that others can reach."""
+    """A directory that other users can reach."""
     with tempfile.TemporaryDirectory(prefix="keelbolt-public-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -230,7 +230,7 @@ def test_a_read_only_file_or_directory(public: Path, folder_mode: int, file_mode
 
 
 def test_lock_files_of_another_user(public: Path) -> None:
-    """A file that root has made and opened can't be used by others, and they are told why."""
+    """A file that root created and opened can't be used by others; the error says why."""
     folder = public / "data"
     folder.mkdir()
     folder.chmod(0o777)
@@ -295,10 +295,10 @@ def scrambled(path: Path) -> None:
     ],
     ids=["foreign", "numbered", "random", "text", "header", "newer", "changed", "truncated", "scrambled"],
 )
-async def test_a_file_that_is_not_ours_to_write(
+async def test_a_foreign_newer_or_damaged_file_is_refused(
     tmp_path: Path, plant: Callable[[Path], Any], kind: type[StorageError], words: str
 ) -> None:
-    """It is refused by every way of opening, and neither it nor its directory is changed."""
+    """Every way of opening refuses it, and neither the file nor its directory is changed."""
     path = tmp_path / "file.db"
     plant(path)
     for beside in tmp_path.iterdir():
@@ -376,7 +376,7 @@ WRONG: dict[str, tuple[type[KeelboltError], Use]] = {
     "a limit of nothing": (InvalidValue, lambda k: k.find("p", Query("note", order="rank"), limit=0)),
     "a blob of nothing": (InvalidValue, lambda k: k.stage_blob("p", None)),  # type: ignore[arg-type]
     "an unknown blob": (BlobNotFound, lambda k: k.open_blob("p", "0" * 64)),
-    # What was read is no longer so.
+    # The data changed since it was read.
     "a stale version": (CommitRefused, lambda k: commit(k, Put("note", "b", b""), Version("note", "a", 1))),
     "a stale replace": (CommitRefused, lambda k: commit(k, Replace("note", "a", 1, b""), Put("note", "b", b""))),
     "a stale patch": (CommitRefused, lambda k: commit(k, Patch("note", "a", {"rank": 1}, 1), Put("note", "b", b""))),
@@ -398,7 +398,7 @@ WRONG: dict[str, tuple[type[KeelboltError], Use]] = {
 
 
 async def seen(kernel: Kernel) -> Any:
-    """Everything a reader can see."""
+    """Return all data that a reader can see."""
     stats = await kernel.stats()
     return (
         await kernel.get_many("p", "note", ["a", "b"]),
@@ -444,7 +444,7 @@ async def test_a_refusal_says_what_is_stored(url: str) -> None:
         )
 
 
-async def test_one_refused_caller_never_harms_the_others(url: str) -> None:
+async def test_a_refused_call_does_not_affect_others(url: str) -> None:
     async with open_storage(url, declare=[NOTES]) as kernel:
         answers = await asyncio.gather(
             *(
@@ -472,5 +472,5 @@ def test_every_error_of_opening_has_advice_by_itself() -> None:
     kinds += [StorageClosed, StorageCorrupt, StorageBusy, StorageFull, StorageBroken, CommitInDoubt]
     assert len(kinds) >= 20
     for kind in kinds:
-        if kind not in (SchemaMismatch, InvalidName, InvalidValue):  # always raised with words of their own
+        if kind not in (SchemaMismatch, InvalidName, InvalidValue):  # always raised with a message of their own
             check_message(kind())

@@ -1,4 +1,4 @@
-"""A whole store, copied between all pairs of engines: the same for every reader, whatever happens on the way."""
+"""Copies of a whole store between all pairs of engines: readers see the same data, also after interruptions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ PLAIN = Collection("plain")
 
 
 class Places:
-    """New, empty storages."""
+    """Creates new, empty storages."""
 
     def __init__(self, folder: Path, postgres: PostgresServer, valkey: ValkeyServer) -> None:
         self._folder = folder
@@ -114,7 +114,7 @@ async def test_every_kind_of_row_arrives(places: Places, source: str, destinatio
 
 
 async def _use(one: Kernel, other: Kernel, partition: str) -> None:
-    """Versions, seqs, dedupe keys, fences, holders and expiries go on where they were."""
+    """Check that versions, seqs, dedupe keys, fences, holders and expiries continue from their old values."""
     receipt = await other.commit(partition, Put("note", "a", b"next"), Append("events", "s", (Draft("x", b""),)))
     assert receipt.outcomes == (3, (15,))
     again = Draft("chunk", b"", dedupe=f"5-{LONG[2:]}")
@@ -150,7 +150,7 @@ async def test_blobs_keep_their_bytes_and_holders(places: Places, engine: str) -
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_a_destination_with_data_is_left_alone(places: Places, engine: str) -> None:
+async def test_a_destination_with_data_is_not_changed(places: Places, engine: str) -> None:
     async with open_storage(places.url("sqlite")) as one, open_storage(places.url(engine), declare=[PLAIN]) as other:
         await fill(one)
         await other.commit("p", Insert("plain", "mine", b"kept"))
@@ -170,7 +170,7 @@ async def test_a_storage_is_not_copied_onto_itself(places: Places, engine: str) 
             await copy_storage(one, same)
 
 
-async def test_an_engine_without_transfer_says_so(places: Places) -> None:
+async def test_an_engine_without_transfer_is_refused(places: Places) -> None:
     class Other(MemoryKernel):
         engine = "other"
 
@@ -194,10 +194,10 @@ PAIRS = [("sqlite", engine) for engine in ENGINES] + [("redis", "sqlite"), ("red
 
 @pytest.mark.parametrize(("source", "engine"), PAIRS)
 @pytest.mark.parametrize("table", ["record", "entry", "work", "chunk", "holding"])
-async def test_an_interrupted_copy_goes_on(
+async def test_an_interrupted_copy_continues(
     places: Places, source: str, engine: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second run starts where the first one stopped, and nobody can use the destination in between."""
+    """The second run starts where the first one stopped; the destination is unusable in between."""
     monkeypatch.setattr(f"keelbolt.kernel.{source}.export.PAGE_ROWS", 3)
     async with open_storage(places.url(source)) as one, open_storage(places.url(engine)) as other:
         await fill(one)
@@ -252,7 +252,7 @@ async def _half(one: Kernel, other: Kernel, *, table: str = "entry", restart: bo
 
 
 @pytest.mark.parametrize("source", ENGINES)
-async def test_a_source_that_changed_between_two_runs_is_noticed(places: Places, source: str) -> None:
+async def test_a_source_that_changed_between_two_runs_is_detected(places: Places, source: str) -> None:
     async with open_storage(places.url(source)) as one, open_storage(places.url("sqlite")) as other:
         await fill(one)
         await _half(one, other)
@@ -267,8 +267,8 @@ async def test_a_source_that_changed_between_two_runs_is_noticed(places: Places,
 @pytest.mark.parametrize(
     ("source", "engine"), [("sqlite", "sqlite"), ("sqlite", "postgresql"), ("postgresql", "sqlite")]
 )
-async def test_what_was_begun_anew_between_two_runs_is_noticed(places: Places, source: str, engine: str) -> None:
-    """The second run may read a row again; then it fails, or the copy is whole all the same."""
+async def test_rows_recreated_between_two_runs_give_a_correct_copy(places: Places, source: str, engine: str) -> None:
+    """The second run may read a row again; then it fails, or the copy is still complete."""
     destination = places.url(engine)
     async with open_storage(places.url(source)) as one:
         await fill(one)
@@ -312,7 +312,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize(("origin", "engine"), [pair for pair in PAIRS if pair[1] != "memory"])
 async def test_a_killed_copier_is_run_again(places: Places, origin: str, engine: str) -> None:
-    """kill -9 in every phase; the last run ends with the whole store."""
+    """kill -9 in every phase; the last run ends with the complete store."""
     source, destination = places.url(origin), places.url(engine)
     async with open_storage(source, declare=[PLAIN]) as one:
         for number in range(12):
@@ -324,7 +324,7 @@ async def test_a_killed_copier_is_run_again(places: Places, origin: str, engine:
         killed = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True, text=True, check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         async with open_storage(source) as one:
-            with pytest.raises(StoragePaused):  # until the mark of the dead copier ends
+            with pytest.raises(StoragePaused):  # until the mark of the dead copier expires
                 await one.commit("p", Put("plain", "0-0", b"changed"))
     async with open_storage(source) as one, open_storage(destination) as other:
         with pytest.raises(StorageFilling):
@@ -360,7 +360,7 @@ async def _stop(_transfer: Transfer) -> None:
 
 
 async def _write(kernel: Kernel, name: int, acknowledged: dict[str, bytes], *, seconds: float) -> int:
-    """A writer that goes on until the storage says that it moved; answers how many commits were acknowledged."""
+    """Write until the storage raises StorageMoved. Return the number of acknowledged commits."""
     number = 0
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -374,7 +374,7 @@ async def _write(kernel: Kernel, name: int, acknowledged: dict[str, bytes], *, s
         except StorageMoved:
             break
         acknowledged[f"p{name}/{key}"] = body
-        await asyncio.sleep(0.001)  # memory answers at once, and others want their turn
+        await asyncio.sleep(0.001)  # memory returns at once; let other tasks run
         number += 1
     return number
 
@@ -382,13 +382,13 @@ async def _write(kernel: Kernel, name: int, acknowledged: dict[str, bytes], *, s
 @pytest.mark.parametrize("destination", ENGINES)
 @pytest.mark.parametrize("source", ENGINES)
 async def test_nothing_acknowledged_is_lost_by_a_move(places: Places, source: str, destination: str) -> None:
-    """Writers that were not stopped are refused; each commit acknowledged before is in the destination."""
+    """Writers that were not stopped are refused; each acknowledged commit is in the destination."""
     acknowledged: dict[str, bytes] = {}
     url = places.url(source)
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(open_storage(url, declare=[PLAIN]))
         other = await stack.enter_async_context(open_storage(places.url(destination)))
-        # As other processes: each has connections of its own, and learns of the copy only from the store.
+        # Like other processes: each has its own connections, and detects the copy only through the store.
         users = [one] * 4
         if source != "memory":
             users = [await stack.enter_async_context(open_storage(url, declare=[PLAIN])) for _ in range(4)]
@@ -426,7 +426,7 @@ async def test_nothing_acknowledged_is_lost_by_a_move(places: Places, source: st
 
 
 async def _claim(kernel: Kernel) -> None:
-    """A worker beside them: claims, completes, releases."""
+    """A concurrent worker: claims, completes, releases."""
     while True:
         try:
             for claim in await kernel.claim("jobs", "worker", limit=3):
@@ -454,8 +454,8 @@ async def _some(kernel: Kernel, partition: str, stream: str, count: int, *, afte
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_a_source_can_go_on(places: Places, engine: str) -> None:
-    """With keep_source, writers continue after the copy; what they write later is not in it."""
+async def test_a_source_can_stay_in_use(places: Places, engine: str) -> None:
+    """With keep_source, writers continue after the copy; their later writes are not in it."""
     async with open_storage(places.url(engine), declare=[PLAIN]) as one, open_storage(places.url("sqlite")) as other:
         await fill(one)
         refused = False
@@ -481,8 +481,8 @@ async def test_a_source_can_go_on(places: Places, engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_the_mark_of_a_dead_copier_ends(places: Places, engine: str) -> None:
-    """While it holds, nothing is written, but leases are kept and given back; then writing goes on."""
+async def test_the_mark_of_a_dead_copier_expires(places: Places, engine: str) -> None:
+    """While the mark is valid, writes are refused, but leases can be renewed and released; then writes resume."""
     async with open_storage(places.url(engine), declare=[PLAIN]) as one:
         transfer = _transfer(one)
         await transfer.set_mark("copying", "a copy", seconds=0.5)
@@ -507,7 +507,7 @@ async def test_the_mark_of_a_dead_copier_ends(places: Places, engine: str) -> No
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_a_mark_is_renewed_by_its_copy_while_it_holds(places: Places, engine: str) -> None:
+async def test_a_copy_renews_its_valid_mark(places: Places, engine: str) -> None:
     async with open_storage(places.url(engine)) as one:
         transfer = _transfer(one)
         for state in ("copying", "moved", None):
@@ -525,10 +525,8 @@ async def test_a_mark_is_renewed_by_its_copy_while_it_holds(places: Places, engi
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_a_copier_that_slept_too_long_says_so(
-    places: Places, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The mark ended before the copy was whole, so writes were possible: the destination can't be used."""
+async def test_a_copy_with_an_expired_mark_fails(places: Places, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark expired before the copy was complete, so writes were possible: the destination can't be used."""
 
     async def asleep(*_args: object) -> None:
         pass
@@ -546,7 +544,7 @@ async def test_a_copier_that_slept_too_long_says_so(
 
 @pytest.mark.parametrize("engine", SHARED)
 async def test_other_processes_obey_the_mark(places: Places, engine: str) -> None:
-    """A writer with its own connection, as another process has it, is refused as soon as the mark is set."""
+    """A writer with its own connection, like another process, is refused as soon as the mark is set."""
     url = places.url(engine)
     async with open_storage(url, declare=[PLAIN]) as one, open_storage(url) as stranger:
         await stranger.commit("p", Put("plain", "a", b""))
@@ -560,8 +558,8 @@ async def test_other_processes_obey_the_mark(places: Places, engine: str) -> Non
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_what_workers_give_back_during_a_copy_changes_nothing_in_it(places: Places, engine: str) -> None:
-    """Leases don't travel, so renewing one, or releasing everything, changes nothing that a copy has."""
+async def test_releases_during_a_copy_do_not_change_it(places: Places, engine: str) -> None:
+    """Leases are not copied, so renewing one, or releasing everything, does not affect the copy."""
     async with open_storage(places.url(engine)) as one:
         transfer = _transfer(one)
         await one.commit("p", Enqueue("jobs", "a"), Enqueue("jobs", "b"))
@@ -576,8 +574,8 @@ async def test_what_workers_give_back_during_a_copy_changes_nothing_in_it(places
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_rows_that_belong_to_nothing_are_left_out(places: Places, engine: str) -> None:
-    """And on Redis, which has no transaction for a page and its note, rows may be written twice."""
+async def test_rows_without_a_parent_are_skipped(places: Places, engine: str) -> None:
+    """On Redis, which has no transaction for a page and its note, rows may also be written twice."""
     stream = StreamRow("p", "log", "s", 3, 0)
     entries = [EntryRow("p", "log", "s", seq, seq, "x", b"data", f"d{seq}") for seq in (1, 2, 3)]
     rows: list[tuple[Table, list[Row]]] = [
@@ -589,7 +587,7 @@ async def test_rows_that_belong_to_nothing_are_left_out(places: Places, engine: 
         ("blob", [BlobRow("p", "0" * 64, 3, None)]),
         ("chunk", [ChunkRow("p", "0" * 64, 0, b"abc")]),
         ("holding", [HoldingRow("p", "0" * 64, "me")]),
-        # What belongs to nothing is left out.
+        # Rows without a parent are skipped.
         ("record", [RecordRow("p", "unknown", "a", 7, "", None, b"body")]),
         ("entry", [EntryRow("p", "log", "unknown", 1, 1, "x", b"data", None)]),
         ("chunk", [ChunkRow("p", "1" * 64, 0, b"abc")]),
@@ -608,11 +606,11 @@ async def test_rows_that_belong_to_nothing_are_left_out(places: Places, engine: 
         assert found.differing(expected) == []
         assert await problems(one) == []
         receipt = await one.commit("p", Append("log", "unknown", (Draft("x", b""),)))
-        assert receipt.outcomes == ((1,),)  # of what was left out nothing is in the way
+        assert receipt.outcomes == ((1,),)  # the skipped rows do not conflict with new ones
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_fences_go_on_above_the_raised_one(places: Places, engine: str) -> None:
+async def test_fences_continue_above_the_raised_one(places: Places, engine: str) -> None:
     async with open_storage(places.url(engine)) as one:
         transfer = _transfer(one)
         await transfer.raise_fence(1 << 52)
@@ -624,8 +622,8 @@ async def test_fences_go_on_above_the_raised_one(places: Places, engine: str) ->
             assert await reading.last_fence() >= fence
 
 
-async def test_a_process_that_knew_an_earlier_declaration_is_followed(places: Places) -> None:
-    """It declared a collection before the destination was filled with another declaration of the same name."""
+async def test_a_process_with_an_earlier_declaration_uses_the_new_one(places: Places) -> None:
+    """A process declared a collection before the destination was filled with another declaration of the same name."""
     fields: dict[str, type[str]] = {"a": str, "b": str}
     early = Collection("thing", fields=fields, indexes=(Index("by_a", ("a",)),))
     late = Collection("thing", fields=fields, indexes=(Index("by_b", ("b",)), Index("by_a", ("a",))))
@@ -656,7 +654,7 @@ async def test_a_source_belongs_to_one_copy_at_a_time(places: Places, engine: st
         await _transfer(one).set_mark("copying", "another copy", seconds=60.0)
         with pytest.raises(TransferError, match="another copy"):
             await copy_storage(one, other)
-        assert (await other.health()).writes  # it was left alone
+        assert (await other.health()).writes  # it was not changed
         await _half(one, other, restart=True)
         with pytest.raises(StorageFilling):
             await copy_storage(other, third)
@@ -675,7 +673,7 @@ def _transfer(kernel: Kernel) -> Transfer:
 
 
 @pytest.mark.parametrize("source", ENGINES)
-async def test_a_partition_in_which_nothing_is_left_travels(places: Places, source: str) -> None:
+async def test_an_empty_partition_is_copied(places: Places, source: str) -> None:
     async with open_storage(places.url(source), declare=[PLAIN]) as one, open_storage(places.url("sqlite")) as other:
         await one.commit("gone", Insert("plain", "a", b""))
         await one.commit("gone", Delete("plain", "a"))
@@ -684,8 +682,8 @@ async def test_a_partition_in_which_nothing_is_left_travels(places: Places, sour
 
 
 @pytest.mark.parametrize("source", ["sqlite", "redis"])
-async def test_a_copy_that_differs_from_its_source_is_noticed(places: Places, source: str) -> None:
-    """Something is lost in the destination after it was written, before both sides are compared."""
+async def test_a_copy_that_differs_from_its_source_is_refused(places: Places, source: str) -> None:
+    """A row is lost in the destination after it was written, before both sides are compared."""
     key = ("acme/bob", "note", "b")
     async with open_storage(places.url(source)) as one, open_storage("memory:") as other:
         await fill(one)
@@ -702,7 +700,7 @@ async def test_a_copy_that_differs_from_its_source_is_noticed(places: Places, so
 
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_fields_keep_their_text(places: Places, engine: str) -> None:
-    """Their order, the sign of a zero, numbers to the last bit, and characters that are only half there."""
+    """Order of fields, sign of zero, exact numbers and lone surrogates are preserved."""
     odd = Collection("odd", fields={"z": float, "a": str, "m": int, "b": bool}, indexes=(Index("by_a", ("a",), "z"),))
     async with open_storage(places.url(engine), declare=[odd]) as one, open_storage(places.url("redis")) as other:
         await one.commit("p", Insert("odd", "1", b"", {"z": -0.0, "a": "\ud800é\0", "m": -(1 << 63), "b": False}))

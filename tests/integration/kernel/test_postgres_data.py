@@ -1,4 +1,4 @@
-"""What PostgreSQL keeps: long keys, counters of several processes, updates that stay on their page, readable views."""
+"""Data in PostgreSQL: long keys, counters of several processes, HOT updates, readable views."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FAMILIES = (
         counters=((), ("state",)),
     ),
 )
-SAME = "s" * 250  # two long keys that begin alike
+SAME = "s" * 250  # two long keys with a common prefix
 LONG_KEYS = {
     "201 bytes": "k" * 201,
     "the longest": "k" * 4000,
@@ -69,7 +69,7 @@ def url(server: OwnPostgres) -> Iterator[str]:
 
 
 async def test_long_keys_in_every_noun(url: str) -> None:
-    """Records, streams, dedupe keys, work, holders of blobs: each may have a long key, and they differ."""
+    """Records, streams, dedupe keys, work and holders of blobs can have long keys, which stay distinct."""
     keys = list(LONG_KEYS.values())
     async with open_storage(url, declare=FAMILIES) as kernel:
         blob = await kernel.stage_blob("p", b"bytes")
@@ -106,7 +106,7 @@ async def test_long_keys_in_every_noun(url: str) -> None:
 
 
 async def test_pages_of_work_with_long_keys_come_to_an_end(url: str) -> None:
-    """Paging through items whose keys are shortened returns each of them once."""
+    """Paging through items with shortened keys returns each of them once."""
     keys = [*LONG_KEYS.values(), *(f"{SAME}{number}" for number in range(20))]
     async with open_storage(url) as kernel:
         await kernel.commit("p", *(Enqueue("jobs", key) for key in keys))
@@ -135,7 +135,7 @@ async def all_found(kernel: Kernel, query: Query) -> list[str]:
 
 
 async def test_many_long_fields_in_one_index(url: str) -> None:
-    """More than an index page takes: found, ordered, counted and paged all the same, and nobody else's commit fails."""
+    """Fields too large for an index page can still be found, ordered, counted and paged; other commits do not fail."""
     names = tuple(f"f{number:02}" for number in range(12))
     family = Collection(
         "wide",
@@ -163,8 +163,8 @@ async def test_many_long_fields_in_one_index(url: str) -> None:
         assert [problem async for problem in kernel.check()] == []
 
 
-def test_entries_are_shortened_only_where_they_must_be() -> None:
-    """A short beginning stays as it is, however long the rest; a long one becomes a hash, and the rest stays."""
+def test_only_long_entries_are_shortened() -> None:
+    """A short first part is stored unchanged, however long the rest; a long one becomes a hash, and the rest stays."""
     short, rest = b"\x20p\0" + b"\x10" + bytes(8) + b"\x01", b"\x20" + b"r" * 2000 + b"\0"
     assert fit(short + rest, 3) == short + rest
     long = b"\x20" + b"\0\xff" * 600 + b"\0" + b"\x20" + b"x" * 200 + b"\0\xfe" + bytes(32)
@@ -179,7 +179,7 @@ def test_entries_are_shortened_only_where_they_must_be() -> None:
 
 
 async def test_counters_of_several_processes_sum_up(url: str) -> None:
-    """Four processes insert, move and delete at once: the totals are exactly what is there."""
+    """Four processes insert, move and delete at once: the totals match the records exactly."""
     program = (
         "import asyncio, sys\n"
         "from keelbolt.kernel import Delete, Insert, Patch, open_storage\n"
@@ -212,7 +212,7 @@ async def test_counters_of_several_processes_sum_up(url: str) -> None:
 
 
 async def test_updates_are_hot(url: str, server: OwnPostgres) -> None:
-    """Replacing a record, appending to a stream and counting touch no index: the new row stays on its page."""
+    """Replacing a record, appending to a stream and counting update no index: the new row stays on its page."""
     async with open_storage(url, declare=FAMILIES) as kernel:
         for number in range(20):
             await kernel.commit("p", Insert("doc", f"{number}", b"x" * 200, {"state": "new", "rank": 1}))
@@ -224,7 +224,7 @@ async def test_updates_are_hot(url: str, server: OwnPostgres) -> None:
         kernel.commit("p", Insert("doc", "last", b"", {"state": "new", "rank": 1}))
         await kernel.flush()
     updates = {}
-    for _ in range(100):  # the statistics of a backend come when it is gone
+    for _ in range(100):  # a backend reports its statistics when it ends
         rows = server.execute(
             "SELECT relname, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = 'keelbolt'", url=url
         )
@@ -238,8 +238,8 @@ async def test_updates_are_hot(url: str, server: OwnPostgres) -> None:
         assert hot >= 0.8 * all_of_them, f"{table}: {hot} of {all_of_them}"
 
 
-async def test_people_can_read_it_with_sql(url: str, server: OwnPostgres) -> None:
-    """The views have readable columns: whole keys, times, text where it is text."""
+async def test_views_are_readable_in_sql(url: str, server: OwnPostgres) -> None:
+    """The views have readable columns: full keys, times, text where the bytes are text."""
     long = "k" * 3000
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit(
@@ -267,8 +267,8 @@ async def test_people_can_read_it_with_sql(url: str, server: OwnPostgres) -> Non
     ]
 
 
-async def test_a_body_of_text_is_shown_as_it_is(url: str, server: OwnPostgres) -> None:
-    """UTF-8 beyond ASCII reads as it was written, and bytes that are no text do not break the view."""
+async def test_a_text_body_is_shown_as_text(url: str, server: OwnPostgres) -> None:
+    """Non-ASCII UTF-8 is shown as text, and bytes that are not text do not break the view."""
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit(
             "p", Put("doc", "text", "Grüße \\ 😀".encode()), Put("doc", "torn", b"\xff\xfe"), Put("doc", "none", b"")

@@ -28,7 +28,7 @@ def statements(block: str) -> list[str]:
 
 
 async def test_the_sql_of_the_page_runs_in_order(server: OwnPostgres) -> None:
-    """Roles are made, the program opens its schema, rights are granted, and every query answers."""
+    """Roles are created, the program opens its schema, rights are granted, and every query returns rows."""
     families = [Collection("task", fields={"state": str})]
     roles, *others = BLOCKS
     with server.database() as url:

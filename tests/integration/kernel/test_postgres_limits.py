@@ -1,4 +1,4 @@
-"""PostgreSQL at its limits: no connection, no time, a lock that stays, no disk. Nothing is written by halves."""
+"""PostgreSQL at its limits: no connection, no time, a held lock, a full disk. No commit is written partially."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def session(url: str, sql: str, *values: object) -> AsyncIterator[Any]:
-    """Somebody else's transaction that has just done this, and stays open."""
+    """Another session's transaction that has run this statement and stays open."""
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction():
@@ -66,8 +66,8 @@ async def head(kernel: Kernel) -> int:
 
 @pytest.mark.usefixtures("short_times")
 @pytest.mark.parametrize("kind", ["key", "catalog", "row", "table"])
-async def test_a_lock_that_somebody_keeps(url: str, kind: str) -> None:
-    """Another session holds what a commit needs: StorageBusy in time, nothing written, and then it works."""
+async def test_a_lock_held_by_another_session(url: str, kind: str) -> None:
+    """Another session holds a lock that a commit needs: StorageBusy in time, nothing written, then it works."""
     commits: list[Operation] = [APPEND, Put("doc", "a", b"1"), Enqueue("jobs", "a", lane="other")]
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", *commits)
@@ -95,7 +95,7 @@ async def test_a_lock_that_somebody_keeps(url: str, kind: str) -> None:
 
 @pytest.mark.usefixtures("short_times")
 async def test_claims_and_declarations_do_not_wait_for_ever(url: str) -> None:
-    """What does not go through the committer gives up on a lock as well."""
+    """Calls that bypass the committer also time out on a lock."""
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", Enqueue("jobs", "a"))
         async with session(url, "LOCK TABLE keelbolt.worker IN ACCESS EXCLUSIVE MODE"):
@@ -111,7 +111,7 @@ async def test_claims_and_declarations_do_not_wait_for_ever(url: str) -> None:
 
 
 async def test_a_statement_that_takes_too_long(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's own timeout ends it: StorageBusy, nothing written."""
+    """The server's statement timeout ends it: StorageBusy, nothing written."""
     monkeypatch.setattr("keelbolt.kernel.postgres.connection.STATEMENT_SECONDS", 0.3)
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", APPEND)
@@ -124,8 +124,8 @@ async def test_a_statement_that_takes_too_long(url: str, monkeypatch: pytest.Mon
         await kernel.commit("p", APPEND)
 
 
-async def test_looking_at_everything_has_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`check`, `stats` and a changed declaration may take longer than a statement of a caller may."""
+async def test_checks_and_stats_have_no_statement_timeout(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check`, `stats` and a changed declaration may take longer than the statement timeout of callers."""
     monkeypatch.setattr("keelbolt.kernel.postgres.connection.STATEMENT_SECONDS", 0.5)
     monkeypatch.setattr("keelbolt.kernel.postgres.connection.LATE_SECONDS", 0.1)
     async with open_storage(url, declare=FAMILIES) as kernel:
@@ -146,7 +146,7 @@ async def test_looking_at_everything_has_time(url: str, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("short_times")
 async def test_one_callers_lock_does_not_fail_others(url: str) -> None:
-    """While one key is locked by somebody, commits of other keys come through afterwards, in order."""
+    """While another session locks one key, commits of other keys succeed afterwards, in order."""
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", APPEND)
         number = locks_of("keelbolt", [("p", (APPEND,))])[0]
@@ -161,8 +161,8 @@ async def test_one_callers_lock_does_not_fail_others(url: str) -> None:
 # --------------------------------------------------------------------------------------------------------- connections
 
 
-async def test_a_pool_that_is_used_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All connections of this process are lent out: StorageBusy says so, and writing goes on meanwhile."""
+async def test_an_exhausted_pool(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All connections of this process are in use: reads raise StorageBusy, and writes still work."""
     monkeypatch.setattr("keelbolt.kernel.postgres.readers.STATEMENT_SECONDS", 0.3)
     async with PostgresKernel(url, declare=FAMILIES, connections=1) as kernel:
         await kernel.commit("p", APPEND)
@@ -175,7 +175,7 @@ async def test_a_pool_that_is_used_up(url: str, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_many_readers_share_few_connections(url: str) -> None:
-    """A thousand reads at once wait for each other, and all are answered."""
+    """A thousand concurrent reads wait for each other, and all succeed."""
     async with PostgresKernel(url, declare=FAMILIES, connections=2) as kernel:
         await kernel.commit("p", Put("doc", "a", b"1"))
         records = await asyncio.gather(*(kernel.get("p", "doc", "a") for _ in range(1000)))
@@ -184,7 +184,7 @@ async def test_many_readers_share_few_connections(url: str) -> None:
 
 
 async def test_a_server_without_a_free_connection() -> None:
-    """Others use all connections: opening, and coming back after a break, are refused as busy, and work later."""
+    """Others use all connections: opening and reconnecting raise StorageBusy, and work later."""
     with own_postgres(settings={"max_connections": "12", "superuser_reserved_connections": "3"}) as small:
         role = make_role(small, "NOSUPERUSER")
         with small.database() as owned:
@@ -222,7 +222,7 @@ async def _all_connections(url: str) -> list[Any]:
 async def test_reads_do_not_hang_on_a_half_open_network(
     server: OwnPostgres, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answers vanish: reads and health end with an error after their time, and recover with the network."""
+    """Responses are lost: reads and health fail after their timeout, and recover with the network."""
     monkeypatch.setattr("keelbolt.kernel.postgres.connection.STATEMENT_SECONDS", 0.5)
     monkeypatch.setattr("keelbolt.kernel.postgres.connection.LATE_SECONDS", 0.5)
     monkeypatch.setattr("keelbolt.kernel.postgres.readers.OUTAGE_SECONDS", 0.5)
@@ -267,7 +267,7 @@ async def fill(kernel: Kernel) -> None:
 
 
 async def test_a_full_disk() -> None:
-    """No space left: StorageFull, nothing of that commit written, reading goes on; with space, writing does."""
+    """No space left: StorageFull, nothing of that commit written, reads work; with space, writes work again."""
     with small_disk(24) as disk, own_postgres() as own:
         own.execute(f"CREATE TABLESPACE small LOCATION '{disk}'")
         own.execute("CREATE DATABASE full_one TABLESPACE small")

@@ -1,4 +1,4 @@
-"""A store of an older version opens with all that it holds."""
+"""A store of an older version opens with all its data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def url(server: OwnPostgres) -> Iterator[str]:
 
 
 def make_version_3(server: OwnPostgres, url: str) -> None:
-    """A store as the program with three migrations left it: index entries in a table of their own."""
+    """Create a store of schema version 3, with index entries in a separate table."""
     server.execute("CREATE SCHEMA keelbolt", url=url)
     server.execute(schema_module._APPLIED.format(schema="keelbolt"), url=url)
     for migration in migrations_of("keelbolt.kernel.postgres")[:3]:
@@ -94,7 +94,7 @@ def _apply(server: OwnPostgres, url: str, migration: Migration) -> None:
 
 
 async def test_entries_move_into_the_records(server: OwnPostgres, url: str) -> None:
-    """After migration 4 every index and counter is right, in each partition, and keeps being so."""
+    """After migration 4 every index and counter is correct in each partition, also after more writes."""
     await asyncio.to_thread(make_version_3, server, url)
     assert 4 in [migration.number for migration in await asyncio.to_thread(pending_migrations, url)]
     async with open_storage(url, declare=[DOCS, PLAIN]) as kernel:
@@ -131,10 +131,10 @@ async def test_many_processes_migrate_at_once(server: OwnPostgres, url: str) -> 
         assert [problem async for problem in kernel.check()] == []
 
 
-async def test_a_process_of_the_version_before_can_not_write_any_more(
+async def test_a_process_of_the_previous_version_can_not_write(
     server: OwnPostgres, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes other locks, so its commits must fail rather than mix with those of new processes."""
+    """It takes other locks, so its commits must fail instead of interleaving with those of new processes."""
     async with open_storage(url, declare=[PLAIN]) as kernel:
         await kernel.commit("p", Put("plain", "a", b"1"))
         sql = kernel._committer._sql  # type: ignore[attr-defined]

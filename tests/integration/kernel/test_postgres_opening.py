@@ -1,4 +1,4 @@
-"""Opening a PostgreSQL that is not there, not allowed, not new enough, not the primary, or opened by many at once."""
+"""Opening a PostgreSQL that is missing, forbidden, too old, a replica, or opened by many processes at once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def url(server: OwnPostgres) -> Iterator[str]:
 
 
 async def refusal(url: str, **options: object) -> StorageError:
-    """How opening this fails, within seconds and with a message fit for anybody."""
+    """Return the error of opening this URL, which comes within seconds and leaks no secrets."""
     with pytest.raises(StorageError) as caught:
         async with asyncio.timeout(20), open_storage(url, declare=FAMILIES, **options):  # type: ignore[arg-type]
             pass
@@ -58,7 +58,7 @@ async def refusal(url: str, **options: object) -> StorageError:
 
 
 async def test_a_server_that_does_not_run(url: str) -> None:
-    """Nobody listens at this port: retryable, and told at once."""
+    """No server listens at this port: a retryable error, at once."""
     error = await refusal(url.replace(url.rpartition(":")[2].partition("/")[0], str(free_port())))
     assert isinstance(error, StorageUnreachable)
     assert error.retryable
@@ -68,8 +68,8 @@ async def test_a_host_that_has_no_address() -> None:
     assert isinstance(await refusal("postgresql://somebody@no-such-host.invalid/db"), StorageUnreachable)
 
 
-async def test_a_server_that_accepts_and_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Something listens and never says a word: opening ends all the same."""
+async def test_a_server_that_accepts_and_never_responds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server accepts the connection and never responds: opening times out."""
     monkeypatch.setattr("keelbolt.kernel.postgres.connection.CONNECT_SECONDS", 0.5)
     gone = asyncio.Event()
 
@@ -110,7 +110,7 @@ async def test_a_role_that_may_not_create(url: str, server: OwnPostgres) -> None
 
 
 async def test_the_rights_that_the_documentation_grants_are_enough(url: str, server: OwnPostgres) -> None:
-    """A schema made by its owner is usable by a role that may only read and write in it."""
+    """A role that may only read and write can use a schema created by its owner."""
     async with open_storage(url):
         pass
     role = make_role(server)
@@ -133,7 +133,7 @@ async def test_the_rights_that_the_documentation_grants_are_enough(url: str, ser
 
 
 async def test_an_old_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version before the oldest supported one is refused by its number, before anything is made."""
+    """A version before the oldest supported one is refused by its number, before anything is created."""
     old = asyncpg.types.ServerVersion(13, 9, 0, "final", 0)
     monkeypatch.setattr(asyncpg.Connection, "get_server_version", lambda _self: old)
     error = await refusal(url)
@@ -143,7 +143,7 @@ async def test_an_old_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_replica(server: OwnPostgres, url: str) -> None:
-    """A real streaming replica is refused, whether or not the schema is there."""
+    """A real streaming replica is refused, with and without the schema."""
     with replica_of(server) as replica:
         place = f"{replica}/{url.rpartition('/')[2]}"
         assert "primary" in str(await refusal(place))
@@ -153,8 +153,8 @@ async def test_a_replica(server: OwnPostgres, url: str) -> None:
         assert "primary" in str(await refusal(f"{replica}/{url.rpartition('/')[2]}"))
 
 
-async def test_a_primary_that_takes_no_writes_any_more(server: OwnPostgres, url: str) -> None:
-    """What is open gets a typed refusal and writes nothing; reading goes on; later writing does."""
+async def test_a_primary_that_becomes_read_only(server: OwnPostgres, url: str) -> None:
+    """Writes of an open storage raise a typed error and store nothing; reads work; later writes work again."""
     name = url.rpartition("/")[2]
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", Put("doc", "a", b"1"))
@@ -172,7 +172,7 @@ async def test_a_primary_that_takes_no_writes_any_more(server: OwnPostgres, url:
 
 
 async def test_a_server_without_fsync() -> None:
-    """It can't be durable and says so; relaxed is told by name, and works."""
+    """Opening as durable is refused with a message that names durability=relaxed, which works."""
     with own_postgres(settings={"fsync": "off"}) as careless, careless.database() as url:
         error = await refusal(url)
         assert isinstance(error, CannotOpen)
@@ -186,7 +186,7 @@ async def test_a_server_without_fsync() -> None:
 
 
 async def test_a_server_without_fsync_can_be_trusted() -> None:
-    """A server that keeps writes by other means is named in the URL, and stays durable."""
+    """With fsync=trusted in the URL, a server with fsync off is accepted as durable."""
     with own_postgres(settings={"fsync": "off"}) as other, other.database() as url:
         assert "fsync=trusted" in str(await refusal(url))
         async with open_storage(f"{url}?fsync=trusted", declare=FAMILIES) as kernel:
@@ -196,7 +196,7 @@ async def test_a_server_without_fsync_can_be_trusted() -> None:
 
 # -------------------------------------------------------------------------------------------------------- look-alikes
 
-# A no-op in a schema that is searched before pg_catalog, as on a database that has the function in name only.
+# A no-op in a schema searched before pg_catalog simulates a database whose function does nothing.
 SHADOWS = {
     "both": ("pg_advisory_xact_lock(bigint)", "pg_advisory_xact_lock_shared(bigint)"),
     "exclusive": ("pg_advisory_xact_lock(bigint)",),
@@ -205,7 +205,7 @@ SHADOWS = {
 
 
 def shadow(server: OwnPostgres, url: str, *functions: str) -> None:
-    """Replace these functions of a database by others, for connections that are made from now on."""
+    """Replace these functions of a database, for new connections."""
     server.execute("CREATE SCHEMA shadow", url=url)
     for function in functions:
         server.execute(f"CREATE FUNCTION shadow.{function}", url=url)
@@ -244,7 +244,7 @@ async def test_a_server_without_locks_is_refused(url: str, server: OwnPostgres) 
     assert "no transaction-level advisory locks" in str(error)
 
 
-async def test_sequences_that_fall_are_refused(url: str, server: OwnPostgres) -> None:
+async def test_sequences_that_decrease_are_refused(url: str, server: OwnPostgres) -> None:
     """YugabyteDB: each session caches numbers, so that a later one of another session is lower."""
     async with open_storage(url, declare=FAMILIES):
         pass
@@ -258,7 +258,7 @@ async def test_sequences_that_fall_are_refused(url: str, server: OwnPostgres) ->
 
 
 async def test_a_refused_server_keeps_no_connection(url: str, server: OwnPostgres) -> None:
-    """Both connections of the proof are closed when it fails, and no lock stays."""
+    """Both connections of the server check are closed when it fails, and no lock stays."""
     shadow(server, url, "pg_advisory_xact_lock(bigint) RETURNS void LANGUAGE sql AS 'SELECT'")
     await refusal(url)
     for _ in range(200):
@@ -269,8 +269,8 @@ async def test_a_refused_server_keeps_no_connection(url: str, server: OwnPostgre
         pytest.fail("a connection stayed open")
 
 
-async def test_another_isolation_by_default_changes_nothing(url: str, server: OwnPostgres) -> None:
-    """With a snapshot for the whole transaction, a batch would read what was there before it got its locks."""
+async def test_the_default_isolation_level_does_not_matter(url: str, server: OwnPostgres) -> None:
+    """With a snapshot for the whole transaction, a batch would read data from before it got its locks."""
     server.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET default_transaction_isolation = 'repeatable read'")
     async with open_storage(url, declare=FAMILIES) as one, open_storage(url, declare=FAMILIES) as other:
         for number in range(30):
@@ -280,7 +280,7 @@ async def test_another_isolation_by_default_changes_nothing(url: str, server: Ow
 
 
 async def test_polling_by_the_url(url: str, server: OwnPostgres) -> None:
-    """With hints=poll no connection listens, none notifies, and tails of other processes wake by the poll."""
+    """With hints=poll no connection uses LISTEN or NOTIFY, and tails of other processes wake by the poll."""
     async with (
         open_storage(f"{url}?hints=poll", declare=FAMILIES) as one,
         open_storage(f"{url}?hints=poll", declare=FAMILIES) as other,
@@ -301,7 +301,7 @@ async def test_polling_by_the_url(url: str, server: OwnPostgres) -> None:
         open_storage(f"{url}?fsync=maybe")
 
 
-async def test_durable_and_relaxed_ask_the_server_for_it(url: str, server: OwnPostgres) -> None:
+async def test_durability_sets_synchronous_commit(url: str, server: OwnPostgres) -> None:
     """The committer's connection waits for the disk when durable, whatever the server's default."""
     server.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET synchronous_commit = off")
     found = {}
@@ -318,7 +318,7 @@ async def test_durable_and_relaxed_ask_the_server_for_it(url: str, server: OwnPo
 
 
 def certificate_in(folder: Path, name: str) -> tuple[Path, Path]:
-    """A new certificate for 127.0.0.1, signed by itself, and its key."""
+    """Create a self-signed certificate for 127.0.0.1 and its key."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("a certificate needs openssl")
@@ -337,8 +337,8 @@ def certificate_in(folder: Path, name: str) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def tls_server() -> Iterator[tuple[OwnPostgres, Path]]:
-    """A server with a certificate of its own for 127.0.0.1, and where that certificate lies."""
-    for binaries in all_binaries():  # not every build knows TLS
+    """A server with its own certificate for 127.0.0.1, and the path of that certificate."""
+    for binaries in all_binaries():  # not every build supports TLS
         with own_postgres(binaries=binaries) as started:
             certificate, key = certificate_in(started.home, "server")
             if started._user is not None:
@@ -354,7 +354,7 @@ def tls_server() -> Iterator[tuple[OwnPostgres, Path]]:
 
 
 async def test_tls_options_reach_every_connection(tls_server: tuple[OwnPostgres, Path], tmp_path: Path) -> None:
-    """With sslmode all connections are encrypted; with verify-full the certificate has to be the known one."""
+    """With sslmode all connections are encrypted; with verify-full the certificate must be the given one."""
     own, certificate = tls_server
     with own.database() as url:
         for options in ("sslmode=require", f"sslmode=verify-full&sslrootcert={certificate}"):
@@ -374,8 +374,8 @@ async def test_tls_options_reach_every_connection(tls_server: tuple[OwnPostgres,
             assert "certificate" in str(error)
 
 
-async def test_tls_asked_of_a_server_without_it(url: str) -> None:
-    """Encryption that was asked for and is not there is refused, not forgone."""
+async def test_tls_required_of_a_server_without_it(url: str) -> None:
+    """If TLS is required and the server has none, opening is refused."""
     error = await refusal(f"{url}?sslmode=require")
     assert isinstance(error, StorageUnreachable | CannotOpen)
 
@@ -391,7 +391,7 @@ def test_wrong_options_are_refused(url: str, options: str) -> None:
 
 
 async def test_the_number_of_connections_is_an_option(url: str, server: OwnPostgres) -> None:
-    """One for the committer, one that listens, and as many for reading as the URL says."""
+    """One for the committer, one for LISTEN, and the URL's number for reads."""
     async with open_storage(f"{url}?connections=2", declare=FAMILIES) as kernel:
         await kernel.commit("p", Put("doc", "a", b"1"))
         await asyncio.gather(*(kernel.get("p", "doc", "a") for _ in range(50)))
@@ -402,8 +402,8 @@ async def test_the_number_of_connections_is_an_option(url: str, server: OwnPostg
 # ----------------------------------------------------------------------------------------------------------- schemas
 
 
-async def test_schemas_are_stores_of_their_own(url: str) -> None:
-    """Two stores in one database share nothing: records, logs, work, hints, locks."""
+async def test_schemas_are_separate_stores(url: str) -> None:
+    """Two stores in one database share nothing: records, logs, work, notifications, locks."""
     async with (
         open_storage(f"{url}?schema=first", declare=FAMILIES) as first,
         open_storage(f"{url}?schema=second", declare=FAMILIES) as second,
@@ -436,7 +436,7 @@ async def test_schemas_are_stores_of_their_own(url: str) -> None:
     ],
 )
 async def test_bad_schema_names_are_refused(url: str, server: OwnPostgres, name: str) -> None:
-    """Nothing is tried with a name that is not plain, or that belongs to the server."""
+    """Names with special characters and reserved names are refused, and nothing is created."""
     with pytest.raises(InvalidValue) as caught:
         async with open_storage(f"{url}?schema={name}"):
             pass
@@ -446,7 +446,7 @@ async def test_bad_schema_names_are_refused(url: str, server: OwnPostgres, name:
 
 
 async def test_the_longest_schema_name_works_with_hints(url: str) -> None:
-    """63 characters are allowed, and hints between processes find their way."""
+    """63 characters are allowed, and notifications between processes arrive."""
     place = f"{url}?schema={'s' * 63}"
     async with open_storage(place) as one, open_storage(place) as other:
         seen = asyncio.ensure_future(anext(other.tail("p", "log", "s", after=0)))
@@ -456,7 +456,7 @@ async def test_the_longest_schema_name_works_with_hints(url: str) -> None:
             assert (await seen).data == b"x"
 
 
-async def test_a_schema_of_the_future_is_refused(url: str, server: OwnPostgres) -> None:
+async def test_a_newer_schema_version_is_refused(url: str, server: OwnPostgres) -> None:
     async with open_storage(url):
         pass
     server.execute("INSERT INTO keelbolt.migration (number, name, checksum) VALUES (9999, 'future', 'x')", url=url)
@@ -466,7 +466,7 @@ async def test_a_schema_of_the_future_is_refused(url: str, server: OwnPostgres) 
 # -------------------------------------------------------------------------------------------------------- migrations
 
 
-async def test_many_processes_make_the_schema_at_once(url: str, server: OwnPostgres) -> None:
+async def test_many_processes_create_the_schema_at_once(url: str, server: OwnPostgres) -> None:
     """Eight processes open an empty database together: all of them work, and each migration was applied once."""
     program = (
         "import asyncio, sys\n"
@@ -488,7 +488,7 @@ async def test_many_processes_make_the_schema_at_once(url: str, server: OwnPostg
 
 
 async def test_opening_does_not_hang_behind_a_stuck_migration(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process holds the migration's lock for good: opening answers StorageBusy."""
+    """Another process never releases the migration lock: opening raises StorageBusy."""
     monkeypatch.setattr("keelbolt.kernel.postgres.schema.OPEN_SECONDS", 1.0)
     other = await asyncpg.connect(url)
     await other.execute("SELECT pg_advisory_lock($1)", 0x484F4C44)

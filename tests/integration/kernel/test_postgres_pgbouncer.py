@@ -1,4 +1,4 @@
-"""Behind PgBouncer in transaction mode, where every transaction may be on another backend: detected, and all works."""
+"""PgBouncer in transaction mode, where every transaction may use another backend: it is detected, and all works."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.kernel.postgres_servers import pgbouncer, pgbouncer_of
 
 BACKENDS = 3
 FAMILIES = (Collection("doc", fields={"state": str}, counters=((), ("state",))),)
-URL_VARIABLE = "KEELBOLT_TEST_PGBOUNCER_URL"  # for the processes that a law starts
+URL_VARIABLE = "KEELBOLT_TEST_PGBOUNCER_URL"  # for the processes that conformance laws start
 
 pytestmark = pytest.mark.skipif(pgbouncer() is None, reason="pgbouncer is not installed")
 
@@ -42,12 +42,12 @@ def direct(server: OwnPostgres) -> Iterator[str]:
 
 @pytest.fixture
 def url(direct: str, bouncer: str) -> str:
-    """The database by way of PgBouncer."""
+    """The database's URL through PgBouncer."""
     return f"{bouncer}/{direct.rpartition('/')[2]}"
 
 
 async def test_it_is_detected(url: str, direct: str) -> None:
-    """Behind it hints are polled for; beside it they are listened to."""
+    """Through PgBouncer the kernel polls; on a direct connection it listens."""
     async with open_storage(url) as behind, open_storage(direct) as beside:
         assert "polling" in (await behind.health()).detail
         assert (await behind.stats()).engine["pooled"] == "yes"
@@ -55,7 +55,7 @@ async def test_it_is_detected(url: str, direct: str) -> None:
 
 
 async def test_settings_reach_each_transaction(url: str, direct: str, server: OwnPostgres) -> None:
-    """Durable means durable also where no setting survives its transaction, whatever the server's default."""
+    """Durable holds although no setting survives its transaction, whatever the server's default."""
     server.execute(f"ALTER DATABASE {direct.rpartition('/')[2]} SET synchronous_commit = off")
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", Put("doc", "a", b"1"))
@@ -78,8 +78,8 @@ async def test_tails_and_queues_wake_between_processes_without_listen(url: str) 
         await tail.aclose()  # type: ignore[attr-defined]
 
 
-async def test_many_clients_never_get_each_others_answers(url: str) -> None:
-    """Far more clients than backends, each asking for something else: every answer belongs to its question."""
+async def test_many_clients_never_get_each_others_responses(url: str) -> None:
+    """Far more clients than backends, each with a different request: every response belongs to its request."""
     kernels = [open_storage(url, declare=FAMILIES) for _ in range(4)]
     for kernel in kernels:
         await kernel.open()
@@ -128,8 +128,10 @@ async def test_work_is_claimed_once(url: str) -> None:
         assert (await one.log_state("p", "done", "all")).head == 60
 
 
-async def test_its_end_is_an_outage(server: OwnPostgres, direct: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PgBouncer ends while the server lives: callers are told that it can't be reached."""
+async def test_an_ended_pgbouncer_is_an_outage(
+    server: OwnPostgres, direct: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PgBouncer ends while the server runs: callers get StorageUnreachable."""
     monkeypatch.setattr("keelbolt.kernel.postgres.committer.OUTAGE_SECONDS", 0.5)
     monkeypatch.setattr("keelbolt.kernel.postgres.readers.OUTAGE_SECONDS", 0.5)
     with pgbouncer_of(server) as own:

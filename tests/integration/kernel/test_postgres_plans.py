@@ -93,7 +93,7 @@ def server() -> Iterator[OwnPostgres]:
 
 @pytest.fixture(scope="module", params=[0, RECORDS], ids=["empty", "full"])
 def url(request: pytest.FixtureRequest, server: OwnPostgres) -> Iterator[str]:
-    """A store. A session that plans while its tables are empty keeps the plan when they grow."""
+    """Fill a store. A session that plans while its tables are empty keeps the plan when they grow."""
     with server.database() as made:
         asyncio.run(_open(made))
         for statement in FILL.format(n=request.param).split(";\n")[:-1]:
@@ -116,7 +116,7 @@ async def connection(url: str) -> AsyncIterator[Any]:
 
 
 async def whole_scans(connection: Any, name: str) -> list[str]:
-    """The nodes of the generic plan of a statement (or of one by its name) that read all of a large table."""
+    """Return the nodes of a statement's generic plan that read all of a large table."""
     sql = SQL.get(name, name)
     count = max(map(int, re.findall(r"\$(\d+)", sql)), default=0)
     nulls = f"({', '.join(['NULL'] * count)})" if count else ""
@@ -131,7 +131,7 @@ async def whole_scans(connection: Any, name: str) -> list[str]:
 def scans_in(plan: dict[str, Any]) -> Iterator[str]:
     node, table = plan["Node Type"], plan.get("Relation Name")
     by_key = "Index Cond" in plan or "Recheck Cond" in plan
-    # Without a condition, only an index in the wanted order can end early.
+    # Without a condition, only an index in the requested order can end early.
     if table in LARGE and node != "ModifyTable" and not by_key and (node == "Seq Scan" or "Filter" in plan):
         yield f"{node} on {table}"
     if node in ("Hash Join", "Merge Join"):
@@ -148,7 +148,7 @@ async def test_statements_need_no_statistics(connection: Any) -> None:
 
 
 async def test_several_statements_as_one_need_no_statistics(connection: Any) -> None:
-    """What a batch saves is one statement, made of others."""
+    """A batch saves its data with one statement that is composed of others."""
     names = (
         *("insert_records", "change_records", "insert_streams", "move_heads", "insert_entries", "put_work"),
         *("delete_work", "begin_leases", "add_to_counters"),
@@ -168,7 +168,7 @@ async def test_reads_need_no_settings(connection: Any) -> None:
 
 @pytest.mark.parametrize("keys", [1, 64, 1000])
 async def test_reads_with_known_values_need_no_statistics(connection: Any, keys: int) -> None:
-    """A plan for actual values is by keys as well, however many there are."""
+    """A plan for actual values also looks up rows by key, however many values there are."""
     names = [f"key{number}" for number in range(keys)]
     for name, values in {
         "get_records": ("p1", "doc", names),

@@ -1,4 +1,4 @@
-"""The Redis and Valkey engine on servers that are wrong, restarted, killed, cut off, full, or replaced."""
+"""The Redis and Valkey engine on servers that are misconfigured, restarted, killed, disconnected, full, or replaced."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def told(kernel: Kernel) -> list[int]:
         ({"appendonly": "no"}, "appendonly yes"),
     ],
 )
-async def test_a_server_that_forgets_is_refused_unless_relaxed(settings: dict[str, str], complaint: str) -> None:
+async def test_a_server_that_may_lose_data_is_refused_unless_relaxed(settings: dict[str, str], complaint: str) -> None:
     with own_valkey(settings=settings) as server:
         with pytest.raises(CannotOpen, match=complaint):
             await opened(server).open()
@@ -91,7 +91,7 @@ async def test_an_old_server_is_refused() -> None:
         port = old.sockets[0].getsockname()[1]
         with pytest.raises(CannotOpen, match="Redis 7"):
             await open_storage(f"redis://127.0.0.1:{port}").open()
-        await asyncio.sleep(0.05)  # it hears of the end of its connections
+        await asyncio.sleep(0.05)  # it notices the end of its connections
 
 
 async def test_a_replica_is_refused(always: OwnValkey) -> None:
@@ -101,7 +101,7 @@ async def test_a_replica_is_refused(always: OwnValkey) -> None:
             await opened(replica).open()
 
 
-async def test_a_wrong_password_is_told() -> None:
+async def test_a_wrong_password_is_an_error() -> None:
     with own_valkey(password="right") as server:
         for url in (server.url.replace("right", "wrong"), server.url.replace(":right@", "")):
             with pytest.raises(CannotOpen, match="password") as caught:
@@ -111,7 +111,7 @@ async def test_a_wrong_password_is_told() -> None:
             await kernel.commit(P, note(1))
 
 
-async def test_an_unreachable_server_is_told(own: OwnValkey) -> None:
+async def test_an_unreachable_server_is_an_error(own: OwnValkey) -> None:
     own.kill()
     for url in (own.url, "redis://no-such-host.invalid:6379/0", "unix:///tmp/no/such/socket"):
         began = time.monotonic()
@@ -120,7 +120,7 @@ async def test_an_unreachable_server_is_told(own: OwnValkey) -> None:
         assert time.monotonic() - began < 10
 
 
-async def test_a_server_that_never_answers_is_no_hang(own: OwnValkey) -> None:
+async def test_a_server_that_never_responds_times_out(own: OwnValkey) -> None:
     own.pause()
     began = time.monotonic()
     with pytest.raises(StorageUnavailable):
@@ -168,7 +168,7 @@ async def test_namespaces_do_not_see_each_other(always: OwnValkey) -> None:
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 async def test_nothing_acknowledged_is_lost_by_kills(fsync: str, full: bool) -> None:
-    """kill -9 in the middle of commits: each one is there exactly once, in the order of the calls, acknowledged."""
+    """kill -9 during commits: each one is acknowledged and stored exactly once, in the order of the calls."""
     with own_valkey(settings={"appendfsync": fsync}) as server:
         if fsync == "everysec" and b"redis_version:7.0" in server.execute("INFO", "server"):
             with pytest.raises(CannotOpen, match="WAITAOF"):
@@ -204,7 +204,7 @@ async def test_nothing_acknowledged_is_lost_by_kills(fsync: str, full: bool) -> 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
 async def test_a_commit_cut_anywhere_happens_once(always: OwnValkey, direction: Direction) -> None:
-    """Whatever number of bytes passes before the connection breaks, a commit is made once, with its right answer."""
+    """After whatever number of bytes the connection breaks, a commit is made once and returns its correct result."""
     url = always.create_database()
     async with Proxy("127.0.0.1", always.port) as proxy, opened(always, url=proxy.url(url)) as kernel:
         chance = random.Random(7)
@@ -218,7 +218,7 @@ async def test_a_commit_cut_anywhere_happens_once(always: OwnValkey, direction: 
 
 
 async def test_claims_cut_anywhere_are_not_lost(always: OwnValkey) -> None:
-    """A claim whose answer was lost is answered again: no item stays held by somebody who does not know it."""
+    """A claim whose response was lost is returned again: no item stays held by a worker that did not get it."""
     url = always.create_database()
     async with Proxy("127.0.0.1", always.port) as proxy, opened(always, url=proxy.url(url)) as kernel:
         await kernel.commit(P, *(Enqueue("runs", f"k{n}") for n in range(40)))
@@ -229,8 +229,8 @@ async def test_claims_cut_anywhere_are_not_lost(always: OwnValkey) -> None:
         assert sorted(keys) == sorted(f"k{n}" for n in range(40))
 
 
-async def test_a_swallowed_answer_is_no_hang(always: OwnValkey) -> None:
-    """A half-open connection: the call ends within its time, says that it is in doubt, and the next ones work."""
+async def test_a_lost_response_times_out(always: OwnValkey) -> None:
+    """A half-open connection: the call raises CommitInDoubt within its timeout, and the next ones work."""
     url = always.create_database()
     async with Proxy("127.0.0.1", always.port) as proxy, opened(always, "&timeout=1", proxy.url(url)) as kernel:
         await kernel.commit(P, note(0))
@@ -254,7 +254,7 @@ async def test_a_server_that_lost_its_functions_gets_them_again(own: OwnValkey) 
         assert await told(kernel) == list(range(20))
 
 
-async def test_a_server_that_is_gone_is_told_within_the_timeout(own: OwnValkey) -> None:
+async def test_a_stopped_server_is_an_error_within_the_timeout(own: OwnValkey) -> None:
     async with open_storage(f"{own.url}?timeout=1", declare=[THINGS]) as kernel:
         await kernel.commit(P, note(0))
         own.kill()
@@ -272,7 +272,7 @@ async def test_a_server_that_is_gone_is_told_within_the_timeout(own: OwnValkey) 
 
 
 async def linked(replica: OwnValkey) -> None:
-    """It has all that its primary has. Asked in a thread: the proxy between the two runs in this loop."""
+    """Wait until the replica is linked to its primary; in a thread, because their proxy runs in this loop."""
     for _ in range(200):
         if b"master_link_status:up" in await asyncio.to_thread(replica.execute, "INFO", "replication"):
             return
@@ -282,7 +282,7 @@ async def linked(replica: OwnValkey) -> None:
 
 @pytest.fixture
 async def pair() -> AsyncIterator[tuple[OwnValkey, OwnValkey, Proxy]]:
-    """A primary, and a replica that hears of it through a proxy."""
+    """A primary, and a replica that is connected to it through a proxy."""
     with own_valkey() as primary:
         async with Proxy("127.0.0.1", primary.port) as link:
             with own_valkey() as replica:
@@ -301,7 +301,7 @@ async def test_after_a_failover_nothing_acknowledged_is_missing(pair: tuple[OwnV
             acknowledged.append(number)
         await kernel.commit(P, Enqueue("runs", "a"))
         (claim,) = await kernel.claim("runs", "w", lease_seconds=0.5)
-        link.swallow()  # first the link is cut, then the primary goes on for a while
+        link.swallow()  # first the link is cut, then the primary continues for a while
         ends = await asyncio.gather(*(kernel.commit(P, note(n)) for n in range(50, 60)), return_exceptions=True)
         assert all(isinstance(end, CommitInDoubt) for end in ends)
         primary.kill()
@@ -314,8 +314,10 @@ async def test_after_a_failover_nothing_acknowledged_is_missing(pair: tuple[OwnV
         assert again.fence > claim.fence
 
 
-async def test_without_replicas_a_failover_may_lose_but_fences_grow(pair: tuple[OwnValkey, OwnValkey, Proxy]) -> None:
-    """A replica that never heard of the last claims still gives greater fences: they hold the clock."""
+async def test_without_replicas_a_failover_may_lose_data_but_fences_grow(
+    pair: tuple[OwnValkey, OwnValkey, Proxy],
+) -> None:
+    """A replica that missed the last claims still issues greater fences, because they include the time."""
     primary, replica, link = pair
     async with open_storage(f"{primary.url}?timeout=1", declare=[THINGS]) as kernel:
         await kernel.commit(P, Enqueue("runs", "a"))
@@ -333,7 +335,7 @@ async def test_without_replicas_a_failover_may_lose_but_fences_grow(pair: tuple[
         assert claim.fence > max(fences)
 
 
-async def test_a_primary_that_became_a_replica_is_told(own: OwnValkey, always: OwnValkey) -> None:
+async def test_a_primary_that_became_a_replica_is_an_error(own: OwnValkey, always: OwnValkey) -> None:
     async with open_storage(f"{own.url}?timeout=1", declare=[THINGS]) as kernel:
         await kernel.commit(P, note(0))
         own.execute("REPLICAOF", "127.0.0.1", str(always.port))
@@ -344,15 +346,15 @@ async def test_a_primary_that_became_a_replica_is_told(own: OwnValkey, always: O
         await kernel.commit(P, Put("things", "a", b""))
 
 
-async def test_a_server_that_stops_keeping_is_noticed(own: OwnValkey) -> None:
-    """Durable asks after each batch whether it is on disk; when the server can't say so, nothing is acknowledged."""
+async def test_a_server_that_stops_persisting_is_detected(own: OwnValkey) -> None:
+    """Durable checks after each batch that it is on disk; if the server can't confirm it, nothing is acknowledged."""
     async with opened(own) as kernel:
         await kernel.commit(P, note(0))
         own.execute("CONFIG", "SET", "appendonly", "no")
         with pytest.raises(CommitInDoubt):
             await kernel.commit(P, note(1))
         own.execute("CONFIG", "SET", "appendonly", "yes")
-        for _ in range(100):  # the server writes its file anew first
+        for _ in range(100):  # the server first rewrites its file
             (end,) = await asyncio.gather(kernel.commit(P, note(2)), return_exceptions=True)
             if not isinstance(end, Exception):
                 break
@@ -363,7 +365,7 @@ async def test_a_server_that_stops_keeping_is_noticed(own: OwnValkey) -> None:
 # ---------------------------------------------------------------------------------------------------------- no memory
 
 
-async def test_a_full_server_refuses_to_write_and_lets_delete() -> None:
+async def test_a_full_server_refuses_writes_and_accepts_deletes() -> None:
     with own_valkey(settings={"maxmemory": "8mb"}) as server:
         async with opened(server) as kernel:
             puts = (Put("things", f"k{number}", bytes(200_000), {"rank": number}) for number in range(100))
@@ -376,7 +378,7 @@ async def test_a_full_server_refuses_to_write_and_lets_delete() -> None:
             assert (await kernel.count(P, Query("things"))).value == count, "a refused commit left something"
             for number in range(100):
                 await kernel.commit(P, Delete("things", f"k{number}"))
-            for _ in range(50):  # memory is freed beside the commands
+            for _ in range(50):  # the server frees memory asynchronously
                 try:
                     await kernel.commit(P, Put("things", "again", b""))
                     break
@@ -416,7 +418,7 @@ async def test_check_and_reads_find_damage(own: OwnValkey) -> None:
 # ------------------------------------------------------------------------------------------------------------ warnings
 
 
-def test_a_sound_server_warns_of_nothing(always: OwnValkey) -> None:
+def test_a_well_configured_server_gives_no_warning(always: OwnValkey) -> None:
     async def use() -> None:
         async with opened(always, "&durability=relaxed") as kernel:
             await kernel.commit(P, note(0))
@@ -426,8 +428,8 @@ def test_a_sound_server_warns_of_nothing(always: OwnValkey) -> None:
         asyncio.run(use())
 
 
-async def test_what_was_called_is_written_though_nobody_closes(always: OwnValkey) -> None:
-    """The end of the loop finishes commits that were called and never awaited."""
+async def test_pending_commits_are_written_without_close(always: OwnValkey) -> None:
+    """Commits that were never awaited finish when the loop ends."""
     url = always.create_database()
     program = (
         "import asyncio; from keelbolt.kernel import *\n"

@@ -16,7 +16,7 @@ from keelbolt.kernel.records import Collection
 from keelbolt.testing.valkey import OwnValkey, valkey_cluster
 
 THINGS = Collection("things", counters=((),))
-# What goes different ways in a cluster: the registry lies elsewhere, and no step spans two partitions.
+# Laws that take other code paths in a cluster: the registry is in another slot, and no call spans two partitions.
 GROUPS = ("queues", "partitions", "processes", "persistence")
 
 
@@ -56,8 +56,8 @@ async def test_partitions_lie_on_all_servers(servers: list[OwnValkey]) -> None:
         assert [problem async for problem in kernel.check()] == []
 
 
-async def test_work_is_found_though_the_registry_was_never_told(servers: list[OwnValkey]) -> None:
-    """The registry is a hint: a writer that died before it told of its work is made good by whoever looks for some."""
+async def test_work_is_found_although_the_registry_was_not_updated(servers: list[OwnValkey]) -> None:
+    """The registry may be out of date: if a writer died before it updated it, claiming processes repair it."""
     async with open_storage(f"{servers[0].url}?namespace=repair") as kernel:
         await kernel.commit("p", Enqueue("runs", "a"))
         for server in servers:
@@ -87,7 +87,7 @@ async def test_a_slot_that_moved_is_followed(servers: list[OwnValkey]) -> None:
 
 
 async def test_a_plain_read_follows_a_slot_that_moved(servers: list[OwnValkey]) -> None:
-    """The first that a process hears of it may be a command on one key, not a call of a function."""
+    """A process may detect the move by a command on one key instead of a function call."""
     async with open_storage(f"{servers[0].url}?namespace=reading&timeout=3") as kernel:
         held = slots(servers[0])
         places = ((f"p{n}", key_slot(b"reading:{p%d}:" % n)) for n in range(1, 1000))
@@ -104,7 +104,7 @@ async def test_a_plain_read_follows_a_slot_that_moved(servers: list[OwnValkey]) 
             await kernel.open_blob(partition, "0" * 64)
 
 
-async def test_a_server_that_is_down_is_told_and_the_others_go_on(servers: list[OwnValkey]) -> None:
+async def test_a_server_that_is_down_is_an_error_and_the_others_work(servers: list[OwnValkey]) -> None:
     async with open_storage(f"{servers[0].url}?namespace=down&timeout=1") as kernel:
         there = next(f"p{n}" for n in range(1000) if key_slot(b"down:{p%d}:" % n) in slots(servers[0]))
         gone = next(f"p{n}" for n in range(1000) if key_slot(b"down:{p%d}:" % n) in slots(servers[2]))

@@ -1,4 +1,4 @@
-"""Copies out of and into a cluster: the mark of every slot, and partitions that begin meanwhile."""
+"""Copies out of and into a cluster: the mark of every slot, and partitions that are created during the copy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Stop(Exception):
     pass
 
 
-async def test_a_store_goes_into_a_cluster_and_out_again(tmp_path: Path, cluster: OwnValkey) -> None:
+async def test_a_store_is_copied_into_a_cluster_and_back(tmp_path: Path, cluster: OwnValkey) -> None:
     url = new(cluster)
     async with open_storage(f"sqlite:///{tmp_path}/a.db") as one, open_storage(url) as other:
         await fill(one)
@@ -49,7 +49,7 @@ async def test_a_store_goes_into_a_cluster_and_out_again(tmp_path: Path, cluster
 
         with pytest.raises(Stop):
             await copy_storage(one, other, tell=stop)
-        for partition in ("p", "q", "r", "s"):  # wherever they lie
+        for partition in ("p", "q", "r", "s"):  # on all servers
             with pytest.raises(StorageFilling):
                 await other.commit(partition, Enqueue("jobs", "a"))
         with pytest.raises(StorageFilling):
@@ -72,7 +72,7 @@ async def test_a_store_goes_into_a_cluster_and_out_again(tmp_path: Path, cluster
 
 
 async def test_nothing_acknowledged_is_lost_by_a_move_from_a_cluster(tmp_path: Path, cluster: OwnValkey) -> None:
-    """Each commit is in a partition of its own, most of them new: on every server, in slots that nobody used before."""
+    """Each commit is in a partition of its own, most of them new: on every server, in unused slots."""
     url = new(cluster)
     acknowledged: list[str] = []
 
@@ -110,7 +110,7 @@ async def test_nothing_acknowledged_is_lost_by_a_move_from_a_cluster(tmp_path: P
         assert await seen(other) == await seen(one)
 
 
-async def test_a_mark_holds_in_every_slot(cluster: OwnValkey) -> None:
+async def test_a_mark_applies_to_every_slot(cluster: OwnValkey) -> None:
     async with open_storage(new(cluster), declare=[PLAIN]) as one:
         assert isinstance(one, BaseKernel)
         transfer = one.transfer()

@@ -1,4 +1,4 @@
-"""A Redis store of an older format opens with all that it holds."""
+"""A Redis store of an older format opens with all its data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def fill(kernel: Kernel) -> None:
 
 
 async def content(kernel: Kernel) -> list[object]:
-    """Everything that can be read of the logs."""
+    """Return all readable data of the logs."""
     short = [await kernel.read_log(f"p{number % 3}", "log", f"s{number}") for number in range(LOGS)]
     pages = [
         await kernel.read_log("p0", "log", "long/{name}", after=after, limit=100) for after in range(20, LONG, 100)
@@ -49,7 +49,7 @@ async def content(kernel: Kernel) -> list[object]:
 
 
 def make_format_1(url: str) -> None:
-    """Lay the logs out as streams of the server, as format 1 did."""
+    """Store the logs as streams of the server, as format 1 did."""
     with redis.Redis.from_url(url) as client:
         for key in client.scan_iter(match="keelbolt:{*}:l/*", count=1000):
             entries = client.lrange(key, 0, -1)
@@ -61,7 +61,7 @@ def make_format_1(url: str) -> None:
 
 
 async def test_streams_become_lists(server: OwnValkey) -> None:
-    """Opening a store of format 1 converts its logs; nothing that can be read changes, and appending goes on."""
+    """Opening a store of format 1 converts its logs; readers see the same data, and appends continue."""
     url = server.create_database()
     async with open_storage(url) as kernel:
         await fill(kernel)
@@ -77,7 +77,7 @@ async def test_streams_become_lists(server: OwnValkey) -> None:
     assert server.execute("GET", "keelbolt:{%}:format", url=url) == b"2"
 
 
-async def test_a_conversion_that_was_interrupted_goes_on(server: OwnValkey) -> None:
+async def test_an_interrupted_conversion_continues(server: OwnValkey) -> None:
     """Some logs are lists already, and the format is still the old one."""
     url = server.create_database()
     async with open_storage(url) as kernel:

@@ -1,4 +1,4 @@
-"""The throw-away servers and the proxy do what tests rely on."""
+"""The temporary servers and the proxy behave as tests require."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_paused_server_answers_after_it_is_resumed(own_valkey: valkey.OwnValke
 
 @pytest.mark.parametrize("kind", ["postgres", "valkey"])
 def test_a_killed_test_leaves_no_server(kind: str) -> None:
-    """The keeper ends the server and removes its directory when the process that started it is killed."""
+    """The watchdog ends the server and removes its directory when the process that started it is killed."""
     program = (
         f"import time; from keelbolt.testing.{kind} import own_{kind}\n"
         f"with own_{kind}() as server: print(server.pid, server.home, flush=True); time.sleep(60)"
@@ -153,7 +153,7 @@ def started(program: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def alive(pid: int) -> bool:
-    """Not gone, and not a zombie that waits for a parent to look."""
+    """Return whether the process exists and is not a zombie."""
     try:
         os.kill(pid, signal.SIG_DFL)
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()

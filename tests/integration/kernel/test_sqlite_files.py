@@ -1,4 +1,4 @@
-"""SQLite files over their life: shared, reopened, checkpointed, declared anew, swept, looked at and damaged."""
+"""SQLite files over their life: shared, reopened, checkpointed, redeclared, swept, inspected and damaged."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def kernel_of(path: Path, *, clock: FakeClock | None = None) -> SQLiteKernel:
 
 
 def sql(path: Path, statement: str, *values: Any) -> list[Any]:
-    """What somebody does to the file with another program."""
+    """Run SQL on the file, as another program would."""
     with closing(sqlite3.connect(path, timeout=10)) as connection, connection:
         return connection.execute(statement, values).fetchall()
 
@@ -87,7 +87,7 @@ async def problems(kernel: Kernel) -> list[Problem]:
 
 
 async def test_two_kernels_of_one_process_share_a_file(path: Path) -> None:
-    """What one commits the other sees, its checks included, and both wake each other."""
+    """Commits of one are visible to the other and its checks, and both notify each other."""
     async with kernel_of(path) as one, kernel_of(path) as other:
         await asyncio.gather(
             *(kernel.commit("p", Append("log", "a", (ENTRY,))) for _ in range(50) for kernel in (one, other))
@@ -166,7 +166,7 @@ async def test_everything_is_there_after_reopening(path: Path) -> None:
         "-hints",
         "-workers",
         "-reserve",
-    }  # the write-ahead log is gone: all is in the file
+    }  # the write-ahead log was removed; all data is in the file
 
     async with kernel_of(path, clock=clock) as kernel:
         assert await keys(kernel, Query("note")) == [f"k{number:03}" for number in range(30)]
@@ -178,7 +178,7 @@ async def test_everything_is_there_after_reopening(path: Path) -> None:
         dead = await kernel.work("p", "jobs", claim.key)
         assert dead is not None
         assert (dead.state, dead.reason) == ("dead", "enough")
-        await kernel.commit("p", held.fenced())  # the lease goes on
+        await kernel.commit("p", held.fenced())  # the lease continues
         again = await kernel.stats()
         assert (again.records, again.entries, again.blobs, again.work, again.workers, again.partitions) == (
             stats.records,
@@ -191,7 +191,7 @@ async def test_everything_is_there_after_reopening(path: Path) -> None:
         clock.advance(60)
         assert await kernel.get("p", "brief", "a") is None
         assert await kernel.get("p", "brief", "b") is not None
-        # Fences go on growing, whatever was open before.
+        # Fences keep growing across openings.
         await kernel.commit("p", Enqueue("jobs", "c", worker="w"))
         found = await kernel.work("p", "jobs", "c")
         assert found is not None
@@ -227,7 +227,7 @@ async def test_a_stream_that_was_dropped_does_not_come_back(path: Path) -> None:
 
 
 async def test_the_write_ahead_log_stays_bounded(path: Path) -> None:
-    """Sustained writing, with a tail open and reads going on: readers never keep it from being taken over."""
+    """Sustained writes with an open tail and concurrent reads: readers never block the checkpoint."""
     async with kernel_of(path) as kernel, kernel_of(path) as reader:
         seen = 0
 
@@ -250,7 +250,7 @@ async def test_the_write_ahead_log_stays_bounded(path: Path) -> None:
         (head,) = receipt.seqs("log", "a")
         await asyncio.wait_for(tail, 60)
         assert seen == head
-        # The largest batch may come on top of the limit, once before and once while it is being taken over.
+        # The largest batch may exceed the limit, once before and once during the checkpoint.
         assert most <= 3 * WAL_BYTES
 
 
@@ -264,7 +264,7 @@ async def declared(path: Path, collection: Collection) -> Kernel:
 
 
 async def test_the_file_shrinks_while_it_is_idle(path: Path) -> None:
-    """What was deleted goes back to the disk, except 1 MiB, also beside another kernel; what stays is whole."""
+    """Deleted space is returned to the disk, except 1 MiB, also with a second kernel; the other data is intact."""
     body = bytes(20_000)
     async with kernel_of(path) as kernel, kernel_of(path) as other:
         for start in range(0, 500, 50):
@@ -327,7 +327,7 @@ async def test_many_records_are_rebuilt_in_parts(path: Path) -> None:
         assert await problems(kernel) == []
 
 
-async def test_what_was_declared_once_needs_no_declaration_to_be_read(path: Path) -> None:
+async def test_declared_collections_can_be_read_without_a_declaration(path: Path) -> None:
     async with kernel_of(path) as kernel:
         await fill(kernel, 3)
     async with open_storage(f"sqlite:///{path}") as kernel:
@@ -335,7 +335,7 @@ async def test_what_was_declared_once_needs_no_declaration_to_be_read(path: Path
 
 
 async def test_a_kernel_with_another_declaration_keeps_the_indexes_whole(path: Path) -> None:
-    """The last declaration holds for all: whoever declared otherwise writes the indexes that are in the file."""
+    """The last declaration applies to all: kernels with another declaration write the indexes of the file."""
     async with kernel_of(path) as old:
         await fill(old, 3)
         ranked = Collection("note", {"state": str, "rank": int}, (Index("by_rank", (), "rank"),))
@@ -349,7 +349,7 @@ async def test_a_kernel_with_another_declaration_keeps_the_indexes_whole(path: P
 # ---------------------------------------------------------------------------------------------------------------- sweep
 
 
-async def test_a_sweep_removes_what_is_over_and_nothing_else(path: Path) -> None:
+async def test_a_sweep_removes_expired_data_and_nothing_else(path: Path) -> None:
     clock = FakeClock()
     async with kernel_of(path, clock=clock) as kernel:
         for number in range(10):
@@ -364,7 +364,7 @@ async def test_a_sweep_removes_what_is_over_and_nothing_else(path: Path) -> None
 
         assert await kernel.sweep() == Swept(0, 0, 0)
         clock.advance(60)
-        assert await kernel.sweep(limit=5) == Swept(5, 0, 1)  # a worker that holds something is kept
+        assert await kernel.sweep(limit=5) == Swept(5, 0, 1)  # a worker that holds items is kept
         assert await kernel.sweep(limit=5) == Swept(2, 0, 0)
         assert sql(path, "SELECT count(*) FROM record") == [(4,)]
         assert sql(path, "SELECT count(*) FROM record_index") == [(4,)]
@@ -396,7 +396,7 @@ async def test_stats_are_what_was_written(path: Path) -> None:
         await kernel.commit("p", Trim("log", "a", 2), *(Enqueue("jobs", f"k{number}") for number in range(5)))
         await kernel.commit("p", Enqueue("other", "later", ready_in=60.0), Delete("note", "k000"))
         await kernel.stage_blob("p", b"x" * 1000)
-        await kernel.stage_blob("p", b"x" * 1000)  # the same bytes are kept once
+        await kernel.stage_blob("p", b"x" * 1000)  # the same bytes are stored once
         claims = await kernel.claim("jobs", "w", limit=2)
         await kernel.commit("p", Bury("jobs", claims[0].key, claims[0].fence, "enough"))
         stats = await kernel.stats()
@@ -488,7 +488,7 @@ PLANTED: dict[str, tuple[str, Callable[[list[Problem]], bool]]] = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-async def test_a_check_finds_what_was_planted(path: Path, name: str) -> None:
+async def test_a_check_finds_each_kind_of_damage(path: Path, name: str) -> None:
     statement, told = PLANTED[name]
     async with filled(path) as kernel:
         where = "name % 8 = 0 AND record = (SELECT id FROM record WHERE key = 'k004')"
@@ -516,7 +516,7 @@ async def test_damage_is_noticed_by_readers_too(path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["'{\"ra'", "'[1]'", "CAST(x'ff41' AS TEXT)", "NULL + 7", "x'00'"])
 async def test_a_check_survives_unreadable_fields(path: Path, text: str) -> None:
-    """It goes to the end and reports the others as well."""
+    """The check continues to the end and reports the other problems as well."""
     async with filled(path) as kernel:
         sql(path, f"UPDATE record SET fields = ifnull({text}, 7) WHERE key = 'k004'")
         sql(path, "UPDATE record SET body = x'00' WHERE key = 'k007'")
@@ -527,7 +527,7 @@ async def test_a_check_survives_unreadable_fields(path: Path, text: str) -> None
 # ---------------------------------------------------------------------------------------------- people with a SQL shell
 
 
-async def test_the_log_view_is_for_people(path: Path) -> None:
+async def test_the_log_view_is_readable(path: Path) -> None:
     async with kernel_of(path, clock=FakeClock()) as kernel:
         await kernel.commit("acme", Append("events", "task-1", (Draft("made", b'{"a":1}'), Draft("done", b"{}"))))
     rows = sql(path, "SELECT partition, log, stream, seq, at, kind, CAST(data AS TEXT) FROM log ORDER BY stream, seq")

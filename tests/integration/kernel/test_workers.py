@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Program:
-    """One worker's process, and the next one when it was killed; all at one address, on one storage."""
+    """The process of one worker, and its successors after kills; all at one address, on one storage."""
 
     def __init__(self, name: str, folder: Path, *args: str) -> None:
         with socket.socket() as probe:
@@ -55,7 +55,7 @@ class Program:
         await self._process.wait()
 
     async def killed(self) -> None:
-        """Kill it, and start the next one."""
+        """Kill the process, and start the next one."""
         await self.kill()
         await self.start()
 
@@ -73,8 +73,10 @@ async def running(name: str, folder: Path, *args: str) -> AsyncIterator[Program]
         await program.kill()
 
 
-async def told(client: A2AClient, said: str, program: Program, when: Callable[[str, Event], bool]) -> tuple[str, Task]:
-    """Send a message, kill the process when the moment has come, and follow the task to its end: the text, the task."""
+async def send_and_kill(
+    client: A2AClient, said: str, program: Program, when: Callable[[str, Event], bool]
+) -> tuple[str, Task]:
+    """Send a message, kill the process once ``when`` holds, and follow the task to its end. Return text and task."""
     text, killed = "", False
     task_id = ""
     async for event in client.stream_message(said):
@@ -107,9 +109,9 @@ def text_in(task: Task) -> str:
 
 @pytest.mark.parametrize("name", ["pydantic_ai_shop", "openai_agents_shop"])
 async def test_a_shop_streams_and_orders_once(name: str, tmp_path: Path) -> None:
-    """Killed while the model speaks: the order is not placed again, and no word is lost or said twice."""
+    """Killed while the model streams: the order is not placed again, and no text is lost or repeated."""
     async with running(name, tmp_path) as program, A2AClient(program.url) as client:
-        text, task = await told(client, "a kettle, please", program, lambda text, _: text.count(" ") >= 8)
+        text, task = await send_and_kill(client, "a kettle, please", program, lambda text, _: text.count(" ") >= 8)
         assert task.status.state is TaskState.completed
         assert text.strip() == text_in(task) == ANSWER
         assert len(program.orders()) == 1
@@ -141,7 +143,7 @@ async def test_a_graph_waits_for_an_approval(tmp_path: Path) -> None:
         assert done.artifacts[0].parts[0].text == "nothing was ordered"
 
 
-async def test_a_long_job_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_long_job_continues_where_it_was(tmp_path: Path) -> None:
     async with running("long_job", tmp_path) as program, A2AClient(program.url) as client:
         seen: list[str] = []
 
@@ -150,7 +152,7 @@ async def test_a_long_job_goes_on_where_it_was(tmp_path: Path) -> None:
                 seen.append(event.message.text)
             return seen[-1:] == ["3 of 8 pages"]
 
-        _, task = await told(client, "8", program, at_page_three)
+        _, task = await send_and_kill(client, "8", program, at_page_three)
         assert task.status.state is TaskState.completed
         # Progress does not go back; the last report before the kill may come twice.
         assert (seen, sorted(set(seen))) == (sorted(seen), [f"{page} of 8 pages" for page in range(1, 9)])
@@ -160,7 +162,7 @@ async def test_a_long_job_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 async def test_a_cancelled_long_job_leaves_no_files(tmp_path: Path) -> None:
-    """Killed at about the moment of the cancel."""
+    """The process is killed at about the time of the cancel."""
     async with running("long_job", tmp_path) as program, A2AClient(program.url) as client:
         sent = await client.send_message("100", return_immediately=True)
         assert isinstance(sent, Task)
@@ -170,13 +172,13 @@ async def test_a_cancelled_long_job_leaves_no_files(tmp_path: Path) -> None:
 
 
 async def cancelled_and_killed(client: A2AClient, task_id: str, program: Program) -> None:
-    """Kill the process at about the moment of a cancel; where it did not arrive, cancel again."""
+    """Kill the process at about the time of a cancel; if the cancel did not arrive, cancel again."""
     cancelling = asyncio.create_task(client.cancel_task(task_id))
     await asyncio.sleep(0.005)
     await program.killed()
     await asyncio.gather(cancelling, return_exceptions=True)
     if (await state(client, task_id)) is TaskState.working:
-        with suppress(TaskNotCancelableError):  # the first cancel did arrive, and ends the task meanwhile
+        with suppress(TaskNotCancelableError):  # the first cancel arrived and has ended the task
             await client.cancel_task(task_id)
 
     async def over() -> bool:
@@ -186,14 +188,14 @@ async def cancelled_and_killed(client: A2AClient, task_id: str, program: Program
 
 
 async def test_a_relay_continues_with_the_same_task(tmp_path: Path) -> None:
-    """The relay is killed while the other agent speaks; then both are."""
+    """The relay is killed while the other agent streams; then both are."""
     async with (
         running("pydantic_ai_shop", tmp_path) as shop,
         running("relay", tmp_path, shop.url) as relay,
         A2AClient(relay.url) as client,
         A2AClient(shop.url) as other,
     ):
-        text, task = await told(client, "a kettle, please", relay, lambda text, _: text.count(" ") >= 5)
+        text, task = await send_and_kill(client, "a kettle, please", relay, lambda text, _: text.count(" ") >= 5)
         assert task.status.state is TaskState.completed
         assert text.strip() == text_in(task) == ANSWER
         assert len(shop.orders()) == 1

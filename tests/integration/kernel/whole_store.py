@@ -1,4 +1,4 @@
-"""A store with every kind of row, and what can be seen of one from outside."""
+"""A store with every kind of row, and all data that a user can see of a store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KEYS = ("a", "b", LONG, "\x01odd", "k" * 201, "日本語", "emoji 🙂", "a/b c'
 
 
 async def fill(kernel: Kernel) -> None:
-    """Rows of every kind, odd ones among them."""
+    """Write rows of every kind, including unusual ones."""
     await kernel.declare(*FAMILIES)
     for partition in PARTITIONS:
         for number, key in enumerate(KEYS):
@@ -94,7 +94,7 @@ async def _blobs(kernel: Kernel, partition: str) -> None:
 
 
 async def seen(kernel: Kernel) -> dict[str, Any]:
-    """What a user sees of it: the same on both sides of a copy. Whoever held work holds it no more."""
+    """Return the data that a user sees, which a copy preserves. Claims are excluded, because a copy releases them."""
     found: dict[str, Any] = {"partitions": list(await kernel.partitions())}
     for partition in PARTITIONS:
         found[f"{partition} notes"] = sorted(

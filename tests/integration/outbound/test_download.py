@@ -1,4 +1,4 @@
-"""Downloads: from public addresses alone, also through redirects, bounded in size and time, whole or an error."""
+"""Downloads: only from public addresses, also after redirects, limited in size and time, complete or an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def answer(body: bytes, *lines: str, status: int = 200) -> bytes:
 
 
 class Files:
-    """A server on loopback; ``answers`` has what it writes for each path, ``asked`` the paths that were requested."""
+    """A server on loopback; ``answers`` has its response for each path, ``asked`` the requested paths."""
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes] = {}
@@ -97,14 +97,14 @@ async def test_chunks_and_bodies_without_a_length(files: Files) -> None:
         b"",
     ],
 )
-async def test_a_file_that_breaks_off_is_an_error(files: Files, cut: bytes) -> None:
+async def test_a_truncated_file_is_an_error(files: Files, cut: bytes) -> None:
     files.answers["/file"] = cut
     with pytest.raises(DownloadFailed, match="closed the connection"):
         await whole(files.url())
 
 
 @pytest.mark.parametrize("bad", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n"])
-async def test_something_else_than_http_is_an_error(files: Files, bad: bytes) -> None:
+async def test_a_response_that_is_not_http_is_an_error(files: Files, bad: bytes) -> None:
     files.answers["/file"] = bad
     with pytest.raises(DownloadFailed, match="not HTTP"):
         await whole(files.url())
@@ -127,7 +127,7 @@ async def test_other_statuses_and_encodings_are_errors(files: Files) -> None:
 
 
 async def test_a_file_that_is_too_large_is_not_read(files: Files) -> None:
-    """It is refused by its length where it has one, and otherwise as soon as more has come."""
+    """It is refused by its Content-Length if it has one, otherwise as soon as the limit is exceeded."""
     small = DownloadRules(loopback=True, max_bytes=1000)
     files.answers["/told"] = b"HTTP/1.1 200 OK\r\ncontent-length: 100000000000\r\n\r\n"
     files.answers["/untold"] = b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 100_000
@@ -171,7 +171,7 @@ def test_rules_are_checked() -> None:
 
 @pytest.fixture
 def no_packets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Connections are noted and not made."""
+    """Record connections instead of making them."""
     opened: list[str] = []
 
     async def open_nothing(address: str, port: int, tls: object, name: str) -> None:
@@ -203,8 +203,8 @@ async def test_addresses_that_are_not_public_are_refused(url: str, no_packets: l
     assert no_packets == []
 
 
-async def test_a_name_that_leads_into_a_private_network_is_refused(no_packets: list[str]) -> None:
-    """Every answer is checked, and the connection goes to what was checked, by one query."""
+async def test_a_name_that_resolves_to_a_private_address_is_refused(no_packets: list[str]) -> None:
+    """Every resolved address is checked, and the connection uses the checked address, from one query."""
     asked: list[str] = []
 
     async def resolver(host: str, port: int) -> list[str]:
@@ -227,7 +227,7 @@ async def test_hosts_are_the_only_ones_allowed(no_packets: list[str]) -> None:
 
 
 async def test_redirects_are_checked_like_the_first_url(files: Files) -> None:
-    """A public server can't lead the agent into its own network. ``loopback`` stands for a public address here."""
+    """A public server can't redirect the agent into its own network. ``loopback`` stands for a public address here."""
     files.answers["/ok"] = answer(b"", "location: /file?x=1", status=302)
     files.answers["/file?x=1"] = answer(b"found")
     assert await whole(files.url("/ok")) == b"found"
@@ -266,7 +266,7 @@ async def test_certificates_are_verified() -> None:
             )
 
 
-async def test_a_server_that_is_away_is_an_error(files: Files) -> None:
+async def test_an_unreachable_server_is_a_download_error(files: Files) -> None:
     async with serving() as gone:
         url = gone.url()
     with pytest.raises(DownloadFailed, match="no connection"):

@@ -128,7 +128,7 @@ async def test_an_agent_of_1_0_alone() -> None:
         app = server.app
         assert code_of(await call(app, "GetTask", {"id": "nowhere"})) == -32001
         reply = await call(app, "tasks/get", {"id": "nowhere"})
-        assert (code_of(reply), "speaks 1.0" in reply.json["error"]["message"]) == (-32009, True)
+        assert (code_of(reply), "supports 1.0" in reply.json["error"]["message"]) == (-32009, True)
         assert code_of(await call(app, "GetTask", {"id": "nowhere"}, headers=[("a2a-version", "0.3")])) == -32009
         assert (await ask(app, "GET", "/v1/tasks/nowhere")).status == 400
         assert (await ask(app, "GET", "/tasks/nowhere", headers=[("a2a-version", "0.3")])).status == 400

@@ -31,7 +31,7 @@ async def ask(args: Words, ctx: Any) -> Words:
 
 
 class Script:
-    """Calls these tools one after the other, and then answers."""
+    """Calls these tools one after the other, then answers."""
 
     def __init__(self, *tools: str) -> None:
         self._tools = list(tools)
@@ -43,7 +43,7 @@ class Script:
         return json.dumps(step), 0.0
 
     def answer(self) -> dict[str, Any]:
-        """Its last step."""
+        """Return its last step."""
         return {"thought": "", "next_node": "final_response", "args": {"raw_answer": "answer"}}
 
 
@@ -56,7 +56,7 @@ def planner(store: Any, *tools: str, client: Script | None = None, **options: An
 
 
 async def shout(store: Any, trace_id: str, text: str) -> str:
-    """The answer of a fresh flow of two nodes."""
+    """Return the answer of a new flow of two nodes."""
 
     async def upper(message: Message, _ctx: Any) -> Message:
         return message.model_copy(update={"payload": str(message.payload).upper()})

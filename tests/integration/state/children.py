@@ -1,4 +1,4 @@
-"""What other processes do: ``python -m tests.integration.state.children NAME URL …``."""
+"""Programs for other processes: ``python -m tests.integration.state.children NAME URL …``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def start(name: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def run(name: str, *arguments: str) -> str:
-    """Run such a process to its end; answers what it printed."""
+    """Run such a process to its end; return its output."""
     process = start(name, *arguments)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
@@ -51,7 +51,7 @@ def leaves(url: str) -> None:
 
 
 def acknowledges(url: str, ending: str, behind: str = "") -> None:
-    """Saves one thing of each kind at a time, prints its number when it is acknowledged, and ends without closing."""
+    """Saves one item of each kind at a time, prints its number when it is acknowledged, and ends without closing."""
     asyncio.run(_acknowledge(StateStore(url, write_behind=bool(behind)), ending))
 
 
@@ -78,7 +78,7 @@ def forked(url: str, behind: str = "") -> None:
 
 
 def unreachable(url: str) -> None:
-    """Gathers events for a storage that can't be reached: the next call raises, and so does the end."""
+    """Saves events with write-behind to an unreachable storage: the next call raises, and so does the exit."""
     asyncio.run(_unreachable(StateStore(url, write_behind=True, timeout_seconds=2.0)))
 
 
@@ -92,7 +92,7 @@ async def _unreachable(store: StateStore) -> None:
 
 
 def loops(url: str) -> None:
-    """One store in two event loops, one after the other, and a thread of its own between them."""
+    """Uses one store in two event loops, one after the other, and in a thread between them."""
     store = StateStore(url, types="own")
 
     async def save(number: int) -> None:
@@ -111,7 +111,7 @@ async def _history(store: StateStore) -> list[object]:
 
 
 def forks(url: str) -> None:
-    """A store that was used before fork() is used after it, by both."""
+    """Uses a store before and after fork(), in both processes."""
     store = StateStore(url)
     asyncio.run(_wait(store.save_memory_state("parent", {"n": 1})))
     child = os.fork()
@@ -128,7 +128,7 @@ async def _wait(saving: Awaitable[None]) -> None:
 
 
 def gone(url: str, policy: str, spool: str = "") -> None:
-    """Saves to a storage that can't be reached, and ends."""
+    """Saves to an unreachable storage, and ends."""
     store = StateStore(url, policy=policy, spool=spool or None, exit_seconds=1.0)  # type: ignore[arg-type]
     for number in range(5):
         store.save_event(event(float(number)))
@@ -137,12 +137,12 @@ def gone(url: str, policy: str, spool: str = "") -> None:
 
 
 def takes(url: str, count: str) -> None:
-    """Waits for a line, and then takes every pause it can."""
+    """Waits for a line, then takes every pause it can."""
     asyncio.run(_take(StateStore(url), int(count)))
 
 
 async def _take(store: StateStore, count: int) -> None:
-    await store.load_planner_state("none")  # open it first, so that both begin at once
+    await store.load_planner_state("none")  # open it first, so that both start at the same time
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.readline()
@@ -173,14 +173,14 @@ async def _remember(store: StateStore, who: str, count: int) -> None:
 
 
 def pauses(url: str) -> None:
-    """A planner that asks a person, and ends with its process."""
+    """A planner that asks the user and ends with its process."""
     from tests.integration.state.agents import CONTEXT, planner
 
     sys.stdout.write(asyncio.run(planner(StateStore(url), "ask").run("q", tool_context=dict(CONTEXT))).resume_token)
 
 
 def resumes(url: str, token: str) -> None:
-    """Another planner in another process, which goes on from there."""
+    """A planner in another process, which resumes the pause."""
     from tests.integration.state.agents import planner
 
     try:
@@ -192,7 +192,7 @@ def resumes(url: str, token: str) -> None:
 
 
 def works(url: str, count: str) -> None:
-    """A stateless worker: takes jobs that nobody took, and runs a fresh flow for each."""
+    """A stateless worker: claims free jobs, and runs a new flow for each."""
     asyncio.run(_work(StateStore(url), int(count)))
 
 

@@ -40,12 +40,12 @@ def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def file_url(tmp_path: Path) -> str:
-    """An empty SQLite file, for laws that no engine has a part in."""
+    """An empty SQLite file, for tests that do not depend on the engine."""
     return f"sqlite:///{tmp_path}/state.db"
 
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[StateStore]:
-    """A store on each engine that gives our own classes back."""
+    """A store on each engine that returns Keelbolt's own classes."""
     async with StateStore(url, types="own") as store:
         yield store

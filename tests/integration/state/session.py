@@ -1,4 +1,4 @@
-"""A session with everything, and what callers see of it."""
+"""A session with data of every kind, and the data that callers can read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ODD: dict[str, Any] = {
 
 
 async def fill(store: StateStore) -> None:
-    """A session with everything, one of its traces also by itself."""
+    """Create a session with data of every kind, and one of its traces separately."""
     store.save_events(event(float(number), n=number, **ODD) for number in range(3))
     store.save_event(event(9.0, **ODD))
     for number in range(5):
@@ -39,7 +39,7 @@ async def fill(store: StateStore) -> None:
 
 
 async def everything(store: StateStore) -> list[Any]:
-    """What callers see of it."""
+    """Return all data of it that callers can read."""
     artifacts = await store.artifact_store.list(scope=ArtifactScope(session_id="session"))
     return [
         list(await store.load_history("trace")),

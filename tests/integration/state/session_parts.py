@@ -1,4 +1,4 @@
-"""What the tests of sessions share: stores that stand for processes, tasks that wait, and a way to die."""
+"""Shared parts of the session tests: stores that act as processes, tasks that wait, and simulated crashes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.integration.state import things
 
 _numbers = itertools.count()
 BACKGROUND = TaskType.BACKGROUND
-SHORT = SessionLimits(lease_seconds=3.0)  # a busy machine must not lose it
+SHORT = SessionLimits(lease_seconds=3.0)  # long enough for a busy machine to renew the lease
 
 
 async def forever(_runtime: TaskRuntime) -> None:
-    """A task that only ends when somebody ends it."""
+    """A task that ends only when it is cancelled."""
     await asyncio.Event().wait()
 
 
@@ -28,7 +28,7 @@ def demand(kind: SteeringEventType, task_id: str, source: str = "user", **payloa
 
 
 async def told(updates: Subscription, task_id: str, reason: str) -> None:
-    """Wait until a task says that it stands so."""
+    """Wait until a task reports this status."""
     async for update in updates:
         found = update.content.get("reason") if update.update_type == UpdateType.STATUS_CHANGE else None
         if (update.task_id, found) == (task_id, reason):
@@ -39,7 +39,7 @@ async def told(updates: Subscription, task_id: str, reason: str) -> None:
 async def sessions(
     url: str, count: int, *, session_id: str = "s", **options: Any
 ) -> AsyncIterator[list[StreamingSession]]:
-    """The same session as so many processes have it: each with a storage, a lease and tasks of its own."""
+    """The same session in several simulated processes, each with its own storage, lease and tasks."""
     async with AsyncExitStack() as stack:
         found = []
         for _ in range(count):
@@ -51,7 +51,7 @@ async def sessions(
 
 
 async def die(session: StreamingSession) -> None:
-    """Leave a session as a process that died does: its lease is no longer renewed, and it does not notice."""
+    """Leave a session as a crashed process does: its lease is no longer renewed."""
     process = session._core.process
 
     async def stop(_scope: Any) -> None:
@@ -64,7 +64,7 @@ async def die(session: StreamingSession) -> None:
 
 
 def saves(store: StateStore) -> list[Callable[[], Awaitable[Any]]]:
-    """Each way to save something of the session "erased" and its trace; "canary" is in all of it."""
+    """Every way to save data of the session "erased" and its trace; each contains "canary"."""
     mine = {"session": "erased"}
     scope = ArtifactScope(session_id="erased")
     late = RemoteBinding("trace-canary", "canary", "t", "https://canary", router_session_id="erased")
@@ -82,7 +82,7 @@ def saves(store: StateStore) -> list[Callable[[], Awaitable[Any]]]:
 
 
 async def until(condition: Callable[[], Awaitable[bool]], *, seconds: float = 30.0) -> None:
-    """Wait until this is so."""
+    """Wait until the condition holds."""
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - another process makes it so
             await asyncio.sleep(0.05)

@@ -23,7 +23,7 @@ async def own(store: StateStore) -> None:
     await session.hydrate()
     await session.update_context(llm_context={"a": 1}, tool_context={"b": 2})
     await work(session, ours, store)
-    session.update_context(llm_context={"a": 2})  # not awaited: it is on its way
+    session.update_context(llm_context={"a": 2})  # not awaited: still in progress
     await store.flush()
 
 
@@ -35,7 +35,7 @@ async def penguiflow(store: StateStore) -> None:
 
 
 async def work(session: Any, kind: Any, store: StateStore) -> None:
-    """One task is done, one waits for an approval, two run."""
+    """One task is complete, one waits for an approval, two run."""
     running = asyncio.Semaphore(0)
 
     async def done(runtime: Any) -> Any:
@@ -59,7 +59,7 @@ async def work(session: Any, kind: Any, store: StateStore) -> None:
 
 
 async def stopped(store: StateStore) -> None:
-    """A task that writes as soon as the process was stopped for a while, in every way a task can write."""
+    """A task that writes in every possible way after its process was stopped for a while."""
     session = ours.StreamingSession("s", state_store=store, limits=SHORT)
     await session.hydrate()
     running = asyncio.Event()
@@ -82,7 +82,7 @@ async def stopped(store: StateStore) -> None:
 
 
 async def writer(store: StateStore) -> None:
-    """Saves to a session and, when it was erased, once more."""
+    """Saves to a session, and once more after it was erased."""
     for save in saves(store):
         await save()
     await store.flush()
@@ -94,7 +94,7 @@ async def writer(store: StateStore) -> None:
 
 
 async def until_stopped(before: float) -> None:
-    """Wait until this process was stopped for a while, after this moment (monotonic seconds)."""
+    """Wait until this process was stopped for a while after this time (monotonic seconds)."""
     while time.monotonic() - before < SHORT.lease_seconds:
         before = time.monotonic()
         await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""An awaited save is committed. Gathered saves (write_behind=True) are committed when the program ends."""
+"""An awaited save is committed. Saves with write_behind=True are committed when the program ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.state.things import event, planned, trajectory, update
 
 
 async def _kept(url: str, count: int) -> list[int]:
-    """How many things of each kind are stored, of the first so many."""
+    """Return how many of the first items of each kind are stored."""
     wanted = set(range(count))
     async with StateStore(url) as store:
         events = {int(found.ts) for found in await store.load_history("trace")}
@@ -28,7 +28,7 @@ async def _kept(url: str, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("ending", ["killed", "SIGTERM", "os._exit"])
-def test_what_was_acknowledged_is_kept_when_the_process_ends(shared_url: str, ending: str) -> None:
+def test_acknowledged_saves_survive_the_end_of_the_process(shared_url: str, ending: str) -> None:
     child = start("acknowledges", shared_url, ending)
     assert child.stdout is not None
     count = 0
@@ -41,7 +41,7 @@ def test_what_was_acknowledged_is_kept_when_the_process_ends(shared_url: str, en
     assert asyncio.run(_kept(shared_url, count)) == [count] * 4
 
 
-def test_gathered_saves_are_kept_when_sigterm_ends_the_process(shared_url: str) -> None:
+def test_write_behind_saves_survive_sigterm(shared_url: str) -> None:
     child = start("acknowledges", shared_url, "SIGTERM", "behind")
     assert child.stdout is not None
     while child.stdout.readline() != "19\n":
@@ -52,7 +52,7 @@ def test_gathered_saves_are_kept_when_sigterm_ends_the_process(shared_url: str) 
     assert asyncio.run(_kept(shared_url, 20)) == [20] * 4
 
 
-def test_a_handler_of_the_program_is_left_alone(file_url: str) -> None:
+def test_a_signal_handler_of_the_program_is_not_replaced(file_url: str) -> None:
     seen: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _frame: seen.append(number))
     try:
@@ -77,7 +77,7 @@ def test_a_forked_child_keeps_its_saves(shared_url: str, behind: str) -> None:
     assert asyncio.run(look()) == 1
 
 
-async def test_a_storage_that_can_not_be_used_is_raised_at_the_await(tmp_path: Path) -> None:
+async def test_an_unusable_storage_raises_at_the_await(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         unreachable = f"postgresql://nobody@127.0.0.1:{closed.getsockname()[1]}/none"
@@ -95,7 +95,7 @@ async def test_a_storage_that_can_not_be_used_is_raised_at_the_await(tmp_path: P
             await store.close()
 
 
-def test_gathered_saves_that_are_lost_are_raised_by_the_next_call_and_at_the_end(tmp_path: Path) -> None:
+def test_lost_write_behind_saves_raise_at_the_next_call_and_at_exit(tmp_path: Path) -> None:
     child = start("unreachable", f"sqlite:///{tmp_path}/missing/state.db")
     out, err = child.communicate(timeout=60)
     assert out == ""

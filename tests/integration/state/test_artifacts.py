@@ -1,4 +1,4 @@
-"""Artifacts on every engine: kept apart by session, within every limit, and gone when their time is over."""
+"""Artifacts on every engine: separate per session, within every limit, and removed when they expire."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARTITION = partition_of("default")
 
 
 class Case:
-    """A kernel, and artifact stores on it whose clock is set by hand."""
+    """A kernel, and artifact stores on it with a manual clock."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -74,7 +74,7 @@ async def ids(store: ArtifactStore, wanted: ArtifactScope | None = None) -> list
 # ------------------------------------------------------------------------------------------------------ put and get
 
 
-async def test_what_is_put_comes_back(case: Case) -> None:
+async def test_artifacts_survive_a_round_trip(case: Case) -> None:
     store = case.store()
     ref = await store.put_bytes(
         b"\0data", mime_type="image/png", filename="a.png", namespace="tool x", scope=scope(trace="r"), meta={"a": (1,)}
@@ -91,7 +91,7 @@ async def test_what_is_put_comes_back(case: Case) -> None:
 
 
 @pytest.mark.parametrize("unknown", ["", "nothing", "a" * 10_000, "a\0b", "a/b", "\ud800"])
-async def test_an_unknown_id_is_nothing(memory: Case, unknown: str) -> None:
+async def test_an_unknown_id_returns_none(memory: Case, unknown: str) -> None:
     store = memory.store()
     assert await store.get(unknown) is None
     assert await store.get_ref(unknown) is None
@@ -100,7 +100,7 @@ async def test_an_unknown_id_is_nothing(memory: Case, unknown: str) -> None:
     assert not await store.delete(unknown)
 
 
-async def test_equal_bytes_are_kept_once_and_from_now_on(case: Case) -> None:
+async def test_equal_bytes_are_stored_once_and_renewed(case: Case) -> None:
     store = case.store(ttl_seconds=100)
     first = await store.put_bytes(b"x", filename="first", scope=scope())
     case.now += 90
@@ -111,8 +111,8 @@ async def test_equal_bytes_are_kept_once_and_from_now_on(case: Case) -> None:
     assert await case.total(Owner.of(scope()).session) == Total(1, 1)
 
 
-async def test_equal_bytes_of_two_sessions_never_touch_each_other(case: Case) -> None:
-    """Another session, user or tenant: another artifact, which stays when the first is deleted."""
+async def test_equal_bytes_of_two_sessions_are_independent(case: Case) -> None:
+    """Another session, user or tenant has another artifact, which stays when the first is deleted."""
     store = case.store()
     owners = [scope(), scope("other"), scope(user="other"), scope(tenant="other")]
     refs = [await store.put_bytes(b"same", scope=owner) for owner in owners]
@@ -153,7 +153,7 @@ async def test_lists_by_scope(case: Case) -> None:
 
 
 async def test_streams(case: Case, tmp_path: Path) -> None:
-    """From a stream, an open file and a path; out in chunks, ranges and whole."""
+    """Input from a stream, an open file and a path; output in chunks, ranges and as a whole."""
     data = bytes(range(256)) * 3000  # three chunks
     (tmp_path / "file").write_bytes(data)
 
@@ -193,7 +193,7 @@ async def test_a_stream_that_is_too_long_is_not_read_to_its_end(memory: Case, tm
     assert await ids(store) == []
 
 
-async def test_what_is_no_content_is_told(memory: Case) -> None:
+async def test_invalid_content_is_refused(memory: Case) -> None:
     store: Any = memory.store()
     for wrong in (5, "text", None, [1]):
         with pytest.raises(InvalidState, match="put_bytes"):
@@ -205,7 +205,7 @@ async def test_what_is_no_content_is_told(memory: Case) -> None:
     assert await ids(store) == []
 
 
-async def test_a_stream_that_breaks_leaves_nothing(memory: Case) -> None:
+async def test_a_failing_stream_stores_nothing(memory: Case) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield b"x"
         raise ConnectionError
@@ -229,8 +229,8 @@ async def test_a_stream_that_breaks_leaves_nothing(memory: Case) -> None:
         ({"max_trace_bytes": 30}, "trace"),
     ],
 )
-async def test_what_is_full_makes_room(case: Case, strategy: str, limits: dict[str, int], group: str) -> None:
-    """The longest unused goes, or the oldest; nothing of another session or trace does."""
+async def test_a_full_group_removes_artifacts(case: Case, strategy: str, limits: dict[str, int], group: str) -> None:
+    """The least recently used or the oldest artifact is removed; other sessions and traces are not affected."""
     store = case.store(cleanup_strategy=strategy, **limits)
     other = await store.put_bytes(b"z" * 10, scope=scope("other", trace="other"))
     refs = [(await store.put_bytes(bytes([number]) * 10, scope=scope(trace="r"))).id for number in range(3)]
@@ -249,7 +249,7 @@ async def test_what_is_full_makes_room(case: Case, strategy: str, limits: dict[s
 
 
 async def test_both_limits_at_once(memory: Case) -> None:
-    """What goes for the session counts for the trace too."""
+    """Artifacts removed for the session also count for the trace."""
     store = memory.store(cleanup_strategy="fifo", max_artifacts_per_session=3, max_artifacts_per_trace=2)
     for number, trace in enumerate("aabb"):
         await store.put_bytes(bytes([number]), scope=scope(trace=trace))
@@ -263,7 +263,7 @@ async def test_both_limits_at_once(memory: Case) -> None:
     assert await memory.total(Owner.of(scope("other")).session) == Total(3, 3)
 
 
-async def test_none_makes_no_room(case: Case) -> None:
+async def test_cleanup_none_refuses_when_full(case: Case) -> None:
     store = case.store(cleanup_strategy="none", max_artifacts_per_session=1)
     ref = await store.put_bytes(b"1", scope=scope())
     with pytest.raises(ArtifactLimitExceeded, match="session"):
@@ -274,7 +274,7 @@ async def test_none_makes_no_room(case: Case) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"max_artifact_bytes": 4}, {"max_session_bytes": 4}, {"max_trace_bytes": 4}])
-async def test_what_could_never_fit_is_refused_and_removes_nothing(memory: Case, limits: dict[str, int]) -> None:
+async def test_an_artifact_over_the_limit_is_refused_and_removes_nothing(memory: Case, limits: dict[str, int]) -> None:
     store = memory.store(**limits)
     ref = await store.put_bytes(b"1234", scope=scope(trace="r"))
     with pytest.raises(ArtifactTooLarge) as caught:
@@ -283,8 +283,8 @@ async def test_what_could_never_fit_is_refused_and_removes_nothing(memory: Case,
     assert await ids(store) == [ref.id]
 
 
-async def test_time_is_over(case: Case) -> None:
-    """Gone for every reader at once, and from the storage with the next sweep; only values of ctx.kv stay."""
+async def test_expired_artifacts(case: Case) -> None:
+    """Expired artifacts are invisible at once and removed by the next sweep; values of ctx.kv stay."""
     store = case.store(ttl_seconds=60)
     spill = await store.put_text("{}", namespace="session_kv", scope=scope())
     ref = await store.put_bytes(b"1", scope=scope())
@@ -302,8 +302,8 @@ async def test_time_is_over(case: Case) -> None:
     assert await store.get(spill.id) == b"{}"
 
 
-async def test_whoever_puts_sweeps_now_and_then(memory: Case) -> None:
-    """Nobody has to call sweep for the storage not to grow for ever."""
+async def test_puts_sweep_from_time_to_time(memory: Case) -> None:
+    """The storage does not grow without limit, even if sweep is never called."""
     store = memory.store(ttl_seconds=10)
     for number in range(3):
         await store.put_bytes(bytes([number]))
@@ -315,14 +315,14 @@ async def test_whoever_puts_sweeps_now_and_then(memory: Case) -> None:
     assert (await memory.kernel.stats()).records["state_artifacts"] == 2
 
 
-async def test_no_time_is_no_end(memory: Case) -> None:
+async def test_without_a_ttl_artifacts_do_not_expire(memory: Case) -> None:
     store = memory.store(ttl_seconds=0)
     ref = await store.put_bytes(b"1")
     memory.now += 10**9
     assert await store.get(ref.id) == b"1"
 
 
-async def test_what_has_expired_makes_room_first(memory: Case) -> None:
+async def test_expired_artifacts_are_removed_first(memory: Case) -> None:
     store = memory.store(ttl_seconds=60, max_artifacts_per_session=2, cleanup_strategy="lru")
     old = await store.put_bytes(b"1", scope=scope())
     memory.now += 50
@@ -333,7 +333,7 @@ async def test_what_has_expired_makes_room_first(memory: Case) -> None:
     assert await store.exists(young.id)
 
 
-async def test_values_of_kv_are_never_removed_for_others(memory: Case) -> None:
+async def test_values_of_kv_are_never_removed_to_make_room(memory: Case) -> None:
     store = memory.store(max_artifacts_per_session=2)
     spills = [await store.put_text(text, namespace="session_kv", scope=scope()) for text in "ab"]
     with pytest.raises(ArtifactLimitExceeded):
@@ -341,8 +341,8 @@ async def test_values_of_kv_are_never_removed_for_others(memory: Case) -> None:
     assert await ids(store) == sorted(ref.id for ref in spills)
 
 
-async def test_many_at_once_keep_the_limits(case: Case) -> None:
-    """Two stores, as in two processes, into one session: the totals are those of what is there."""
+async def test_concurrent_puts_keep_the_limits(case: Case) -> None:
+    """Two stores, as in two processes, write to one session: the totals match the stored artifacts."""
     stores = [case.store(max_artifacts_per_session=5, max_session_bytes=1000) for _ in range(2)]
     work = [
         stores[number % 2].put_bytes(bytes([number]) * 10, scope=scope(trace=str(number % 3))) for number in range(16)
@@ -358,8 +358,8 @@ async def test_many_at_once_keep_the_limits(case: Case) -> None:
     assert stats.records["state_artifacts"] == 5
 
 
-async def test_a_deleted_artifact_lets_go_of_its_bytes() -> None:
-    """Two sessions hold the same bytes; they go when the second has let go and the grace is over."""
+async def test_a_deleted_artifact_releases_its_bytes() -> None:
+    """Two sessions hold the same bytes; they are removed after the second deletion and the grace period."""
     clock = FakeClock()
     async with MemoryKernel(declare=FAMILIES, clock=clock) as kernel:
         store = Case(kernel).store()
@@ -381,7 +381,7 @@ def view(store: ArtifactStore, session: str | None = "s", kind: Any = ScopedArti
 
 @pytest.mark.parametrize("kind", [ScopedArtifacts, theirs.ScopedArtifacts])
 async def test_a_scope_is_enforced(memory: Case, kind: Any) -> None:
-    """By our view, and by penguiflow's over our store."""
+    """By Keelbolt's view, and by penguiflow's over Keelbolt's store."""
     store = memory.store()
     mine, others = view(store, kind=kind), view(store, "other", kind)
     ref = await mine.upload(b"x", filename="f")
@@ -413,7 +413,7 @@ async def test_penguiflow_finds_the_store(memory: Case) -> None:
         artifact_store = store
 
     class Six:
-        """The methods of before: no list."""
+        """A store with the older methods, without list."""
 
         async def put_bytes(self) -> None: ...
 
@@ -425,7 +425,7 @@ async def test_penguiflow_finds_the_store(memory: Case) -> None:
         assert discover(None) is None
 
 
-async def test_penguiflows_own_classes_come_back_where_it_is_installed(memory: Case) -> None:
+async def test_penguiflows_classes_are_returned_if_it_is_installed(memory: Case) -> None:
     store = StateStore(memory.kernel, artifact_retention=theirs.ArtifactRetentionConfig()).artifact_store
     ref = await store.put_text("x", scope=theirs.ArtifactScope(session_id="s"))
     assert type(ref) is theirs.ArtifactRef
@@ -435,8 +435,8 @@ async def test_penguiflows_own_classes_come_back_where_it_is_installed(memory: C
 # ------------------------------------------------------------------------------------- in a thread, and when it fails
 
 
-async def test_a_stream_of_this_loop_goes_to_the_loop_of_the_store(tmp_path: Path) -> None:
-    """The store has a thread of its own; what is streamed belongs to this one."""
+async def test_a_stream_is_read_in_the_loop_of_its_caller(tmp_path: Path) -> None:
+    """The store has its own thread; the stream belongs to this one."""
     here = asyncio.get_running_loop()
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -456,7 +456,7 @@ async def test_a_stream_of_this_loop_goes_to_the_loop_of_the_store(tmp_path: Pat
 
 
 async def test_two_stores_of_one_storage_keep_the_limits_together(shared_url: str) -> None:
-    """Each with a kernel and a thread of its own, as in two processes."""
+    """Each has its own kernel and thread, as in two processes."""
     retention = ArtifactRetentionConfig(max_artifacts_per_session=4)
     async with StateStore(shared_url, artifact_retention=retention) as one:
         await one.artifact_store.put_bytes(b"first", scope=scope())
@@ -474,7 +474,7 @@ async def test_two_stores_of_one_storage_keep_the_limits_together(shared_url: st
 
 
 class Silent(MemoryKernel):
-    """The storage does not answer."""
+    """A storage that does not respond."""
 
     async def _stage_chunk(self, *_arguments: Any) -> None:
         await asyncio.get_running_loop().create_future()
@@ -483,7 +483,7 @@ class Silent(MemoryKernel):
         await asyncio.get_running_loop().create_future()
 
 
-async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Silent(declare=FAMILIES) as kernel:
         store = StateStore(kernel, timeout_seconds=0.05).artifact_store
         with pytest.raises(StateNotSaved, match="did not respond") as caught:
@@ -496,22 +496,22 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
             await store.get(ref.id)
 
 
-async def test_text_that_is_none_is_refused() -> None:
+async def test_text_that_utf8_can_not_encode_is_refused() -> None:
     async with StateStore("memory:") as state:
         with pytest.raises(InvalidState, match="UTF-8"):
             await state.artifact_store.put_text("\ud800")
 
 
 class Away(MemoryKernel):
-    """The storage can't be used."""
+    """A storage that can't be used."""
 
     async def get(self, *_arguments: Any) -> Any:
         raise StorageUnreachable
 
 
 @pytest.mark.parametrize("policy", ["strict", "resilient"])
-async def test_the_storage_is_away(policy: Any) -> None:
-    """Puts and reads raise under both policies: a failed read must not look as if there were no artifact."""
+async def test_an_outage_raises(policy: Any) -> None:
+    """Puts and reads raise under both policies: a failed read must not look like a missing artifact."""
     async with Away(declare=FAMILIES) as kernel:
         store = StateStore(kernel, policy=policy).artifact_store
         with pytest.raises(StateNotSaved) as caught:
@@ -523,7 +523,7 @@ async def test_the_storage_is_away(policy: Any) -> None:
 
 
 async def test_many_artifacts_at_once_into_one_session(shared_url: str) -> None:
-    """They share commits: none of them times out, and the session holds as many as it may."""
+    """They share commits: no put times out, and the session has as many artifacts as its limit allows."""
     retention = ArtifactRetentionConfig(max_artifacts_per_session=500)
     async with StateStore(shared_url, artifact_retention=retention, timeout_seconds=10) as store:
         scope = ArtifactScope(session_id="hot")

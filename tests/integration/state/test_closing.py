@@ -1,4 +1,4 @@
-"""A store that is closed while others use it: what is called is kept or told, and nobody waits for ever."""
+"""Closing a store in use: each call is stored or raises, and no caller waits forever."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def host_of(store: StateStore) -> ThreadHost:
     return store.host.host
 
 
-async def test_what_comes_after_the_last_drain_is_told(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread looked whether the store is open; it was closed before the thread went on."""
+async def test_a_save_after_the_last_drain_raises(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread checks that the store is open; the store is closed before the thread continues."""
     store = StateStore(file_url)
     await store.save_event(event())
     host = host_of(store)
@@ -43,7 +43,7 @@ async def test_what_comes_after_the_last_drain_is_told(file_url: str, monkeypatc
             await load("trace")
 
 
-async def test_what_the_last_drain_finds_after_the_end_is_told(kernel: MemoryKernel) -> None:
+async def test_a_save_after_the_close_raises_on_a_given_kernel(kernel: MemoryKernel) -> None:
     store = StateStore(kernel)
     await store.save_event(event())
     await store.close()
@@ -51,8 +51,8 @@ async def test_what_the_last_drain_finds_after_the_end_is_told(kernel: MemoryKer
         await asyncio.wait_for(store.save_planner_state("token", {}), 30)
 
 
-async def test_whoever_waits_for_an_answer_hears_of_the_end(file_url: str) -> None:
-    """As of any failure, and not as if the caller had been cancelled."""
+async def test_a_waiting_caller_gets_an_error_at_the_close(file_url: str) -> None:
+    """The error is an ordinary failure, not a cancellation of the caller."""
     store = StateStore(file_url)
     asked = threading.Event()
 
@@ -67,7 +67,7 @@ async def test_whoever_waits_for_an_answer_hears_of_the_end(file_url: str) -> No
         await waiting
 
 
-async def test_saves_beside_a_close_are_kept_or_told(file_url: str) -> None:
+async def test_saves_during_a_close_are_stored_or_raise(file_url: str) -> None:
     store = StateStore(file_url)
     kept: list[int] = []
     busy = asyncio.Event()
@@ -90,7 +90,7 @@ async def test_saves_beside_a_close_are_kept_or_told(file_url: str) -> None:
         assert state["n"] in (kept[-1], kept[-1] + 1)
 
 
-async def test_artifacts_outlive_the_object_they_came_from(file_url: str) -> None:
+async def test_artifacts_work_after_their_store_object_is_dropped(file_url: str) -> None:
     store = StateStore(file_url)
     await store.save_event(event())
     artifacts = store.artifact_store
@@ -101,7 +101,7 @@ async def test_artifacts_outlive_the_object_they_came_from(file_url: str) -> Non
 
 
 async def test_stores_of_one_url_share_an_engine(shared_url: str) -> None:
-    """A store for each of 120 tenants has one thread and the connections of one store; each is closed by itself."""
+    """Stores for 120 tenants use one thread and the connections of one store; each is closed separately."""
     first = StateStore(shared_url)
     stores = [first, *(first.for_tenant(f"tenant-{number}") for number in range(60))]
     stores += [StateStore(shared_url, tenant=f"other-{number}") for number in range(60)]
@@ -121,7 +121,7 @@ async def test_stores_of_one_url_share_an_engine(shared_url: str) -> None:
     assert not threads[0].is_alive()
 
 
-async def test_tenants_share_a_memory(kernel: MemoryKernel) -> None:
+async def test_tenants_on_one_kernel_are_isolated(kernel: MemoryKernel) -> None:
     async with StateStore(kernel) as store, store.for_tenant("acme") as acme:
         await acme.save_memory_state("key", {"a": 1})
         assert await store.load_memory_state("key") is None

@@ -49,7 +49,7 @@ async def test_history_is_by_time_and_then_by_arrival(store: StateStore) -> None
     assert await store.load_history("unknown") == []
 
 
-async def test_an_event_twice_is_one_event(store: StateStore) -> None:
+async def test_a_repeated_event_is_stored_once(store: StateStore) -> None:
     for _ in range(2):
         await store.save_event(event(a=1, b=2))
         await store.save_event(event(b=2, a=1))
@@ -57,13 +57,13 @@ async def test_an_event_twice_is_one_event(store: StateStore) -> None:
     assert [found.kind for found in await store.load_history("trace")] == ["node_start", "nobody knows this kind"]
 
 
-async def test_events_of_no_trace_are_global(store: StateStore) -> None:
+async def test_events_without_a_trace_are_global(store: StateStore) -> None:
     await store.save_event(event(trace=None))
     (found,) = await store.load_history("__global__")
     assert found.trace_id is None
 
 
-async def test_bulk_is_as_one_by_one(store: StateStore) -> None:
+async def test_a_bulk_save_equals_single_saves(store: StateStore) -> None:
     events = [event(float(number), trace=f"trace-{number % 3}") for number in range(1000)]
     await store.save_event(events[0])
     await store.save_events(events)
@@ -73,14 +73,14 @@ async def test_bulk_is_as_one_by_one(store: StateStore) -> None:
 
 
 @pytest.mark.parametrize("value", [pytest.param(value, id=str(key)) for key, value in ODD.items()])
-async def test_odd_payloads_come_back_as_they_were(value: Any) -> None:
+async def test_unusual_payloads_survive_a_round_trip(value: Any) -> None:
     async with StateStore("memory:", types="own") as store:
         await store.save_memory_state("key", {"deep": [{"value": value}]})
         assert await store.load_memory_state("key") == {"deep": [{"value": value}]}
 
 
-async def test_payloads_come_back_as_they_were(store: StateStore) -> None:
-    """In every family, on every engine; NaN is not equal to itself and is looked for."""
+async def test_payloads_survive_a_round_trip(store: StateStore) -> None:
+    """In every family, on every engine; NaN does not equal itself and is compared separately."""
     payload = {**ODD, "nan": math.nan}
     await store.save_event(event(odd=payload))
     await store.save_planner_state("token", payload)
@@ -139,7 +139,7 @@ async def test_a_pause_is_taken_once(store: StateStore) -> None:
     assert [found for found in takers if found is not None] == [{"step": 2}]
 
 
-async def test_an_expired_pause_is_none(url: str) -> None:
+async def test_an_expired_pause_can_not_be_taken(url: str) -> None:
     async with StateStore(url, pause_seconds=0.05) as store:
         await store.save_planner_state("token", {"step": 1})
         await asyncio.sleep(0.1)
@@ -160,7 +160,7 @@ async def test_memory_is_a_deep_copy(store: StateStore) -> None:
     assert await store.load_memory_state("empty") == {}
 
 
-async def test_tasks_are_listed_as_they_came(store: StateStore) -> None:
+async def test_tasks_are_listed_in_order_of_creation(store: StateStore) -> None:
     tasks = [task(number) for number in (3, 1, 2)]
     for one in tasks:
         await store.save_task(one)
@@ -191,7 +191,7 @@ async def test_progress_does_not_rewrite_the_context(store: StateStore) -> None:
     assert await store.list_tasks("session") == [one]
 
 
-async def test_a_context_that_was_removed_is_written_again(store: StateStore) -> None:
+async def test_a_removed_context_is_written_again(store: StateStore) -> None:
     one = task()
     await store.save_task(one)
 
@@ -203,16 +203,17 @@ async def test_a_context_that_was_removed_is_written_again(store: StateStore) ->
     assert await store.list_tasks("session") == [one]
     await store.host.ask(remove)
     one.progress = {"n": 1}
-    first = store.save_task(one)  # is refused, since it relies on the context, and written again ...
+    first = store.save_task(one)  # refused, since it depends on the context, and written again ...
     one.progress = {"n": 2}
     one.context_snapshot.query = "newer"
     await store.save_task(one)
     await first
-    assert await store.list_tasks("session") == [one]  # ... but not over the next
+    assert await store.list_tasks("session") == [one]  # ... but not over a newer context
 
 
 async def test_cursors_of_updates(store: StateStore) -> None:
-    """Exclusive; unknown is none; without one the last N, with one the first N after it; filtered before the limit."""
+    """Cursors are exclusive, and an unknown one returns no updates. Without a cursor the last N are returned, with one
+    the first N after it; the filter is applied before the limit."""
     for number in range(10):
         await store.save_update(update(number, f"task-{number % 2}"))
         await store.save_update(update(number, f"task-{number % 2}"))
@@ -232,7 +233,7 @@ async def test_cursors_of_updates(store: StateStore) -> None:
     assert await store.list_updates("unknown") == []
 
 
-async def test_steering_is_cut_checked_and_kept_once(store: StateStore) -> None:
+async def test_steering_is_cut_checked_and_stored_once(store: StateStore) -> None:
     await store.save_steering(steering(1, text="x" * 10_000))
     await store.save_steering(steering(1, text="x" * 10_000))
     await store.save_steering(steering(2, task_id="task-2"))
@@ -241,7 +242,7 @@ async def test_steering_is_cut_checked_and_kept_once(store: StateStore) -> None:
     assert len(found[0].payload["text"]) == 4096
     assert [one.event_id for one in await store.list_steering("session", task_id="task-2")] == ["event-2"]
     assert [one.event_id for one in await store.list_steering("session", since_id="event-1")] == ["event-2"]
-    await store.save_steering(steering(3, nothing=1))  # not valid for its type: kept, and marked
+    await store.save_steering(steering(3, nothing=1))  # invalid for its type: stored, and marked
     assert (await store.list_steering("session"))[-1].payload == {"nothing": 1}
     page = await store.host.ask(lambda kernel: kernel.read_log(store.partition, STEERING, "session"))
     assert [decode(entry.data).get("invalid") is not None for entry in page.entries] == [False, False, True]
@@ -261,7 +262,7 @@ async def test_trajectories_are_of_a_trace_and_a_session(store: StateStore) -> N
     assert await store.get_trajectory("b", "other") is None
 
 
-async def test_planner_events_are_listed_as_they_came(store: StateStore) -> None:
+async def test_planner_events_are_listed_in_order(store: StateStore) -> None:
     events = [planned(number, text="t") for number in range(5)]
     for one in (*events, *events):
         await store.save_planner_event("trace", one)
@@ -297,7 +298,7 @@ async def test_the_next_turn_goes_to_the_open_binding(store: StateStore) -> None
     assert ended == {"t1": False, "t2": True, "t3": False}
 
 
-async def test_the_older_names(store: StateStore) -> None:
+async def test_older_method_names(store: StateStore) -> None:
     await store.save_task_update(update(1))
     assert len(await store.list_task_updates("session")) == 1
     await store.save_event("trace", planned(1))
@@ -315,7 +316,7 @@ async def test_sessions_and_traces_can_be_listed(store: StateStore) -> None:
     assert await store.list_all_traces() == ["__global__", "trace-2", "trace-1", "trace-0"]
 
 
-async def test_tenants_see_their_own(shared_url: str) -> None:
+async def test_tenants_are_isolated(shared_url: str) -> None:
     async with StateStore(shared_url, tenant="a") as first, StateStore(shared_url, tenant="b") as second:
         await first.save_memory_state("key", {"of": "a"})
         await second.save_memory_state("key", {"of": "b"})
@@ -339,7 +340,7 @@ async def test_tenants_see_their_own(shared_url: str) -> None:
     ],
 )
 async def test_wrong_types_are_named(method: str, arguments: tuple[Any, ...]) -> None:
-    """Where they are awaited; a caller who goes on at once is not interrupted."""
+    """They raise at the await; a caller that does not await is not interrupted."""
     async with StateStore("memory:", types="own") as store:
         saving = getattr(store, method)(*arguments)
         with pytest.raises(InvalidState, match="not "):
@@ -347,7 +348,7 @@ async def test_wrong_types_are_named(method: str, arguments: tuple[Any, ...]) ->
         assert store.counters.saved == 0
 
 
-async def test_what_can_not_be_kept_is_refused() -> None:
+async def test_values_that_can_not_be_stored_are_refused() -> None:
     circle: dict[str, Any] = {}
     circle["self"] = circle
     async with StateStore("memory:", types="own") as store:

@@ -30,7 +30,9 @@ async def erase_it(store: StateStore) -> None:
 
 
 async def test_late_saves_are_refused(store: StateStore) -> None:
-    """Every save of a process that has used the session raises StateErased; loading its tasks begins it anew."""
+    """Every save of a process that used the session raises StateErased, until it loads the tasks of the session
+    again.
+    """
     for save in saves(store):
         await save()
     assert await rows(store)
@@ -46,8 +48,8 @@ async def test_late_saves_are_refused(store: StateStore) -> None:
     assert len(await store.list_tasks("erased")) == 1
 
 
-async def test_late_saves_do_not_get_into_a_session_of_the_same_id(shared_url: str) -> None:
-    """A process that first uses the session after the erasure may; the one that used it before may not."""
+async def test_late_saves_do_not_reach_a_new_session_with_the_same_id(shared_url: str) -> None:
+    """A process that first uses the session after the erasure can write; one that used it before can't."""
     async with (
         StateStore(shared_url, types="own") as before,
         StateStore(shared_url, types="own", exit_seconds=4.0) as after,
@@ -62,8 +64,8 @@ async def test_late_saves_do_not_get_into_a_session_of_the_same_id(shared_url: s
         assert len(await after.list_updates("erased")) == 2
 
 
-async def test_a_session_that_is_open_can_not_come_back(store: StateStore) -> None:
-    """Its tasks are stopped by the first write, and its context is not written again."""
+async def test_an_open_session_does_not_restore_erased_data(store: StateStore) -> None:
+    """The first write stops its tasks, and its context is not written again."""
     async with StreamingSession("erased", state_store=store) as session:
         await session.update_context(llm_context={"text": "canary"})
         await session.spawn_task(forever, task_id="t", description="canary")
@@ -77,7 +79,7 @@ async def test_a_session_that_is_open_can_not_come_back(store: StateStore) -> No
 
 
 async def test_a_save_that_no_caller_awaits_is_dropped(store: StateStore) -> None:
-    """It raises nothing in later calls that have nothing to do with the session."""
+    """Later calls for other data do not raise its error."""
     task, update, *_ = saves(store)
     await task()
     await erase_it(store)

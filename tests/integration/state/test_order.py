@@ -1,4 +1,4 @@
-"""Call order is commit order, and what was called is saved: without awaiting, across loops, at the end of a program."""
+"""Commits follow the order of calls, and every call is saved: without an await, across loops, and at exit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.state.things import event, planned, task, trajectory, upd
 
 
 async def test_the_order_of_calls_is_kept(store: StateStore) -> None:
-    """Whether awaited or not, as tasks or not, and across families."""
+    """Awaited or not, as tasks or not, and across families."""
     one = task()
     waiting = []
     for number in range(60):
@@ -55,8 +55,8 @@ async def test_pauses_and_tasks_are_committed_when_they_are_awaited(shared_url: 
         assert [found.status.value for found in await other.list_tasks("session")] == ["COMPLETE"]
 
 
-async def test_what_comes_together_is_few_commits() -> None:
-    """However many records each of them has."""
+async def test_concurrent_saves_share_commits() -> None:
+    """The number of their records does not matter."""
 
     class Counting(MemoryKernel):
         commits = 0
@@ -74,7 +74,7 @@ async def test_what_comes_together_is_few_commits() -> None:
 
 
 def test_the_calls_of_each_thread_are_kept_in_order(file_url: str) -> None:
-    """Of threads with loops of their own and of one without any."""
+    """For threads with their own loops and for one without a loop."""
     store = StateStore(file_url)
 
     def save(thread: int) -> None:
@@ -136,7 +136,7 @@ def test_a_program_that_ends_at_once_loses_nothing(shared_url: str) -> None:
     asyncio.run(look())
 
 
-def test_a_store_that_nobody_has_any_more_finishes_and_ends_its_thread(file_url: str) -> None:
+def test_a_dropped_store_finishes_and_ends_its_thread(file_url: str) -> None:
     store = StateStore(file_url)
     store.save_event(event())
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "keelbolt-state")
@@ -156,7 +156,7 @@ def test_one_store_in_several_loops(shared_url: str) -> None:
     assert run("loops", shared_url) == "3"
 
 
-def test_a_store_is_used_on_after_fork(shared_url: str) -> None:
+def test_a_store_works_after_fork(shared_url: str) -> None:
     run("forks", shared_url)
 
     async def look() -> None:
@@ -167,7 +167,7 @@ def test_a_store_is_used_on_after_fork(shared_url: str) -> None:
     asyncio.run(look())
 
 
-def test_a_pause_raced_by_two_processes_is_taken_once(shared_url: str) -> None:
+def test_two_processes_take_a_pause_once(shared_url: str) -> None:
     count = 30
 
     async def fill() -> None:
@@ -184,7 +184,7 @@ def test_a_pause_raced_by_two_processes_is_taken_once(shared_url: str) -> None:
 
 
 def test_two_processes_add_to_one_conversation(shared_url: str) -> None:
-    """Every turn whose persist returned is kept."""
+    """Every turn whose persist returned is stored."""
     count = 50
     writers = [start("remembers", shared_url, who, str(count)) for who in "ab"]
     for writer in writers:
@@ -207,8 +207,8 @@ def test_two_processes_add_to_one_conversation(shared_url: str) -> None:
     assert asyncio.run(look()) == {f"{who}-{number}" for who in "ab" for number in range(count)}
 
 
-def test_the_end_of_a_program_does_not_wait_for_a_storage_that_is_gone(tmp_path: Path) -> None:
-    """Neither for one that refuses connections nor for one that accepts them and is silent."""
+def test_exit_does_not_wait_for_an_unreachable_storage(tmp_path: Path) -> None:
+    """Neither for one that refuses connections nor for one that accepts them and does not respond."""
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         for port in (silent.getsockname()[1], closed.getsockname()[1]):

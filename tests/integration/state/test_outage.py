@@ -1,4 +1,4 @@
-"""A database that goes away and comes back, below a resilient store."""
+"""A database outage under a resilient store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.integration.state.things import event, task, update
 
 @pytest.mark.parametrize("engine", ["postgres", "redis"])
 async def test_nothing_is_lost_and_order_is_kept(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """Cut in the middle, away for a while, and back: every save is there once, in the order of the calls."""
+    """The connection breaks, the database is down for a while and returns: each save is stored once, in call order."""
     url = store_url(engine, request, tmp_path)
     parts = urlsplit(url)
     async with Proxy(parts.hostname or "127.0.0.1", parts.port or 0) as proxy:

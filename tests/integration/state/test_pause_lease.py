@@ -1,4 +1,4 @@
-"""A pause that was taken with a lease, as a block."""
+"""A pause taken with a lease, as a context manager."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from keelbolt.errors import StateConflict
 from keelbolt.state import StateStore
 
 
-async def test_a_block_that_takes_longer_than_its_lease_does_not_end_in_silence() -> None:
-    """Another caller may have taken the pause, so its work may be done twice: the caller has to know."""
+async def test_a_block_longer_than_its_lease_raises() -> None:
+    """Another caller may have taken the pause and repeated the work, so the caller must get an error."""
     async with StateStore("memory:") as store:
         await store.save_planner_state("token", {"kept": True})
         lease = await store.take_planner_state("token", lease_seconds=0.1)
@@ -22,7 +22,7 @@ async def test_a_block_that_takes_longer_than_its_lease_does_not_end_in_silence(
         assert await store.load_planner_state("token") == {"kept": True}
 
 
-async def test_a_block_that_raises_gives_the_pause_back() -> None:
+async def test_a_block_that_raises_releases_the_pause() -> None:
     async with StateStore("memory:") as store:
         await store.save_planner_state("token", {"kept": True})
         lease = await store.take_planner_state("token", lease_seconds=60)

@@ -1,4 +1,4 @@
-"""The real penguiflow on our store."""
+"""The real penguiflow on Keelbolt's store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.integration.state.things import task
 
 
 async def failing_flow(store: Any) -> tuple[str, list[Any]]:
-    """A flow whose second node fails twice and then gives up; answers its trace and history."""
+    """Run a flow whose second node fails twice and then gives up; return its trace and history."""
 
     async def first(message: Any, _ctx: Any) -> Any:
         return message
@@ -86,15 +86,15 @@ def test_a_planner_in_a_loop_that_ends_at_once_keeps_every_event(url: str, how: 
     asyncio.run(ours.close())
 
 
-def test_a_pause_of_one_process_is_resumed_in_another_once(shared_url: str) -> None:
+def test_another_process_resumes_a_pause_once(shared_url: str) -> None:
     token = run("pauses", shared_url).strip()
     racers = [start("resumes", shared_url, token) for _ in range(2)]
     said = sorted(racer.communicate(timeout=60)[0].strip() for racer in racers)
     assert said == ["finished", "too late"]
 
 
-async def test_our_own_classes_come_back_where_they_are_asked_for(file_url: str) -> None:
-    """And each takes the other's."""
+async def test_own_classes_are_returned_on_request(file_url: str) -> None:
+    """Each store accepts the classes of the other."""
     async with StateStore(file_url) as theirs, StateStore(file_url, types="own") as ours:
         await theirs.save_task(task())
         await ours.save_event(own.StoredEvent("trace", 1.0, "kind", None, None, {}))
@@ -112,7 +112,7 @@ async def test_our_own_classes_come_back_where_they_are_asked_for(file_url: str)
 
 
 async def test_a_session_with_a_background_task(url: str) -> None:
-    """Its task, its updates and its steering are found by another session object."""
+    """Another session object finds its task, updates and steering."""
 
     async def pipeline(runtime: Any) -> Any:
         for step in range(3):
@@ -130,7 +130,7 @@ async def test_a_session_with_a_background_task(url: str) -> None:
         assert steps == [0, 1, 2]
 
 
-def test_the_admin_command_reads_our_store(file_url: str) -> None:
+def test_penguiflows_admin_command_reads_the_store(file_url: str) -> None:
     async def save() -> str:
         async with StateStore(file_url) as store:
             return (await failing_flow(store))[0]
@@ -158,7 +158,7 @@ def _admin(url: str, *arguments: str) -> str:
     ).stdout
 
 
-def test_a_pausing_planner_says_so() -> None:
+def test_a_planner_that_pauses_returns_a_pause() -> None:
     """The script of the race above, in one process."""
     store = StateStore("memory:")
     paused = asyncio.run(planner(store, "ask").run("q", tool_context=dict(CONTEXT)))

@@ -1,4 +1,4 @@
-"""The real penguiflow: workers without a state of their own, and an answer in hundreds of pieces."""
+"""The real penguiflow: stateless workers, and an answer streamed in hundreds of chunks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOBS = 24
 
 
 def test_four_stateless_workers_share_one_store(shared_url: str) -> None:
-    """Each job is done once, by a fresh flow in whatever process took it, and each trace has its own history."""
+    """Each job runs once, as a new flow in the process that claims it, and each trace has its own history."""
 
     async def ask(store: StateStore) -> None:
         for number in range(JOBS):
@@ -57,7 +57,7 @@ def test_four_stateless_workers_share_one_store(shared_url: str) -> None:
 
 
 class Streaming(Script, _LiteLLMJSONClient):  # type: ignore[misc]  # penguiflow streams from its own clients only
-    """Answers piece by piece."""
+    """A model that answers in chunks."""
 
     async def complete(self, **request: Any) -> tuple[str, float]:
         text, cost = await super().complete(**request)
@@ -73,8 +73,8 @@ class Streaming(Script, _LiteLLMJSONClient):  # type: ignore[misc]  # penguiflow
 
 
 @pytest.mark.parametrize("kind", ["own loop", "one loop"])
-def test_a_streamed_answer_is_kept_piece_by_piece(url: str, kind: str) -> None:
-    """500 planner events of one run, in their order, whether the loop ends at once or goes on."""
+def test_each_chunk_of_a_streamed_answer_is_stored(url: str, kind: str) -> None:
+    """500 planner events of one run, in order, whether the loop ends at once or continues."""
     theirs, ours = InMemoryStateStore(), StateStore(url, write_behind=kind == "own loop")
     kept = []
     for store in (theirs, ours):
@@ -97,7 +97,7 @@ def test_a_streamed_answer_is_kept_piece_by_piece(url: str, kind: str) -> None:
 
 
 def print_nothing(_event: Any) -> None:
-    """Whoever wants chunks has a callback."""
+    """A callback for chunks that ignores them."""
 
 
 async def everything(store: Any) -> tuple[list[tuple[str, str]], Any]:

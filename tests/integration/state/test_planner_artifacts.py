@@ -1,4 +1,4 @@
-"""Tools of penguiflow's own planner with our artifacts: found, scoped, and ctx.kv that never expires."""
+"""Tools of penguiflow's planner with Keelbolt's artifacts: discovery, scopes, and ctx.kv without expiry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateStore
 from keelbolt.state.artifacts import ArtifactStore
 
-LONG = "x" * 20_000  # what ctx.kv keeps as an artifact
+LONG = "x" * 20_000  # long enough for ctx.kv to store it as an artifact
 WHEN = 1_800_000_000.0
 
 
@@ -39,7 +39,7 @@ async def read(args: Words, ctx: Any) -> Words:
 
 
 class Model:
-    """Calls one tool, and answers with what it said."""
+    """Calls one tool, and answers with its result."""
 
     def __init__(self, name: str, text: str) -> None:
         self.steps: list[dict[str, Any]] = [
@@ -52,7 +52,7 @@ class Model:
 
 
 class Store(StateStore):
-    """Its artifacts have a clock that is set by hand."""
+    """A store whose artifacts have a manual clock."""
 
     now = WHEN
 
@@ -75,7 +75,7 @@ async def run(store: StateStore, name: str, text: str, session: str = "s") -> st
     return str(observed["text"])
 
 
-async def test_tools_keep_artifacts_and_values(url: str) -> None:
+async def test_tools_store_artifacts_and_values(url: str) -> None:
     async with Store(url) as store:
         artifact = await run(store, "keep", "hello")
         assert await run(store, "read", artifact) == "20000 b'hello'"

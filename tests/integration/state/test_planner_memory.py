@@ -1,4 +1,4 @@
-"""A memory of ours in penguiflow's own planner: its summary is kept, and nobody sees another's turns."""
+"""Keelbolt's memory in penguiflow's planner: its summary is stored, and sessions are isolated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def echo(args: Words, _ctx: Any) -> Words:
 
 
 class Model:
-    """Answers at once, and keeps what it was asked."""
+    """Answers at once, and records its prompts."""
 
     def __init__(self) -> None:
         self.prompts: list[str] = []
@@ -39,7 +39,7 @@ class Model:
 
 
 async def summarise(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Slower than the end of a run, as a model is."""
+    """Takes longer than the rest of a run, as a real model does."""
     await asyncio.sleep(0.002)
     return {"summary": " ".join([request["previous_summary"], *(turn["user"] for turn in request["turns"])]).strip()}
 
@@ -60,8 +60,8 @@ def context(session: str, number: int) -> dict[str, Any]:
     return {"tenant_id": "t", "user_id": "u", "session_id": session, "trace_id": f"{session}-{number}"}
 
 
-async def test_a_summary_is_kept_over_five_runs(url: str) -> None:
-    """And each run is shown what is known by then; nothing is summarised twice."""
+async def test_a_summary_is_stored_over_five_runs(url: str) -> None:
+    """Each run sees the summary so far; no turn is summarized twice."""
     model, kept = Model(), memory()
     async with StateStore(url) as store:
         agent = planner(store, kept, model)
@@ -77,7 +77,7 @@ async def test_a_summary_is_kept_over_five_runs(url: str) -> None:
 
 
 async def test_each_run_on_another_worker(url: str) -> None:
-    """A planner and a memory of its own for each run: what one stored is what the next begins with."""
+    """Each run has its own planner and memory, and starts from the state that the previous run stored."""
     async with StateStore(url) as store:
         for number in range(5):
             kept = memory()
@@ -89,7 +89,7 @@ async def test_each_run_on_another_worker(url: str) -> None:
 
 
 def test_each_run_in_a_loop_of_its_own(file_url: str) -> None:
-    """A loop that ends while a summary is made ends that one; the next run makes it."""
+    """A loop that ends during a summary ends the summary; the next run makes it."""
     store, kept = StateStore(file_url), memory()
     agent = planner(store, kept)
     for number in range(4):
@@ -107,7 +107,7 @@ def test_each_run_in_a_loop_of_its_own(file_url: str) -> None:
     assert state["summary"].split() == [f"question-{number}" for number in range(3)]
 
 
-async def test_sessions_of_one_planner_at_once(file_url: str) -> None:
+async def test_concurrent_sessions_of_one_planner(file_url: str) -> None:
     model, kept = Model(), memory()
     async with StateStore(file_url) as store:
         agent = planner(store, kept, model)

@@ -1,4 +1,4 @@
-"""When the storage can't be used: strict callers are told, resilient ones go on and lose nothing."""
+"""Storage outages: a strict store raises; a resilient store continues and loses no writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.integration.state.things import binding, event, steering, task, traje
 
 
 class Flaky(MemoryKernel):
-    """A storage that goes away and comes back on command. ``late``: it commits, and says so when this is set."""
+    """A storage that fails and recovers on command. ``late``: commits return when this event is set."""
 
     away = False
     silent = False
@@ -77,7 +77,7 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
     ]
 
 
-async def test_strict_tells(kernel: Flaky, caplog: pytest.LogCaptureFixture) -> None:
+async def test_strict_raises(kernel: Flaky, caplog: pytest.LogCaptureFixture) -> None:
     store = StateStore(kernel, policy="strict")
     await store.save_event(event())
     await store.flush()
@@ -103,7 +103,7 @@ async def test_strict_tells(kernel: Flaky, caplog: pytest.LogCaptureFixture) -> 
     assert [found.ts for found in await store.load_history("trace")] == [1.0, 3.0]
 
 
-async def test_strict_waits_only_so_long(kernel: Flaky) -> None:
+async def test_strict_times_out(kernel: Flaky) -> None:
     store = StateStore(kernel, timeout_seconds=0.05)
     await store.save_memory_state("key", {})
     kernel.silent = True
@@ -115,7 +115,7 @@ async def test_strict_waits_only_so_long(kernel: Flaky) -> None:
 
 
 @pytest.mark.parametrize("gone", ["timed out", "cancelled"])
-async def test_a_pause_that_is_taken_when_nobody_waits_any_more_is_put_back(kernel: Flaky, gone: str) -> None:
+async def test_a_pause_taken_after_a_timeout_or_cancel_is_restored(kernel: Flaky, gone: str) -> None:
     store = StateStore(kernel, timeout_seconds=0.05 if gone == "timed out" else 10)
     await store.save_planner_state("token", {"kept": True})
     kernel.late = answers = asyncio.Event()
@@ -136,7 +136,7 @@ async def test_a_pause_that_is_taken_when_nobody_waits_any_more_is_put_back(kern
     assert await store.load_planner_state("token") is None
 
 
-async def test_loads_that_work_close_the_breaker(kernel: Flaky) -> None:
+async def test_successful_loads_close_the_breaker(kernel: Flaky) -> None:
     store = StateStore(kernel, policy="resilient")
     await store.save_memory_state("key", {"n": 1})
     kernel.away = True
@@ -154,9 +154,7 @@ async def test_loads_that_work_close_the_breaker(kernel: Flaky) -> None:
     assert (await store.health()).breaker == "closed"
 
 
-async def test_an_end_of_a_conversation_that_is_not_kept_is_a_save_that_failed(
-    kernel: Flaky, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_mark_binding_terminal_raises_in_an_outage(kernel: Flaky, caplog: pytest.LogCaptureFixture) -> None:
     store = StateStore(kernel)
     await store.save_remote_binding(binding())
     kernel.away = True
@@ -186,7 +184,7 @@ def _turn(number: int) -> dict[str, str]:
 @pytest.mark.parametrize("policy", ["strict", "resilient"])
 @pytest.mark.parametrize("whose", ["ours", "penguiflow's"])
 async def test_an_outage_erases_no_conversation(kernel: Flaky, policy: Any, whose: str) -> None:
-    """Five turns, an outage, one turn, and the storage is back: at least the five are kept."""
+    """Five turns, an outage, one turn, and a recovery: at least the five turns are stored."""
     module = import_module("keelbolt.state.memory" if whose == "ours" else "penguiflow.planner.memory")
     kind = module.ShortTermMemory if whose == "ours" else module.DefaultShortTermMemory
     config = module.ShortTermMemoryConfig(
@@ -195,7 +193,7 @@ async def test_an_outage_erases_no_conversation(kernel: Flaky, policy: Any, whos
     store = StateStore(kernel, policy=policy, timeout_seconds=5.0)
 
     async def run(number: int, memory: Any) -> None:
-        """As a planner does: errors of hydrate and persist are logged, and the turn goes on."""
+        """Act as a planner: errors of hydrate and persist are logged, and the turn continues."""
         with contextlib.suppress(StateNotLoaded):
             await memory.hydrate(store, "key")
         await memory.add_turn(module.ConversationTurn(**_turn(number)))
@@ -219,11 +217,11 @@ async def test_an_outage_erases_no_conversation(kernel: Flaky, policy: Any, whos
     said = [turn["user_message"] for turn in state["turns"]]
     assert said[:5] == [f"question {number}" for number in range(5)]
     assert "question 6" in said
-    assert ("question 5" in said) == (whose == "ours")  # penguiflow's memory forgets its turn when it hydrates
+    assert ("question 5" in said) == (whose == "ours")  # penguiflow's memory drops its turn when it hydrates
     await store.close()
 
 
-async def test_a_memory_is_not_saved_over_one_that_could_not_be_read(kernel: Flaky) -> None:
+async def test_a_memory_does_not_overwrite_one_that_could_not_be_read(kernel: Flaky) -> None:
     store = StateStore(kernel, policy="strict")
     await store.save_memory_state("key", {"n": 1})
     kernel.away = True
@@ -237,7 +235,7 @@ async def test_a_memory_is_not_saved_over_one_that_could_not_be_read(kernel: Fla
     assert await store.load_memory_state("key") == {"n": 2}
 
 
-async def test_a_memory_is_saved_over_the_version_that_was_read(kernel: Flaky) -> None:
+async def test_a_memory_is_saved_with_the_version_that_was_read(kernel: Flaky) -> None:
     store = StateStore(kernel)
     assert await store.load_memory_version("key") == (None, 0)
     await store.save_memory_state("key", {"n": 1}, if_version=0)
@@ -253,12 +251,12 @@ async def test_a_memory_is_saved_over_the_version_that_was_read(kernel: Flaky) -
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), "3600", True])
-def test_a_pause_lasts_some_time(seconds: Any) -> None:
+def test_pause_seconds_is_checked(seconds: Any) -> None:
     with pytest.raises(InvalidState, match="pause_seconds must be more than 0"):
         StateStore("memory:", pause_seconds=seconds)
 
 
-async def test_resilient_goes_on_and_replays_in_order(kernel: Flaky, caplog: pytest.LogCaptureFixture) -> None:
+async def test_resilient_continues_and_replays_in_order(kernel: Flaky, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "keelbolt.state")
     store = StateStore(kernel, policy="resilient", types="own")
     one = task()
@@ -284,7 +282,7 @@ async def test_resilient_goes_on_and_replays_in_order(kernel: Flaky, caplog: pyt
         ("statestore_load_failed", "load_history"),
     }
     kernel.away = False
-    await store.save_update(update(10))  # the storage could take it at once, but others wait
+    await store.save_update(update(10))  # the storage is back, but earlier writes wait
     await _until_empty(store)
     assert [found.content["step"] for found in await store.list_updates("session")] == list(range(11))
     assert [found.progress for found in await store.list_tasks("session")] == [{"step": 9}]
@@ -308,8 +306,8 @@ async def test_resilient_does_not_wait_for_a_silent_storage(kernel: Flaky) -> No
     await store.close()
 
 
-async def test_a_replay_does_not_undo_what_came_later(kernel: Flaky) -> None:
-    """Of two saves the first hangs and the second arrives; the first comes again, and is out of date."""
+async def test_a_replay_does_not_undo_later_saves(kernel: Flaky) -> None:
+    """The first of two saves hangs and the second is stored; the replay of the first is outdated."""
     store = StateStore(kernel, policy="resilient", timeout_seconds=0.05)
     await store.save_memory_state("other", {})
     kernel.silent = True
@@ -325,8 +323,8 @@ async def test_a_replay_does_not_undo_what_came_later(kernel: Flaky) -> None:
     await store.close()
 
 
-async def test_a_pause_that_finds_no_place_is_told(kernel: Flaky, tmp_path: Path) -> None:
-    """What the spool can't take either is lost; of a pause or a task its owner hears."""
+async def test_a_pause_that_a_full_spool_refuses_raises(kernel: Flaky, tmp_path: Path) -> None:
+    """A save that the spool refuses is lost; for a pause or a task the caller gets an error."""
     spool = tmp_path / "spool"
     store = StateStore(kernel, policy="resilient", spool=spool)
     await store.save_event(event())
@@ -343,7 +341,7 @@ async def test_a_pause_that_finds_no_place_is_told(kernel: Flaky, tmp_path: Path
     await store.close()
 
 
-async def test_a_spool_outlives_its_process(kernel: Flaky, tmp_path: Path) -> None:
+async def test_a_spool_survives_its_process(kernel: Flaky, tmp_path: Path) -> None:
     store = StateStore(kernel, policy="resilient", spool=tmp_path, types="own")
     await store.save_task(task())
     kernel.away = True
@@ -363,7 +361,7 @@ async def test_a_spool_outlives_its_process(kernel: Flaky, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_replay_does_not_undo_what_another_process_saved_meanwhile(kernel: Flaky, tmp_path: Path) -> None:
+async def test_a_replay_does_not_undo_saves_of_another_process(kernel: Flaky, tmp_path: Path) -> None:
     away = StateStore(kernel, policy="resilient", spool=tmp_path)
     await away.save_task(task())
     kernel.away = True
@@ -387,8 +385,8 @@ async def test_a_replay_does_not_undo_what_another_process_saved_meanwhile(kerne
     await away.close()
 
 
-async def test_what_was_written_after_all_is_not_replayed(kernel: Flaky) -> None:
-    """A pause that was given up, arrived and was taken up would come back."""
+async def test_a_write_stored_after_its_timeout_is_not_replayed(kernel: Flaky) -> None:
+    """Otherwise a pause that timed out, was stored and was taken would be restored."""
     store = StateStore(kernel, policy="resilient", timeout_seconds=0.05)
     await store.save_memory_state("key", {})
     kernel.late = answers = asyncio.Event()
@@ -404,7 +402,7 @@ async def test_what_was_written_after_all_is_not_replayed(kernel: Flaky) -> None
     assert await other.load_planner_state("token") is None
 
 
-async def test_a_pause_grows_old_in_the_spool(kernel: Flaky) -> None:
+async def test_a_pause_expires_in_the_spool(kernel: Flaky) -> None:
     now = [1000.0]
     store = StateStore(kernel, policy="resilient", pause_seconds=60)
     recovery = store.desk.host.writer.recovery  # type: ignore[union-attr]
@@ -420,7 +418,7 @@ async def test_a_pause_grows_old_in_the_spool(kernel: Flaky) -> None:
     assert await store.load_planner_state("new") == {"kept": True}
 
 
-def test_a_spool_must_be_of_use(tmp_path: Path) -> None:
+def test_a_spool_needs_a_directory_and_the_resilient_policy(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidState, match="as the spool directory"):
         StateStore("memory:", policy="resilient", spool=tmp_path / "file")
@@ -429,7 +427,7 @@ def test_a_spool_must_be_of_use(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["strict", "resilient"])
-async def test_what_is_wrong_in_itself_is_told_under_both(kernel: Flaky, policy: Any) -> None:
+async def test_invalid_values_raise_under_both_policies(kernel: Flaky, policy: Any) -> None:
     store = StateStore(kernel, policy=policy)
     with pytest.raises(StateNotSaved) as refusal:
         await store.save_memory_state("key", {"big": "x" * (17 * 1024 * 1024)})
@@ -452,7 +450,7 @@ def test_there_are_two_policies() -> None:
         StateStore("nowhere://")
 
 
-async def test_a_closed_store_says_so(url: str) -> None:
+async def test_a_closed_store_raises(url: str) -> None:
     store = StateStore(url)
     await store.save_event(event())
     await store.close()
@@ -465,7 +463,7 @@ async def test_a_closed_store_says_so(url: str) -> None:
 
 
 async def test_a_storage_that_can_not_be_opened(tmp_path: Path) -> None:
-    """It is opened as soon as it can be."""
+    """It is opened as soon as possible."""
     folder = tmp_path / "later"
     strict = StateStore(f"sqlite:///{folder}/state.db")
     with pytest.raises(StateNotSaved):

@@ -1,4 +1,4 @@
-"""Sweeps remove what a policy lets go, on every engine, and nothing else."""
+"""Sweeps remove only the data that the policy allows, on every engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG_AGO = datetime.now(UTC) - timedelta(days=400)
 
 
 async def swept(store: StateStore, *, later: float = 0.0, **policy: Any) -> StateSwept:
-    """A sweep, as if so many seconds had gone by."""
+    """Sweep as if this many seconds had passed."""
 
     async def run(kernel: Kernel) -> StateSwept:
         scope = kernel.scoped(store.partition)
@@ -40,7 +40,7 @@ async def fill(store: StateStore) -> None:
         store.save_update(update(number))
         store.save_steering(steering(number))
         await store.save_trajectory(f"trace-{number}", "session", trajectory())
-        await store.flush()  # each is an entry of its own
+        await store.flush()  # each is a separate entry
         if number == 4:
             for word in ("kv:v1:t:u:session:session:ns:key", "memory"):
                 await store.save_memory_state(word, {})
@@ -65,7 +65,7 @@ async def counts(store: StateStore) -> dict[str, int]:
     }
 
 
-async def test_nothing_goes_unless_it_is_asked_for(store: StateStore) -> None:
+async def test_an_empty_policy_removes_nothing(store: StateStore) -> None:
     await fill(store)
     before = await counts(store)
     assert not await store.sweep(StateRetention())
@@ -73,7 +73,7 @@ async def test_nothing_goes_unless_it_is_asked_for(store: StateStore) -> None:
     assert await counts(store) == before
 
 
-async def test_the_newest_stay(store: StateStore) -> None:
+async def test_the_newest_entries_stay(store: StateStore) -> None:
     await fill(store)
     gone = await store.sweep(
         StateRetention(
@@ -88,7 +88,7 @@ async def test_the_newest_stay(store: StateStore) -> None:
     assert (gone.events, gone.updates, gone.trajectories, gone.artifacts) == (7, 8, 8, 2)
 
 
-async def test_events_that_came_together_go_together(store: StateStore) -> None:
+async def test_events_of_one_entry_are_removed_together(store: StateStore) -> None:
     store.save_events(event(float(number)) for number in range(10))
     await store.flush()
     store.save_events(event(float(number)) for number in range(10, 20))
@@ -99,8 +99,8 @@ async def test_events_that_came_together_go_together(store: StateStore) -> None:
     assert len(await store.load_history("trace")) == 10
 
 
-async def test_what_is_old_goes(store: StateStore) -> None:
-    """Tasks that run stay, and so do values that tools keep; cursors and new entries work as before."""
+async def test_old_data_is_removed(store: StateStore) -> None:
+    """Running tasks and values of tools stay; cursors and new entries still work."""
     await fill(store)
     assert (await swept(store, tasks=DAY)).tasks == 1
     assert [found.task_id for found in await store.list_tasks("session")] == ["task-2", "task-3"]
@@ -114,11 +114,11 @@ async def test_what_is_old_goes(store: StateStore) -> None:
     assert [found.update_id for found in await store.list_updates("session", since_id="update-3")] == ["update-11"]
 
 
-async def test_traces_and_sessions_that_are_over_are_forgotten(store: StateStore) -> None:
-    """And can be used again, by the process that knew them too."""
+async def test_ended_traces_and_sessions_are_removed(store: StateStore) -> None:
+    """They can be used again, also by the process that used them before."""
     await fill(store)
     gone = await swept(store, later=2 * DAY, events=DAY, planner_events=DAY, bindings=DAY, trajectories=DAY)
-    assert gone.traces == 0  # its binding went after the traces were looked at
+    assert gone.traces == 0  # its binding was removed after the traces were checked
     gone = await swept(store, later=2 * DAY, events=DAY, sessions=DAY)
     assert (gone.traces, gone.sessions) == (11, 1)
     assert await left_of(store, TRACES) == await left_of(store, SESSIONS) == 0
@@ -136,7 +136,7 @@ async def left_of(store: StateStore, collection: str) -> int:
     return len(found.records)
 
 
-async def test_a_sweep_that_was_interrupted_goes_on(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interrupted_sweep_continues(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "PAGE", 2)
     for number in range(6):
         await store.save_update(update(1, session=f"s{number}"))
@@ -158,7 +158,7 @@ async def test_a_sweep_that_was_interrupted_goes_on(store: StateStore, monkeypat
     assert await store.host.ask(lambda kernel: kernel.get(store.partition, SWEEPS, SESSIONS)) is None
 
 
-async def test_expired_artifacts_always_go(file_url: str) -> None:
+async def test_expired_artifacts_are_always_removed(file_url: str) -> None:
     retention = ArtifactRetentionConfig(ttl_seconds=60)
     async with StateStore(file_url, types="own", artifact_retention=retention) as store:
         await store.artifact_store.put_text("text")
@@ -168,12 +168,12 @@ async def test_expired_artifacts_always_go(file_url: str) -> None:
 @pytest.mark.parametrize(
     "text", ["events", "events=", "events=x", "nothing=3d", "tasks=3", "events=-3", "max_events=3d"]
 )
-def test_what_is_no_policy_is_told(text: str) -> None:
+def test_invalid_policies_are_refused(text: str) -> None:
     with pytest.raises(InvalidValue):
         StateRetention.parse([text])
 
 
-def test_policies_as_people_write_them() -> None:
+def test_policies_as_text() -> None:
     policy = StateRetention.parse(["events=30d,events=1000", "updates=12h", ""])
     assert policy == StateRetention(events=30 * DAY, max_events=1000, updates=DAY / 2)
     for wrong in ({"events": -1}, {"max_events": 1.5}, {"events": float("nan")}, {"updates": True}):
@@ -182,7 +182,7 @@ def test_policies_as_people_write_them() -> None:
 
 
 async def test_a_store_in_use_sweeps_by_itself(shared_url: str) -> None:
-    """What has expired goes, and what the policy lets go."""
+    """Expired data and data that the policy does not keep is removed."""
     retention = StateRetention(max_updates=3)
     async with StateStore(shared_url, sweep_every=0.2, pause_seconds=0.1, retention=retention) as store:
         await store.save_planner_state("token", {})
@@ -202,6 +202,6 @@ async def test_one_process_sweeps_in_each_period(file_url: str) -> None:
 
 
 @pytest.mark.parametrize("every", [0, -1, "1", True])
-def test_a_period_is_a_number(every: Any) -> None:
+def test_sweep_every_is_checked(every: Any) -> None:
     with pytest.raises(InvalidState, match="sweep_every"):
         StateStore("memory:", sweep_every=every)

@@ -1,4 +1,4 @@
-"""Sessions on every engine: what is restored, and what several processes make of the same session."""
+"""Sessions on every engine: restored state, and several processes with the same session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Kind = SteeringEventType
 
 
 async def test_everything_is_restored(store: StateStore) -> None:
-    """Context with version and hash, results, patches and demands that wait, tasks in order, ids that were seen."""
+    """Context with version and hash, results, waiting patches and controls, tasks in order, known event ids."""
     seen = demand(Kind.PAUSE, "a")
 
     async def pipeline(runtime: TaskRuntime) -> TaskResult:
@@ -63,7 +63,7 @@ async def test_everything_is_restored(store: StateStore) -> None:
 
 
 async def test_a_subscription_misses_nothing_and_repeats_nothing(store: StateStore) -> None:
-    """Cut off anywhere, cancelled in the middle of waiting, and taken up again by the last id that was seen."""
+    """After an interruption or a cancelled wait it continues with the last received id."""
     total = 60
 
     async def pipeline(runtime: TaskRuntime) -> None:
@@ -92,8 +92,8 @@ async def test_a_subscription_misses_nothing_and_repeats_nothing(store: StateSto
         assert first.content["reason"] == "created", "everything that is kept"
 
 
-async def test_one_steers_what_another_runs(shared_url: str) -> None:
-    """A demand reaches the process that runs the task; whoever follows the session sees what came of it."""
+async def test_a_process_steers_a_task_of_another_process(shared_url: str) -> None:
+    """A control reaches the process that runs the task; subscribers in any process see the result."""
     heard = asyncio.Queue[Any]()
 
     async def pipeline(runtime: TaskRuntime) -> None:
@@ -116,8 +116,8 @@ async def test_one_steers_what_another_runs(shared_url: str) -> None:
         ]
 
 
-async def test_several_change_the_context(shared_url: str) -> None:
-    """Each update replaces what it names and is one version; no result of a merge is lost."""
+async def test_several_processes_change_the_context(shared_url: str) -> None:
+    """Each update replaces the keys that it names and increments the version; no merged result is lost."""
     async with sessions(shared_url, 3) as processes:
 
         async def work(number: int, session: StreamingSession) -> None:
@@ -142,7 +142,7 @@ async def test_several_change_the_context(shared_url: str) -> None:
 
 
 async def test_a_patch_is_decided_once(shared_url: str) -> None:
-    """Of processes that approve and reject it at once, one does."""
+    """Of several processes that approve and reject it at the same time, one succeeds."""
     async with sessions(shared_url, 3) as (first, second, third):
         patch = ContextPatch(task_id="t")
         for _ in range(3):
@@ -156,8 +156,8 @@ async def test_a_patch_is_decided_once(shared_url: str) -> None:
             assert sum(decided) == 1
 
 
-async def test_limits_count_the_tasks_of_all(shared_url: str) -> None:
-    """A session is full wherever its tasks run."""
+async def test_limits_count_the_tasks_of_all_processes(shared_url: str) -> None:
+    """The limit counts the tasks in all processes."""
     async with sessions(shared_url, 2, limits=SessionLimits(max_tasks_per_session=2)) as (here, there):
         await here.spawn_task(forever)
         await there.spawn_task(forever, task_id="t")
@@ -170,8 +170,8 @@ async def test_limits_count_the_tasks_of_all(shared_url: str) -> None:
 # ----------------------------------------------------------------------------------------------- processes that die
 
 
-async def test_tasks_of_a_dead_process_fail_while_no_caller_asks(shared_url: str) -> None:
-    """One process that has another session open does it; what the dead process writes afterwards is refused."""
+async def test_tasks_of_a_dead_process_fail_without_a_caller(shared_url: str) -> None:
+    """A process with another open session fails them; later writes of the dead process are refused."""
     gate = asyncio.Event()
 
     async def pipeline(_runtime: TaskRuntime) -> str:
@@ -207,7 +207,7 @@ async def test_tasks_of_a_dead_process_fail_while_no_caller_asks(shared_url: str
 async def test_a_process_that_cannot_renew_its_lease_stops_its_tasks(
     file_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stops them before the lease ends, and runs them again once it can renew a lease."""
+    """It stops them before the lease ends, and runs them again when it can renew a lease."""
     runs: list[float] = []
     stopped: list[float] = []
 
@@ -243,7 +243,7 @@ async def test_a_process_that_cannot_renew_its_lease_stops_its_tasks(
 
 
 async def test_tasks_of_a_dead_process_can_be_run_again(file_url: str) -> None:
-    """By what the application knows about them; their results are merged as they were to be."""
+    """The application provides the pipeline; results are merged with the original strategy."""
     asked: list[str] = []
 
     async def pipeline(runtime: TaskRuntime) -> TaskResult:
@@ -270,7 +270,7 @@ async def test_tasks_of_a_dead_process_can_be_run_again(file_url: str) -> None:
 
 
 async def test_a_full_session_is_recovered_before_it_refuses(file_url: str) -> None:
-    """Eight tasks of a dead process do not block a session for ever, also one that was open already."""
+    """Eight tasks of a dead process do not block a session, even if it was already open."""
     limits = SessionLimits(max_tasks_per_session=2, lease_seconds=SHORT.lease_seconds)
     async with sessions(file_url, 2, limits=limits) as (dead, alive):
         for _ in range(2):
@@ -286,7 +286,7 @@ async def test_a_full_session_is_recovered_before_it_refuses(file_url: str) -> N
 
 
 async def test_two_objects_of_one_session(file_url: str) -> None:
-    """A process that opens a session again for each request steers the tasks of the first."""
+    """A process that opens a session for each request can steer the tasks of the first object."""
     async with (
         StateStore(file_url, types="own") as store,
         StreamingSession("s", state_store=store) as first,
@@ -303,9 +303,9 @@ async def test_two_objects_of_one_session(file_url: str) -> None:
         assert (task.status, task.error) == (TaskStatus.CANCELLED, "enough")
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the task that never goes on
-def test_a_loop_that_ended_has_left_its_tasks_behind(file_url: str) -> None:
-    """The process lives on and has a lease, but nobody runs them."""
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the task that never continues
+def test_tasks_of_an_ended_loop_are_recovered(file_url: str) -> None:
+    """The process still runs and has a lease, but the tasks have no event loop."""
     store = StateStore(file_url, types="own")
     loop = asyncio.new_event_loop()
     session = StreamingSession("s", state_store=store)
@@ -323,10 +323,10 @@ def test_a_loop_that_ended_has_left_its_tasks_behind(file_url: str) -> None:
     gc.collect()
 
 
-async def test_opening_a_session_reads_as_often_however_many_tasks_it_has(
+async def test_the_reads_to_open_a_session_do_not_grow_with_its_tasks(
     store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One read for all tasks, one for their snapshots, one for their order, and a few for the session itself."""
+    """One read for all tasks, one for their snapshots, one for their order, and a few for the session."""
     for session_id, count in (("few", 2), ("many", 300)):
         for number in range(count):
             snapshot = TaskContextSnapshot(session_id=session_id, task_id=str(number))

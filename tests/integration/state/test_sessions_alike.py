@@ -1,4 +1,4 @@
-"""The same program on penguiflow's sessions and on ours: the same updates, in the same order."""
+"""The same program on penguiflow's sessions and on Keelbolt's: the same updates, in the same order."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ VARYING = ("patch_id", "event_id", "completed_at", "resume_token")
 
 
 def plain(value: Any) -> Any:
-    """Without what differs from run to run."""
+    """Return the update without values that differ between runs."""
     if isinstance(value, dict):
         return {key: "*" if key in VARYING and item else plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list) else value
 
 
 async def played(kind: Any, session: Any, store: Any) -> list[Any]:
-    """Updates of a session in which a little of everything happens."""
+    """Return the updates of a session with tasks, controls and patches."""
 
     async def answer(runtime: Any) -> Any:
         runtime.emit_update(theirs.UpdateType.PROGRESS, {"percent": 50}, step_index=1, total_steps=2)
@@ -76,7 +76,7 @@ async def played(kind: Any, session: Any, store: Any) -> list[Any]:
     return found
 
 
-async def test_the_same_program_does_the_same() -> None:
+async def test_both_sessions_report_the_same_updates() -> None:
     memory = InMemoryStateStore()
     expected = await played(theirs, theirs.StreamingSession("s", state_store=memory), memory)
     async with StateStore("memory:") as store:

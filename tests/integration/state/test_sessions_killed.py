@@ -1,4 +1,4 @@
-"""Processes that are killed or stopped in the middle of a session, and others that go on: ours and penguiflow's."""
+"""Processes that are killed or stopped during a session, and processes that continue: Keelbolt's and penguiflow's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 @asynccontextmanager
 async def process(url: str, kind: str) -> AsyncIterator[Process]:
-    """A process that works on the session, and whose tasks run; it is killed at the end."""
+    """A process that runs tasks of the session; it is killed at the end."""
     command = (sys.executable, "-m", "tests.integration.state.session_process", url, kind)
     found = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
     try:
@@ -41,7 +41,7 @@ async def process(url: str, kind: str) -> AsyncIterator[Process]:
 
 
 async def line(found: Process) -> str:
-    """The next line that the process prints."""
+    """Return the next line that the process prints."""
     assert found.stdout is not None
     async with asyncio.timeout(60):
         return (await found.stdout.readline()).decode().strip()
@@ -51,8 +51,8 @@ async def running(store: StateStore) -> list[str]:
     return [task.task_id for task in await store.list_tasks("s") if task.status.value == "RUNNING"]
 
 
-async def test_our_session_goes_on(shared_url: str) -> None:
-    """Another process fails what ran while no caller asks for it. Everything else is there, and there is room again."""
+async def test_a_session_continues_in_another_process(shared_url: str) -> None:
+    """Another process fails the running tasks without a caller. All other data is there, and new tasks can start."""
     async with (
         StateStore(shared_url, types="own") as store,
         SessionManager(state_store=store, limits=SHORT) as manager,
@@ -82,8 +82,8 @@ async def test_our_session_goes_on(shared_url: str) -> None:
         }
 
 
-async def test_what_a_stopped_process_writes_after_its_lease_is_refused(shared_url: str) -> None:
-    """Another process has taken its task over: no update, no result and no context of it is in the store."""
+async def test_writes_of_a_stopped_process_after_its_lease_are_refused(shared_url: str) -> None:
+    """Another process has taken over its task: none of its updates, results and contexts are stored."""
     async with (
         StateStore(shared_url, types="own") as store,
         SessionManager(state_store=store, limits=SHORT) as manager,
@@ -104,8 +104,8 @@ async def test_what_a_stopped_process_writes_after_its_lease_is_refused(shared_u
         assert not [found for found in await session.list_updates() if found.content.get("late")]
 
 
-async def test_what_a_stopped_process_writes_to_an_erased_session_is_refused(shared_url: str) -> None:
-    """Every save of it raises StateErased, and nothing of the session is in the store afterwards."""
+async def test_writes_of_a_stopped_process_to_an_erased_session_are_refused(shared_url: str) -> None:
+    """Each of its saves raises StateErased, and the store has no data of the session afterwards."""
     async with open_storage(shared_url) as kernel, process(shared_url, "writer") as child:
         child.send_signal(signal.SIGSTOP)
         await asyncio.sleep(SHORT.lease_seconds + 0.5)
@@ -115,8 +115,8 @@ async def test_what_a_stopped_process_writes_to_an_erased_session_is_refused(sha
         assert await rows_with(kernel, "canary", "erased") == []
 
 
-async def test_penguiflow_s_session_goes_on(shared_url: str) -> None:
-    """Its tasks that ran have failed while no caller asked for them, and no longer stand in the way of new ones."""
+async def test_penguiflow_s_session_continues_in_another_process(shared_url: str) -> None:
+    """Its running tasks fail without a caller, and no longer count towards the limits."""
     async with StateStore(shared_url, types="penguiflow") as store:
         async with process(shared_url, "penguiflow") as child:
             owned = OwnedTasks(store, lease_seconds=SHORT.lease_seconds)
@@ -146,7 +146,7 @@ async def test_penguiflow_s_session_goes_on(shared_url: str) -> None:
 
 
 async def test_penguiflow_s_sessions_on_our_store(shared_url: str) -> None:
-    """Background tasks, steering, a merge that a person approves, and a second process that looks at all of it."""
+    """Background tasks, steering, an approved merge, and a second process that reads all of it."""
     heard = []
 
     async def pipeline(runtime: theirs.TaskRuntime) -> theirs.TaskResult:
@@ -195,7 +195,7 @@ async def test_penguiflow_s_sessions_on_our_store(shared_url: str) -> None:
 
 
 async def test_penguiflow_s_session_is_cancelled_with_its_children(file_url: str) -> None:
-    """And what they were told is in the store."""
+    """The cancels are in the store."""
 
     async def endless(_runtime: theirs.TaskRuntime) -> None:
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""`keelbolt state`: prints what PenguiFlow's own command prints, and what that one has no word for."""
+"""`keelbolt state` prints the same as PenguiFlow's own command, and has additional subcommands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def keelbolt(*arguments: str, input: bytes | None = None) -> Result:  # noqa: A0
 
 
 def admin(url: str, *arguments: str) -> tuple[bytes, int]:
-    """The real command, with our factory."""
+    """Run the real command with Keelbolt's factory."""
     command = [str(ADMIN), *arguments, "--state-store", "keelbolt.state:create_store"]
     done = subprocess.run(
         command, capture_output=True, check=False, timeout=60, env={**os.environ, "KEELBOLT_STATE_URL": url}
@@ -63,8 +63,8 @@ COMMANDS = [
 ]
 
 
-async def test_it_prints_what_penguiflow_admin_prints(file_url: str) -> None:
-    """Byte by byte, with the same exit codes."""
+async def test_the_output_equals_penguiflow_admin(file_url: str) -> None:
+    """Byte for byte, with the same exit codes."""
     await kept(file_url)
     for arguments in COMMANDS:
         ours = await run(*arguments, "--storage", file_url)
@@ -75,7 +75,9 @@ async def test_it_prints_what_penguiflow_admin_prints(file_url: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgres", "redis"])
-async def test_it_does_so_on_servers(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+async def test_the_output_equals_penguiflow_admin_on_servers(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     url = store_url(engine, request, tmp_path)
     await kept(url)
     ours = await run("replay", "trace", "--storage", url)
@@ -84,7 +86,7 @@ async def test_it_does_so_on_servers(engine: str, request: pytest.FixtureRequest
 
 
 async def run(*arguments: str) -> Result:
-    """The command, which has an event loop of its own."""
+    """Run the command, which has its own event loop."""
     return await asyncio.to_thread(keelbolt, *arguments)
 
 
@@ -116,7 +118,7 @@ async def test_follow_prints_each_event_once_as_it_comes(file_url: str) -> None:
                 process.terminate()
 
 
-async def test_what_there_is_and_one_of_it(file_url: str) -> None:
+async def test_lists_and_single_items(file_url: str) -> None:
     async with StateStore(file_url, types="own", artifact_retention=ArtifactRetentionConfig(ttl_seconds=0)) as store:
         await fill(store)
         ref = await store.artifact_store.put_text("hello", scope=ArtifactScope(session_id="session"))
@@ -146,7 +148,7 @@ async def test_views(file_url: str) -> None:
     assert (await run("views", "--storage", file_url, "--drop")).stdout == "10 views dropped\n"
 
 
-async def test_a_storage_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+async def test_a_missing_storage_is_not_created(tmp_path: Path) -> None:
     for command in (("sessions",), ("history", "trace"), ("views",)):
         assert (await run(*command, "--storage", f"sqlite:///{tmp_path}/none.db")).exit_code == 3
     assert not list(tmp_path.iterdir())

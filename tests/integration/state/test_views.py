@@ -32,7 +32,7 @@ def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 async def rows(url: str, view: str) -> Rows:
-    """What a plain driver reads from this view; JSON as what it means."""
+    """Return the rows of this view, read with a plain driver and with decoded JSON."""
     parts = urlsplit(url)
     if parts.scheme == "sqlite":
         with closing(sqlite3.connect(parts.path[1:])) as connection:
@@ -53,7 +53,7 @@ async def rows(url: str, view: str) -> Rows:
 
 
 async def fill(store: StateStore, name: str) -> None:
-    """Something in every view; events come together and repeat."""
+    """Store data for every view; events are grouped and repeated."""
     store.save_events([event(1.0, name, n=1), event(2.0, name, n=2), event(2.0, name, n=2)])
     await store.flush()
     store.save_event(event(3.0, None))
@@ -79,7 +79,7 @@ async def test_views_show_real_columns(sql_url: str, name: str) -> None:
         await fill(store, name)
         await other.save_memory_state("its", {})
         await asyncio.to_thread(create_views, sql_url)
-        await asyncio.to_thread(create_views, sql_url)  # anew
+        await asyncio.to_thread(create_views, sql_url)  # created again
         seen = {view: await rows(sql_url, view) for view in NAMES}
         shown = name.replace("\0", "\ufffd")
 
@@ -117,11 +117,11 @@ async def test_views_show_real_columns(sql_url: str, name: str) -> None:
         await asyncio.to_thread(drop_views, sql_url)
         with pytest.raises((sqlite3.OperationalError, asyncpg.UndefinedTableError)):
             await rows(sql_url, "flow_events")
-        assert len(await store.load_history(name)) == 3  # nothing but the views went
+        assert len(await store.load_history(name)) == 3  # only the views were removed
 
 
 async def test_every_event_of_a_burst_is_shown_in_order(sql_url: str) -> None:
-    """A lone surrogate hides no other event, 1 and 1.0 are two events, and id orders events of one moment."""
+    """A lone surrogate hides no other event, 1 and 1.0 are two events, and id orders events with equal times."""
     async with StateStore(sql_url, types="own") as store:
         numbers = [event(5.0, n=n) for n in (3, 1, 1.0, 2)]
         await store.save_events([*numbers, event(5.0, text="half \ud83d of a pair"), event(5.0, text="\U0001f427")])
@@ -157,7 +157,7 @@ async def test_one_trace_is_read_by_its_index(request: pytest.FixtureRequest, tm
     assert re.search(r"Index Scan using \w+ on entry .*rows=1(\.00)? loops=1\)", plan), plan
 
 
-async def test_a_store_with_views_is_opened_checked_and_backed_up_as_any(sql_url: str, tmp_path: Path) -> None:
+async def test_a_store_with_views_can_be_opened_checked_and_backed_up(sql_url: str, tmp_path: Path) -> None:
     from keelbolt.kernel.copies import backup_storage
 
     async with StateStore(sql_url, types="own") as store:
@@ -168,7 +168,7 @@ async def test_a_store_with_views_is_opened_checked_and_backed_up_as_any(sql_url
         await backup_storage(kernel, tmp_path / "copy")
 
 
-def test_what_has_no_sql_or_no_schema_is_told(tmp_path: Path) -> None:
+def test_engines_without_sql_or_schema_raise(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="has no SQL"):
         create_views("redis://localhost:1")
     with pytest.raises(StorageMissing):

@@ -1,4 +1,4 @@
-"""Things to keep."""
+"""Sample data to store."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def binding(**fields: Any) -> RemoteBinding:
 
 
 def conversation(task_id: str, **fields: Any) -> RemoteBinding:
-    """A binding to which a next turn may go."""
+    """A binding that accepts a next turn."""
     return binding(task_id=task_id, router_session_id="session", remote_skill="skill", **fields)
 
 

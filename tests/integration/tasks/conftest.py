@@ -1,4 +1,4 @@
-"""One test, four engines: memory, a SQLite file, a real PostgreSQL, a real Valkey."""
+"""One test on four engines: memory, a SQLite file, a real PostgreSQL, a real Valkey."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def stage(url: str) -> AsyncIterator[Stage]:
-    """Each kind of store, for as many processes as the test starts."""
+    """A Stage on each kind of store, for any number of processes."""
     async with Stage(url) as stage:
         yield stage
 
 
 @pytest.fixture
 async def memory() -> AsyncIterator[Stage]:
-    """The fastest of them, for laws that no store has a part in."""
+    """A Stage in memory, for tests that do not depend on the storage."""
     async with Stage("memory:") as stage:
         yield stage
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An expired lease gives no hint and is found by polling: poll often."""
+    """Poll often: an expired lease sends no notification and is found by polling."""
     monkeypatch.setattr(runner, "POLL_SECONDS", 0.03)

@@ -1,4 +1,4 @@
-"""A store, and as many task engines on it as a test wants: each stands for a process, which can also die."""
+"""A store with any number of task engines on it; each engine stands for a process and can be killed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def message(text: str = "Hello", **more: Any) -> Message:
 
 
 def _ignore(digests: Iterable[bytes]) -> None:
-    """Notifications that are lost."""
+    """Drop a notification."""
 
 
 class Stage:
@@ -74,7 +74,7 @@ class Stage:
         clock: Clock | None = None,
         **given: Any,
     ) -> TaskEngine:
-        """A process with this worker, until the end of the test."""
+        """Start a process with this worker, until the end of the test."""
         given.setdefault("drain_seconds", 0.0)
         line = KernelLink(await self.kernel(url))
         more: dict[str, Any] = {"hooks": hooks, "dependencies": dependencies, "clock": clock}
@@ -84,13 +84,13 @@ class Stage:
         return engine
 
     def deafen(self, engine: TaskEngine) -> None:
-        """The process gets no notifications from other processes any more."""
+        """Stop all notifications from other processes to this one."""
         kernel = self.lines[engine].kernel
         assert isinstance(kernel, BaseKernel)
         kernel.board.wake_digests = _ignore  # type: ignore[method-assign]
 
     async def crash(self, engine: TaskEngine, *, expire: bool = True) -> None:
-        """The process dies: whatever it was doing, nothing more of it reaches the store. ``expire``: its lease too."""
+        """Kill the process: nothing more of it reaches the store. ``expire`` also ends its lease."""
         line = self.lines[engine]
         line.cut = True
         runner = engine.runner
@@ -108,7 +108,7 @@ class Stage:
             await self.expire(engine)
 
     async def expire(self, engine: TaskEngine) -> None:
-        """The lease of this process ends now."""
+        """End the lease of this process now."""
         assert engine.runner is not None
         await self.lines[engine].kernel.heartbeat(engine.runner.name, lease_seconds=0.001)
         await asyncio.sleep(0.005)
@@ -118,13 +118,13 @@ class Stage:
 
 
 async def ask(engine: TaskEngine, text: str = "Hello", *, who: Principal = ANONYMOUS, **more: Any) -> Task:
-    """Send, wait for the end of the turn, and look."""
+    """Send a message, wait for the end of the turn, and return the task."""
     sent = await engine.tasks.send(message(text, **more), Envelope(who))
     return await answer(engine, sent)
 
 
 def seen_by(engine: TaskEngine, sent: Sent) -> Sent:
-    """What another process has sent, for a process that looks through its own connection."""
+    """Wait until a process sees the writes of another one through its own connection."""
     scope = engine.kernel.scoped(sent.task.scope.partition)
     return replace(sent, task=replace(sent.task, scope=scope))
 
@@ -134,7 +134,7 @@ async def answer(engine: TaskEngine, sent: Sent, *, seconds: float = 20.0) -> Ta
 
 
 async def look(engine: TaskEngine, task: StoredTask | str, **more: Any) -> Task:
-    """The task as its client sees it, read from the store."""
+    """Return the task as its client sees it, read from the store."""
     task_id = task if isinstance(task, str) else task.record.task_id
     partition = ANONYMOUS.partition if isinstance(task, str) else task.scope.partition
     scope = engine.kernel.scoped(partition)
@@ -142,7 +142,7 @@ async def look(engine: TaskEngine, task: StoredTask | str, **more: Any) -> Task:
 
 
 async def log(engine: TaskEngine, task_id: str, partition: str = ANONYMOUS.partition) -> list[Entry]:
-    """The whole log of a task: dense from 1."""
+    """Return the whole log of a task, and check that it is dense from 1."""
     entries: list[Entry] = []
     while True:
         page = await engine.kernel.read_log(partition, EVENTS, task_id, after=len(entries))
@@ -153,18 +153,18 @@ async def log(engine: TaskEngine, task_id: str, partition: str = ANONYMOUS.parti
 
 
 async def states(engine: TaskEngine, task_id: str, partition: str = ANONYMOUS.partition) -> list[str]:
-    """Every status that the task had, in order."""
+    """Return every status of the task, in order."""
     notes = map(read_note, await log(engine, task_id, partition))
     return [note.state.name for note in notes if isinstance(note, StatusNote)]
 
 
 async def bodies(engine: TaskEngine, task_id: str, kind: str) -> list[dict[str, Any]]:
-    """The notes of one kind, decoded."""
+    """Return the notes of one kind, decoded."""
     return [from_json(entry.data) for entry in await log(engine, task_id) if entry.kind == kind]
 
 
 async def one_end(engine: TaskEngine, task_id: str, partition: str = ANONYMOUS.partition) -> TaskState:
-    """The terminal state of a task, after making sure of what every task promises.
+    """Return the terminal state of a task, after checking the promises of every task.
 
     The log is dense and has one terminal event, which is the last; record, log and list agree; no work is left.
     """
@@ -177,7 +177,7 @@ async def one_end(engine: TaskEngine, task_id: str, partition: str = ANONYMOUS.p
     assert isinstance(last, StatusNote), entries[-1]
     assert last.state.name == ends[0]
     assert task.view.state.name == task.record.state.name == ends[0]
-    await until(lambda: _no_work(engine, partition, task_id))  # a nudge that came too late is cleared away by a runner
+    await until(lambda: _no_work(engine, partition, task_id))  # a runner removes a late work item
     return task.view.state
 
 
@@ -187,7 +187,7 @@ async def _no_work(engine: TaskEngine, partition: str, task_id: str) -> bool:
 
 
 async def until(condition: Callable[[], Any], *, seconds: float = 10.0) -> None:
-    """Wait for this to hold."""
+    """Wait until this holds."""
     end = time.monotonic() + seconds
     while True:
         found = condition()
@@ -205,7 +205,7 @@ async def state_of(engine: TaskEngine, task_id: str) -> TaskState:
 
 @contextlib.contextmanager
 def at_most(seconds: float) -> Any:
-    """What happens inside takes no longer than this."""
+    """Fail if the block takes longer than this."""
     start = time.monotonic()
     yield
     took = time.monotonic() - start

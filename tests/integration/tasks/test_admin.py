@@ -1,4 +1,4 @@
-"""What those who run a storage see and do: everybody's tasks, dead letters, and reports. On every engine."""
+"""Operators' view of a storage: the tasks of all owners, dead letters, and reports. On every engine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def client(kernel: Kernel) -> AsyncIterator[TaskEngine]:
 
 
 async def bury(client: TaskEngine, principal: Principal) -> str:
-    """A task that was given up: each of its processes died."""
+    """Create a task that is a dead letter: each of its processes died."""
     words = message("try me", metadata={"from": "the client"})
     sent = await client.tasks.send(words, Envelope(principal, accepts=["text/plain"], metadata={"of": "the task"}))
     task_id = sent.task.record.task_id
@@ -56,7 +56,7 @@ async def bury(client: TaskEngine, principal: Principal) -> str:
     return task_id
 
 
-async def test_a_dead_letter_tells_whose_it_is_and_why(client: TaskEngine) -> None:
+async def test_a_dead_letter_names_its_owner_and_reason(client: TaskEngine) -> None:
     task_id = await bury(client, ADA)
     [letter] = (await dead_letters(client.store, client.tasks.scope(ADA))).letters
     assert (letter.task_id, letter.reason, letter.principal) == (task_id, EXHAUSTED, ADA)
@@ -65,8 +65,8 @@ async def test_a_dead_letter_tells_whose_it_is_and_why(client: TaskEngine) -> No
     assert found.item.state == "dead"
 
 
-async def test_requeue_makes_one_new_task(client: TaskEngine, kernel: Kernel) -> None:
-    """However many ask for it at once. It has the message and what came with it, and the old one stays failed."""
+async def test_requeue_creates_one_new_task(client: TaskEngine, kernel: Kernel) -> None:
+    """Also for concurrent requests. The new task has the message and its metadata; the old one stays failed."""
     old = await bury(client, ADA)
     sent = await asyncio.gather(*(client.tasks.requeue(old, ADA) for _ in range(8)))
     [new] = {each.task.record.task_id for each in sent}
@@ -87,7 +87,7 @@ async def test_requeue_makes_one_new_task(client: TaskEngine, kernel: Kernel) ->
     assert (await client.tasks.requeue(old, ADA)).task.record.task_id == new
 
 
-async def test_requeue_makes_one_new_task_even_where_sending_is_not_idempotent(
+async def test_requeue_creates_one_new_task_even_where_sending_is_not_idempotent(
     client: TaskEngine, kernel: Kernel
 ) -> None:
     old = await bury(client, ADA)
@@ -96,7 +96,7 @@ async def test_requeue_makes_one_new_task_even_where_sending_is_not_idempotent(
     assert again[0] == again[1]
 
 
-async def test_only_what_ended_without_an_answer_is_requeued(client: TaskEngine, kernel: Kernel) -> None:
+async def test_only_tasks_that_ended_without_a_result_are_requeued(client: TaskEngine, kernel: Kernel) -> None:
     waiting = await client.tasks.send(message("waits"))
     with pytest.raises(UnsupportedOperationError, match="the task is submitted"):
         await client.tasks.requeue(waiting.task.record.task_id)
@@ -109,7 +109,7 @@ async def test_only_what_ended_without_an_answer_is_requeued(client: TaskEngine,
     assert again.task.view.state is TaskState.submitted
 
 
-async def test_nobody_requeues_or_drops_what_is_anothers(client: TaskEngine) -> None:
+async def test_tasks_of_another_owner_can_not_be_requeued_or_dropped(client: TaskEngine) -> None:
     task_id = await bury(client, ADA)
     with pytest.raises(TaskNotFoundError):
         await client.tasks.requeue(task_id)

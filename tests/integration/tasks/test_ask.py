@@ -21,7 +21,7 @@ def note(text: str) -> str:
     return text
 
 
-async def test_the_turn_goes_on_with_the_answer() -> None:
+async def test_the_turn_continues_with_the_answer() -> None:
     calls.clear()
     async with WorkerHarness(order) as agent:
         task = await agent.send("tea")

@@ -1,4 +1,4 @@
-"""Cancelling: wherever a task stands and wherever it runs, with one end, and the right word for who came too late."""
+"""Cancelling in every state and process: one end, and the right error for the loser of a race."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.integration.tasks.stage import (
 
 
 async def heeds(ctx: TaskContext) -> None:
-    """Looks at is_cancelled now and then."""
+    """Checks is_cancelled regularly."""
     if ctx.user_text == "ask":
         await ctx.request_input("what?")
         return
@@ -40,7 +40,7 @@ async def heeds(ctx: TaskContext) -> None:
 
 
 async def writes(ctx: TaskContext) -> None:
-    """Catches the first stop, and goes on to write."""
+    """Catches the first stop and continues to write."""
     for number in range(1000):
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0.02)
@@ -51,12 +51,12 @@ async def writes(ctx: TaskContext) -> None:
 
 
 async def sleeps(ctx: TaskContext) -> None:
-    """Waits for something long, as most workers do."""
+    """Waits for a long time, as most workers do."""
     await asyncio.sleep(60)
 
 
 async def test_a_submitted_task(stage: Stage) -> None:
-    """Nobody has begun it, and nobody will."""
+    """No worker has started the task, and none will."""
     front = await stage.engine()
     sent = await front.tasks.send(message())
     task = await front.tasks.cancel(sent.task.record.task_id)
@@ -73,7 +73,7 @@ async def test_a_submitted_task(stage: Stage) -> None:
 
 
 async def test_a_paused_task(stage: Stage) -> None:
-    """It waits for its user no more; a late answer is refused."""
+    """It no longer waits for its user; a late answer is refused."""
     engine = await stage.engine(heeds)
     task = await ask(engine, "ask")
     with at_most(2.0):
@@ -101,7 +101,7 @@ async def test_a_working_task(stage: Stage, worker: object) -> None:
 
 
 async def test_a_worker_that_swallows_the_stop(stage: Stage) -> None:
-    """A worker that can't be stopped is overruled: the task is canceled without it, and what it says later is void."""
+    """A worker that can't be stopped is overruled: the task is canceled, and its later writes are refused."""
     release = asyncio.Event()
     heard: list[object] = []
 
@@ -130,8 +130,8 @@ async def test_a_worker_that_swallows_the_stop(stage: Stage) -> None:
     assert await one_end(engine, sent.task.record.task_id) is TaskState.canceled
 
 
-async def test_it_answers_in_time(stage: Stage) -> None:
-    """Cancel waits for so many seconds; the task is canceled when its worker leaves its shielded block."""
+async def test_cancel_returns_in_time(stage: Stage) -> None:
+    """Cancel waits for the given seconds; the task is canceled when its worker leaves its shielded block."""
     release = asyncio.Event()
 
     async def careful(ctx: TaskContext) -> None:
@@ -184,7 +184,7 @@ async def test_a_shield_gives_time_to_clean_up(stage: Stage, inside: bool) -> No
 
 
 async def test_a_shield_ends(stage: Stage) -> None:
-    """A worker that takes longer than it said is stopped; a second block does not give it more time."""
+    """A worker that exceeds its time is stopped; a second block does not extend it."""
     heard: list[object] = []
     release = asyncio.Event()
 
@@ -232,7 +232,7 @@ async def test_a_worker_that_fails_while_it_stops(stage: Stage) -> None:
 
 
 async def test_a_process_that_does_not_react_loses_the_task(stage: Stage) -> None:
-    """It hangs, or died a moment ago: the task is canceled all the same, and the process can write no more."""
+    """If it hangs or has just died, the task is canceled anyway, and the process can no longer write."""
     engine = await stage.engine(sleeps)
     sent = await engine.tasks.send(message())
     task_id = sent.task.record.task_id
@@ -247,7 +247,7 @@ async def test_a_process_that_does_not_react_loses_the_task(stage: Stage) -> Non
 
 
 async def test_twice(stage: Stage) -> None:
-    """Two cancels at once: the task is canceled once; one after the end is told that there is nothing to cancel."""
+    """Two concurrent cancels cancel the task once; a cancel after the end raises TaskNotCancelableError."""
     engine = await stage.engine(heeds)
     sent = await engine.tasks.send(message())
     task_id = sent.task.record.task_id
@@ -260,7 +260,7 @@ async def test_twice(stage: Stage) -> None:
 
 
 async def test_a_cancel_survives_the_process(stage: Stage) -> None:
-    """The process dies after the cancel was noted: who takes over ends the task, and does not run it."""
+    """The process dies after the cancel was recorded: the next process ends the task without running it."""
     runs = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -279,8 +279,8 @@ async def test_a_cancel_survives_the_process(stage: Stage) -> None:
     assert await one_end(other, task_id) is TaskState.canceled
 
 
-async def test_a_cancel_that_nobody_heard_yet(stage: Stage) -> None:
-    """The process dies before it looked into the inbox: who takes over hears it."""
+async def test_a_cancel_that_was_not_read_yet(stage: Stage) -> None:
+    """The process dies before it reads its inbox: the next process applies the cancel."""
 
     async def worker(ctx: TaskContext) -> None:
         await until(lambda: ctx.is_cancelled, seconds=30.0)
@@ -305,10 +305,10 @@ async def _is(engine: TaskEngine, task_id: str, state: TaskState) -> bool:
 
 
 async def race(stage: Stage, rounds: int) -> Counter[str]:
-    """Cancel and complete at the same moment, again and again, from two processes."""
+    """Cancel and complete at the same moment, repeatedly, from two processes."""
     losers: dict[str, str] = {}
     chance = random.Random(7)
-    lead = 0.01  # seconds that a cancel takes to arrive: adapted, so that about every second one does
+    lead = 0.01  # seconds until a cancel arrives, adapted so that about half of them win
 
     async def worker(ctx: TaskContext) -> None:
         await gates[ctx.message_id].wait()
@@ -355,9 +355,9 @@ async def race(stage: Stage, rounds: int) -> Counter[str]:
 
 @pytest.mark.timeout(1800)
 async def test_cancel_against_complete(stage: Stage, full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exactly one terminal event each; who loses is told so: the client by its error, the worker by being stopped."""
+    """Exactly one terminal event each; the loser learns it: the client by an error, the worker by being stopped."""
     monkeypatch.setattr(runner_module, "LISTEN_AFTER_SECONDS", 0.0)
     rounds = 5000 if full else 80
     outcomes = await race(stage, rounds)
     assert sum(outcomes.values()) == rounds
-    assert min(outcomes["completed"], outcomes["canceled"]) >= rounds / 10, outcomes  # otherwise nothing was raced
+    assert min(outcomes["completed"], outcomes["canceled"]) >= rounds / 10, outcomes  # otherwise there was no race

@@ -1,4 +1,4 @@
-"""What is kept about a conversation, written by many tasks at once."""
+"""Context data that many tasks write concurrently."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.integration.tasks.stage import Stage, ask
 
 
 async def test_a_hundred_tasks_count(stage: Stage) -> None:
-    """A counter that a hundred tasks of two processes increment at once ends at a hundred."""
+    """A counter that a hundred tasks of two processes increment concurrently ends at a hundred."""
 
     async def worker(ctx: TaskContext) -> None:
         count = await ctx.update_context(lambda kept: (kept or 0) + 1)

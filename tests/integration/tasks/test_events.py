@@ -1,4 +1,4 @@
-"""Followers: the log from any number on, in any process, with no hole and no repeat."""
+"""Followers: the log from any entry on, in any process, without gaps and repeats."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ PARTITION = ANONYMOUS.partition
 
 
 async def follow(engine: TaskEngine, task_id: str, after: int | None = None) -> list[Followed]:
-    """Everything that a follower sees, to the end."""
+    """Return everything that a follower gets, to the end."""
     async with asyncio.timeout(30.0), aclosing(engine.tasks.follow(task_id, after=after)) as followed:
         return [event async for event in followed]
 
 
 def told(events: Sequence[Followed]) -> list[tuple[int, str, bytes]]:
-    """What is the same for every reader."""
+    """Return the parts that are the same for every reader."""
     assert not any(isinstance(event, TaskSnapshot) for event in events)
     return [(event.seq, event.kind, event.data) for event in events if isinstance(event, Entry)]
 
 
 async def streams(ctx: TaskContext) -> None:
-    """Chunks, a status and steps, as fast as they go, then the end."""
+    """Writes chunks, a status and steps as fast as possible, then the end."""
     for number in range(int(ctx.user_text)):
         await ctx.emit_text_artifact(f"{number},", append=True)
         if number % 25 == 0:
@@ -46,7 +46,7 @@ async def streams(ctx: TaskContext) -> None:
 
 
 async def test_from_every_number(stage: Stage) -> None:
-    """Who has the log up to any number gets exactly the rest, in another process too, while it runs and afterwards."""
+    """A reader that has the log up to any entry gets exactly the rest, also in another process and after the end."""
     engine = await stage.engine(streams)
     other = await stage.engine()
     sent = await engine.tasks.send(message("40"))
@@ -68,7 +68,7 @@ async def _ended(engine: TaskEngine, task_id: str) -> list[Entry]:
 
 
 async def test_a_snapshot_first(stage: Stage) -> None:
-    """Without a number the task as it stands comes first, and then what follows it; nothing is in both."""
+    """Without a seq, the current task comes first, then what follows; nothing is in both."""
     gate = asyncio.Event()
 
     async def worker(ctx: TaskContext) -> None:
@@ -105,7 +105,7 @@ async def _parts(engine: TaskEngine, task_id: str, count: int) -> bool:
 
 
 async def test_a_task_that_ended(stage: Stage) -> None:
-    """A snapshot of it, and no more; a number beyond its end gets that too."""
+    """A snapshot and nothing more; also for a seq beyond its end."""
     engine = await stage.engine(streams)
     task = await ask(engine, "3")
     head = len(await log(engine, task.id))
@@ -116,8 +116,8 @@ async def test_a_task_that_ended(stage: Stage) -> None:
     assert await follow(engine, task.id, head) == []
 
 
-async def test_a_paused_task_is_followed_on(stage: Stage) -> None:
-    """A follower of a task that waits for its user sees the next turn too, from whatever process it comes."""
+async def test_a_paused_task_is_followed_further(stage: Stage) -> None:
+    """A follower of a paused task also sees the next turn, from any process."""
 
     async def worker(ctx: TaskContext) -> None:
         await (ctx.complete("bye") if ctx.user_text == "bye" else ctx.request_input("more?"))
@@ -132,7 +132,7 @@ async def test_a_paused_task_is_followed_on(stage: Stage) -> None:
 
 
 async def test_below_the_floor(stage: Stage) -> None:
-    """What was trimmed is a gap, said aloud, with the task as it stands; what was not is told as ever."""
+    """Trimmed entries are reported as a gap with the current task; other entries are delivered as usual."""
     engine = await stage.engine(streams)
     task = await ask(engine, "600")
     entries = await log(engine, task.id)
@@ -152,7 +152,7 @@ async def test_below_the_floor(stage: Stage) -> None:
 
 
 async def test_many_followers_read_once(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many follow a task in the process that runs it, its log is read by one of them at most."""
+    """Many followers in the process that runs a task cause at most one reader of its log."""
     engine = await memory.engine(streams)
     line = memory.lines[engine]
     reads = 0
@@ -184,7 +184,7 @@ async def test_many_followers_read_once(memory: Stage, monkeypatch: pytest.Monke
 
 
 async def test_a_slow_reader(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that lags reads from the store by itself: what is kept in memory stays bounded, and nobody waits."""
+    """A slow reader reads from the store itself: memory stays bounded, and no one else waits."""
     monkeypatch.setattr(events_module, "RING_ENTRIES", 10)
     engine = await stage.engine(streams)
     sent = await engine.tasks.send(message("300"))
@@ -198,11 +198,11 @@ async def test_a_slow_reader(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
         assert len(feed._ring) <= 10
         seen += [event async for event in followed]
     assert told(seen) == told(await log(engine, task_id))
-    assert engine.events.feed(engine.kernel.scoped(PARTITION), task_id) is None  # nothing is left when nobody reads
+    assert engine.events.feed(engine.kernel.scoped(PARTITION), task_id) is None  # nothing is left without a reader
 
 
 async def test_a_follower_that_leaves(stage: Stage) -> None:
-    """Who stops reading leaves nothing behind, and the others read on."""
+    """A follower that stops leaves nothing behind, and the others continue."""
     engine = await stage.engine(streams)
     sent = await engine.tasks.send(message("100"))
     task_id = sent.task.record.task_id
@@ -217,8 +217,8 @@ async def test_a_follower_that_leaves(stage: Stage) -> None:
     assert not engine.events._feeds
 
 
-async def test_nobody_is_shown_what_is_not_committed(stage: Stage) -> None:
-    """Whatever a follower has seen is in the store at that moment."""
+async def test_followers_see_only_committed_entries(stage: Stage) -> None:
+    """Everything that a follower has seen is in the store at that moment."""
     engine = await stage.engine(streams)
     sent = await engine.tasks.send(message("50"))
     task_id = sent.task.record.task_id
@@ -228,8 +228,8 @@ async def test_nobody_is_shown_what_is_not_committed(stage: Stage) -> None:
             assert state.head >= event.seq
 
 
-async def test_lost_hints(stage: Stage) -> None:
-    """A follower whose process gets no notifications from others sees the whole log, by the kernel's own poll."""
+async def test_lost_notifications(stage: Stage) -> None:
+    """A follower without notifications from other processes sees the whole log, by the safety poll."""
     engine = await stage.engine(streams)
     other = await stage.engine()
     stage.deafen(other)
@@ -238,8 +238,8 @@ async def test_lost_hints(stage: Stage) -> None:
     assert told(seen) == told(await log(engine, sent.task.record.task_id))
 
 
-async def test_lost_hints_of_an_erased_task(stage: Stage) -> None:
-    """A follower whose process gets no notifications from others ends when the task is erased."""
+async def test_lost_notifications_of_an_erased_task(stage: Stage) -> None:
+    """A follower without notifications from other processes ends when the task is erased."""
     engine = await stage.engine(asks)
     other = await stage.engine()
     stage.deafen(other)
@@ -252,7 +252,7 @@ async def test_lost_hints_of_an_erased_task(stage: Stage) -> None:
 
 
 async def test_idle_followers_read_nothing(stage: Stage) -> None:
-    """A follower of a task that is silent reads its log once, in the process that runs the task and in another."""
+    """A follower of an idle task reads its log once, in the process that runs the task and in another."""
     engine = await stage.engine(waits)
     other = await stage.engine()
     sent = await engine.tasks.send(message())
@@ -262,7 +262,7 @@ async def test_idle_followers_read_nothing(stage: Stage) -> None:
             each.events.feed(each.kernel.scoped(PARTITION), sent.task.record.task_id) for each in (engine, other)
         )
     )
-    await asyncio.sleep(2.5)  # what the start left to do
+    await asyncio.sleep(2.5)  # work left from the start
     with counted_reads(engine, other) as reads:
         await asyncio.sleep(2.5)
     assert reads == []
@@ -281,7 +281,7 @@ async def waits(_: TaskContext) -> None:
 
 @contextmanager
 def counted_reads(*engines: TaskEngine) -> Iterator[list[str]]:
-    """The streams whose logs these engines read, and the work items that they look at."""
+    """Record the streams whose logs these engines read, and the work items that they look up."""
     reads: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         for kernel in {id(engine.kernel): engine.kernel for engine in engines}.values():

@@ -1,4 +1,4 @@
-"""Files that tasks keep, and messages that find their task by its context. On every engine."""
+"""Files of tasks, and messages that find their task by its context. On every engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def keeps(ctx: TaskContext) -> None:
     await ctx.complete()
 
 
-async def test_a_file_stays_as_long_as_its_tasks(stage: Stage) -> None:
+async def test_a_file_is_kept_as_long_as_its_tasks(stage: Stage) -> None:
     engine = await stage.engine(keeps)
     kernel, tasks, digest = engine.kernel, [], ""
     for _ in range(2):
@@ -45,13 +45,13 @@ async def test_a_file_stays_as_long_as_its_tasks(stage: Stage) -> None:
         assert await open_file(kernel.scoped(ADA.partition), "another", digest) is None
     await erase_task(engine.store, engine.tasks.scope(ADA), tasks[0])
     assert await open_file(kernel.scoped(ADA.partition), tasks[0], digest) is None
-    assert await open_file(kernel.scoped(ADA.partition), tasks[1], digest) is not None  # which holds it still
+    assert await open_file(kernel.scoped(ADA.partition), tasks[1], digest) is not None  # which still refers to it
     await erase_task(engine.store, engine.tasks.scope(ADA), tasks[1])
     assert await open_file(kernel.scoped(ADA.partition), tasks[1], digest) is None
 
 
-async def test_files_of_an_interrupted_erasure_are_let_go(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task is gone with its first commit; were its files not listed by then, nobody would look for them again."""
+async def test_files_of_an_interrupted_erasure_are_removed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first commit removes the task; its files must be listed by then, or no process would find them."""
     engine = await stage.engine(keeps)
     kernel, commit = engine.kernel, engine.kernel.commit
     monkeypatch.setattr("keelbolt.data.erasing.RESUME_SECONDS", 0.0)
@@ -75,8 +75,8 @@ async def test_files_of_an_interrupted_erasure_are_let_go(stage: Stage, monkeypa
     assert await resume_erasures(kernel) == 0
 
 
-async def test_who_lost_the_task_keeps_no_file(stage: Stage) -> None:
-    """What a process writes whose task another one has, is refused."""
+async def test_a_process_that_lost_the_task_can_not_store_a_file(stage: Stage) -> None:
+    """A write of a process whose task another process has claimed is refused."""
     began = asyncio.Event()
     held: list[TaskContext] = []
 
@@ -99,7 +99,7 @@ async def test_who_lost_the_task_keeps_no_file(stage: Stage) -> None:
         await keep_file(second.kernel.scoped(ADA.partition), sent.task.record.task_id, b"late", *fences)
 
 
-async def test_the_task_of_a_context_that_waits_is_found(stage: Stage) -> None:
+async def test_the_waiting_task_of_a_context_is_found(stage: Stage) -> None:
     async def asks(ctx: TaskContext) -> None:
         if ctx.turn == 1 and ctx.user_text == "ask":
             await ctx.request_input("Well?")
@@ -120,5 +120,5 @@ async def test_the_task_of_a_context_that_waits_is_found(stage: Stage) -> None:
     assert (await tasks.settled(answered)).record.task_id == asked
     assert await tasks.waiting("talk", ADA) is None
     assert await tasks.knows(words, ADA)
-    repeated = await tasks.send(words, Envelope(ADA))  # sent again, when nothing waits any more
+    repeated = await tasks.send(words, Envelope(ADA))  # sent again, when no task waits any more
     assert (repeated.repeated, repeated.task.record.task_id) == (True, asked)

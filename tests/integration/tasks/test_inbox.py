@@ -1,4 +1,4 @@
-"""Steering: what comes while a task runs reaches its worker in order, and the log keeps it with its reason."""
+"""Steering: entries reach a running worker in order, and the log records them with their reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.tasks.stage import Stage, answer, ask, at_most, bodies, m
 
 
 class Listener:
-    """A worker that listens until it hears "stop"."""
+    """A worker that reads steering until it gets "stop"."""
 
     def __init__(self) -> None:
         self.heard: list[SteeringRequest] = []
@@ -29,7 +29,7 @@ class Listener:
 
 
 async def test_in_order(stage: Stage) -> None:
-    """Everything arrives once, in the order in which it was sent, from any process, with source, reason and payload."""
+    """Everything arrives once, in send order, from any process, with source, reason and payload."""
     listener = Listener()
     engine = await stage.engine(listener)
     other = await stage.engine()
@@ -57,8 +57,8 @@ async def test_in_order(stage: Stage) -> None:
     assert await one_end(engine, task_id) is TaskState.completed
 
 
-async def test_at_once(stage: Stage) -> None:
-    """Many at the same moment: all arrive, once, in the order of the log."""
+async def test_concurrent_steering(stage: Stage) -> None:
+    """Many concurrent entries all arrive, once, in log order."""
     listener = Listener()
     engine = await stage.engine(listener)
     sent = await engine.tasks.send(message())
@@ -72,8 +72,8 @@ async def test_at_once(stage: Stage) -> None:
     assert sorted(event.payload.get("n", 600) for event in listener.heard) == list(range(601))
 
 
-async def test_nobody_listens(stage: Stage) -> None:
-    """A worker need not listen; what came is in the log, and the end does not wait for anybody."""
+async def test_a_worker_that_reads_no_steering(stage: Stage) -> None:
+    """A worker need not read steering; the entries are in the log, and the end does not wait for a reader."""
     gate = asyncio.Event()
 
     async def deaf(ctx: TaskContext) -> None:
@@ -90,8 +90,8 @@ async def test_nobody_listens(stage: Stage) -> None:
     assert await one_end(engine, task_id) is TaskState.completed
 
 
-async def test_lost_hints(stage: Stage) -> None:
-    """A steering entry reaches a worker whose process gets no notifications from others, by the kernel's own poll."""
+async def test_lost_notifications(stage: Stage) -> None:
+    """A worker without notifications from other processes gets a steering entry by the safety poll."""
     listener = Listener()
     engine = await stage.engine(listener)
     stage.deafen(engine)
@@ -107,7 +107,7 @@ async def test_lost_hints(stage: Stage) -> None:
 
 
 async def test_a_listener_ends_with_the_turn(stage: Stage) -> None:
-    """A worker may listen on the side: when the turn ends, so does the listening."""
+    """A worker may read steering in the background: it stops when the turn ends."""
     heard = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -134,7 +134,7 @@ def _count(ctx: TaskContext) -> int:
 
 
 async def test_after_a_takeover(stage: Stage) -> None:
-    """What came while the process was dying reaches the next one."""
+    """Entries that arrive while the process is dying reach the next one."""
     listener = Listener()
     first = await stage.engine(listener)
     sent = await first.tasks.send(message())
@@ -150,8 +150,8 @@ async def test_after_a_takeover(stage: Stage) -> None:
     assert [event.reason for event in listener.heard] == ["unheard so far", ""]
 
 
-async def test_what_can_not_be_steered(stage: Stage) -> None:
-    """A task that is over or waits for its user, and what is no steering."""
+async def test_steering_that_is_refused(stage: Stage) -> None:
+    """For a task that has ended or waits for its user, and for an unknown kind."""
 
     async def worker(ctx: TaskContext) -> None:
         await (ctx.complete() if ctx.user_text == "end" else ctx.request_input("?"))
@@ -171,7 +171,7 @@ async def test_what_can_not_be_steered(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "payload", [{"x": object()}, {"x": float("nan")}, {"x": "\ud800"}], ids=["object", "nan", "surrogate"]
 )
-async def test_what_is_no_json(memory: Stage, payload: dict[str, Any]) -> None:
+async def test_values_that_are_not_json(memory: Stage, payload: dict[str, Any]) -> None:
     listener = Listener()
     engine = await memory.engine(listener)
     sent = await engine.tasks.send(message())

@@ -1,4 +1,4 @@
-"""A task is canceled while no process runs it: it ends at once, and its worker cleans up when a process comes."""
+"""A task is canceled while no process runs it: it ends at once, and its worker cleans up in the next process."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def cleaned(engine: TaskEngine, task_id: str) -> None:
 
 
 async def ended_once(engine: TaskEngine, task_id: str) -> None:
-    """The end is the last thing that a client sees; after it, the log has only what no client sees."""
+    """The end is the last event that a client sees; after it, the log has only internal entries."""
     assert (await states(engine, task_id)).count("canceled") == 1
     kinds = [entry.kind for entry in await log(engine, task_id)]
     end = max(number for number, kind in enumerate(kinds) if kind in ("status", "said"))
@@ -82,7 +82,7 @@ async def ended_once(engine: TaskEngine, task_id: str) -> None:
 
 
 async def lost(stage: Stage, booking: Booking, **settings: Any) -> tuple[TaskEngine, str]:
-    """A client's engine, and a task whose process died a moment ago; its lease has not ended."""
+    """A client's engine, and a task whose process just died; its lease has not expired."""
     first = await stage.engine(booking.handle)
     sent = await first.tasks.send(message())
     await booking.waiting.wait()
@@ -90,8 +90,8 @@ async def lost(stage: Stage, booking: Booking, **settings: Any) -> tuple[TaskEng
     return await stage.engine(cancel_seconds=0.1, **settings), sent.task.task_id
 
 
-async def test_the_cleanup_outlives_the_task(stage: Stage) -> None:
-    """The caller gets its answer in time; the cleanup runs in the first process that comes, with the metadata."""
+async def test_the_cleanup_runs_after_the_end_of_the_task(stage: Stage) -> None:
+    """The caller gets a response in time; the cleanup runs in the next process, with the metadata."""
     booking = Booking()
     client, task_id = await lost(stage, booking)
     canceled = await client.tasks.cancel(task_id, metadata={"why": "rain"})
@@ -122,8 +122,8 @@ async def test_a_sleeping_worker_cleans_up(stage: Stage) -> None:
     await ended_once(engine, task_id)
 
 
-async def test_a_worker_that_was_handed_over_cleans_up(stage: Stage) -> None:
-    """A process that stops gives its tasks back; canceled then, the next process cleans up."""
+async def test_a_worker_of_a_released_task_cleans_up(stage: Stage) -> None:
+    """A process that stops releases its tasks; after a cancel, the next process cleans up."""
     booking = Booking()
     first = await stage.engine(booking.handle)
     sent = await first.tasks.send(message())
@@ -138,7 +138,7 @@ async def test_a_worker_that_was_handed_over_cleans_up(stage: Stage) -> None:
     assert (booking.calls, booking.undone) == (2, [{}])
 
 
-async def test_a_cleanup_that_dies_is_begun_again_and_passes_its_steps(stage: Stage) -> None:
+async def test_a_cleanup_whose_process_dies_runs_again_and_skips_its_steps(stage: Stage) -> None:
     booking = Booking()
     client, task_id = await lost(stage, booking)
     await client.tasks.cancel(task_id)
@@ -153,7 +153,7 @@ async def test_a_cleanup_that_dies_is_begun_again_and_passes_its_steps(stage: St
     await ended_once(third, task_id)
 
 
-async def test_a_process_that_stops_gives_the_cleanup_back(stage: Stage) -> None:
+async def test_a_process_that_stops_releases_the_cleanup(stage: Stage) -> None:
     booking = Booking()
     client, task_id = await lost(stage, booking)
     await client.tasks.cancel(task_id)
@@ -194,7 +194,7 @@ async def test_a_cleanup_that_kills_its_process_is_given_up(stage: Stage) -> Non
 
 
 @pytest.mark.parametrize("how", ["raise", "return", "complete", "ask", "go on"])
-async def test_however_the_worker_ends_its_cleanup_it_is_called_once(stage: Stage, how: str) -> None:
+async def test_the_cleanup_runs_once_for_any_end_of_the_worker(stage: Stage, how: str) -> None:
     calls: list[bool] = []
     waiting = asyncio.Event()
 
@@ -233,7 +233,7 @@ async def test_however_the_worker_ends_its_cleanup_it_is_called_once(stage: Stag
     assert (await second.tasks.load(sent.task.task_id)).view.kept == b"null"
 
 
-async def test_a_task_that_no_worker_began_needs_no_cleanup(stage: Stage) -> None:
+async def test_a_task_that_no_worker_started_needs_no_cleanup(stage: Stage) -> None:
     client = await stage.engine()
     sent = await client.tasks.send(message())
     await client.tasks.cancel(sent.task.task_id)
@@ -242,7 +242,7 @@ async def test_a_task_that_no_worker_began_needs_no_cleanup(stage: Stage) -> Non
 
 
 async def test_a_task_that_asked_needs_no_cleanup(stage: Stage) -> None:
-    """Its turn is over: the worker left behind what it wanted to leave behind."""
+    """Its turn is over, so the worker has nothing to clean up."""
     calls: list[str] = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -268,13 +268,13 @@ async def test_a_log_that_was_trimmed_before_the_cleanup(stage: Stage) -> None:
     assert (await look(second, task_id)).status.state is TaskState.canceled
 
 
-async def test_a_process_that_was_hung_can_not_write_any_more(stage: Stage) -> None:
+async def test_a_process_that_hung_can_no_longer_write(stage: Stage) -> None:
     """It wakes after the cancel: its worker is stopped, and the cleanup runs once."""
     booking = Booking()
     first = await stage.engine(booking.handle)
     sent = await first.tasks.send(message())
     await booking.waiting.wait()
-    stage.lines[first].cut = True  # it hears nothing
+    stage.lines[first].cut = True  # it gets no notifications
     client = await stage.engine(cancel_seconds=0.1)
     await client.tasks.cancel(sent.task.task_id)
     stage.lines[first].cut = False

@@ -1,4 +1,4 @@
-"""What clients do with tasks: send, look, wait, answer; the same on every engine, from any process."""
+"""Client operations on tasks: send, get, wait, answer; the same on every engine, from any process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def echo(ctx: TaskContext) -> None:
 
 
 async def talk(ctx: TaskContext) -> None:
-    """Asks until it hears "bye"."""
+    """Asks until it gets "bye"."""
     await ctx.emit_text_artifact(f"{len(ctx.history)} before", artifact_id=f"turn-{ctx.user_text}")
     if ctx.user_text == "bye":
         await ctx.respond(f"heard {', '.join(said.text for said in ctx.history)}")
@@ -42,7 +42,7 @@ async def talk(ctx: TaskContext) -> None:
 
 
 async def test_echo(stage: Stage) -> None:
-    """A message makes a task, the worker answers, and the log tells it in order with one end."""
+    """A message creates a task, the worker responds, and the log has the events in order with one end."""
     engine = await stage.engine(echo)
     task = await ask(engine, "Hello")
     assert task.status.state is TaskState.completed
@@ -53,7 +53,7 @@ async def test_echo(stage: Stage) -> None:
 
 
 async def test_without_a_free_slot_the_task_waits(stage: Stage) -> None:
-    """A process whose slots are taken takes the message nevertheless; the task is run when there is room."""
+    """A process without a free slot accepts the message; the task runs when a slot is free."""
     gate = asyncio.Event()
 
     async def slow(ctx: TaskContext) -> None:
@@ -71,7 +71,7 @@ async def test_without_a_free_slot_the_task_waits(stage: Stage) -> None:
 
 
 async def test_a_process_without_a_worker(stage: Stage) -> None:
-    """One process takes messages and another one works; the first hears of the end."""
+    """One process accepts messages and another one works; the first gets the end."""
     front = await stage.engine()
     sent = await front.tasks.send(message("over there"))
     assert sent.run is None
@@ -81,7 +81,7 @@ async def test_a_process_without_a_worker(stage: Stage) -> None:
 
 
 async def test_a_conversation(stage: Stage) -> None:
-    """A paused task is answered, turn after turn; each turn knows what was said and made before."""
+    """A paused task is answered turn by turn; each turn has the earlier messages and artifacts."""
     engine = await stage.engine(talk)
     task = await ask(engine, "one")
     assert task.status.state is TaskState.input_required
@@ -103,20 +103,20 @@ async def test_a_conversation(stage: Stage) -> None:
 
 
 async def test_a_conversation_between_processes(stage: Stage) -> None:
-    """Each turn may run in another process, and the one before may be gone."""
+    """Each turn may run in another process, and the previous one may be gone."""
     first = await stage.engine(talk)
     task = await ask(first, "one")
     await stage.crash(first)
     second = await stage.engine(talk)
     task = await ask(second, "two", task_id=task.id)
-    third = await stage.engine()  # takes the message, has no worker
+    third = await stage.engine()  # accepts the message, has no worker
     task = await ask(third, "bye", task_id=task.id)
     assert task.status.message is not None
     assert task.status.message.text == "heard one, one?, two, two?"
 
 
 async def test_a_long_history(stage: Stage) -> None:
-    """Many turns with long messages: everything is there, in order, and can be asked for from its end."""
+    """Many turns with long messages: everything is there in order, and the last part can be requested."""
     engine = await stage.engine(talk)
     words = "x" * 3000
     task = await ask(engine, f"0{words}")
@@ -135,7 +135,7 @@ async def test_a_long_history(stage: Stage) -> None:
 
 
 async def test_fifty_identical_sends(stage: Stage) -> None:
-    """Fifty equal messages at once, from two processes: one task, run once, and fifty equal answers."""
+    """Fifty equal concurrent messages from two processes: one task, one run, and fifty equal responses."""
     runs = []
 
     async def once(ctx: TaskContext) -> None:
@@ -161,7 +161,7 @@ async def test_fifty_identical_sends(stage: Stage) -> None:
 
 
 async def test_a_repeated_answer(stage: Stage) -> None:
-    """The answer to a paused task, sent ten times at once, is one turn; and later it is known still."""
+    """The answer to a paused task, sent ten times concurrently, is one turn, and is still recognised later."""
     engine = await stage.engine(talk)
     task = await ask(engine, "one")
     same, keyed = message("bye", task_id=task.id), Envelope(key="k")
@@ -172,11 +172,11 @@ async def test_a_repeated_answer(stage: Stage) -> None:
     answers = await asyncio.gather(*(send() for _ in range(10)))
     assert len(set(answers)) == 1
     assert (await states(engine, task.id)).count("working") == 2
-    assert (await engine.tasks.send(same, keyed)).repeated  # though the task is over
+    assert (await engine.tasks.send(same, keyed)).repeated  # although the task has ended
 
 
 async def test_the_same_id_with_another_body(stage: Stage) -> None:
-    """With repeated_send="same", a message id that is used for another message is an error, and changes nothing."""
+    """With repeated_send="same", reusing a message id for another message is an error and changes nothing."""
     engine = await stage.engine(talk, repeated_send="same")
     task = await ask(engine, "one", message_id="m")
     before = len(await log(engine, task.id))
@@ -186,8 +186,8 @@ async def test_the_same_id_with_another_body(stage: Stage) -> None:
     assert len(await log(engine, task.id)) == before
 
 
-async def test_an_anonymous_message_id_is_no_key(stage: Stage) -> None:
-    """Two anonymous clients that both count from 1 don't meet: each message is a task."""
+async def test_an_anonymous_message_id_is_not_a_key(stage: Stage) -> None:
+    """Two anonymous clients that both count from 1 don't collide: each message is a task."""
     engine = await stage.engine(echo)
     same = message("the same", message_id="1")
     sent = [await engine.tasks.send(same) for _ in range(2)]
@@ -195,7 +195,7 @@ async def test_an_anonymous_message_id_is_no_key(stage: Stage) -> None:
     assert not any(one.repeated for one in sent)
 
 
-async def test_a_known_caller_repeats_by_what_it_sent(stage: Stage) -> None:
+async def test_an_authenticated_caller_repeats_by_content(stage: Stage) -> None:
     """Equal id, context, task and body: one task. The same id with anything else: a new message."""
     engine = await stage.engine(talk)
     first = await ask(engine, "one", who=ADA, message_id="m")
@@ -210,7 +210,7 @@ async def test_a_known_caller_repeats_by_what_it_sent(stage: Stage) -> None:
 
 @pytest.mark.parametrize("who", [ANONYMOUS, Principal(owner="ada")], ids=["anonymous", "known"])
 async def test_an_idempotency_key_with_another_message(stage: Stage, who: Principal) -> None:
-    """It is an error that changes nothing, for a new task and for one that goes on; keys of owners don't meet."""
+    """It is an error that changes nothing, for new and continued tasks; keys of different owners don't collide."""
     engine = await stage.engine(talk)
     sent = await engine.tasks.send(message("one"), Envelope(who, key="k"))
     task = await answer(engine, sent)
@@ -223,8 +223,8 @@ async def test_an_idempotency_key_with_another_message(stage: Stage, who: Princi
     assert bob.task.record.task_id != task.id
 
 
-async def test_an_erased_task_leaves_its_keys(stage: Stage) -> None:
-    """Once the task is erased, its keys and messages make new tasks."""
+async def test_an_erased_task_frees_its_keys(stage: Stage) -> None:
+    """Once the task is erased, its keys and messages create new tasks."""
     engine = await stage.engine(talk)
     first, follow = message("one"), message("bye")
     task = await answer(engine, await engine.tasks.send(first, Envelope(ADA, key="k")))
@@ -238,14 +238,14 @@ async def test_an_erased_task_leaves_its_keys(stage: Stage) -> None:
 
 
 async def test_the_same_id_of_another_owner(stage: Stage) -> None:
-    """Message ids of different owners have nothing to do with each other."""
+    """Message ids of different owners are independent."""
     engine = await stage.engine(echo)
     tasks = [await ask(engine, who, who=Principal(owner=who), message_id="m") for who in ("alice", "bob")]
     assert tasks[0].id != tasks[1].id
 
 
-async def test_one_of_many_answers_wins(stage: Stage) -> None:
-    """Different answers to a paused task at once: each is taken once, none is lost, the log stays in order."""
+async def test_each_of_many_answers_is_taken_once(stage: Stage) -> None:
+    """Different concurrent answers to a paused task: each is taken once, none is lost, the log stays in order."""
     heard = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -266,8 +266,8 @@ async def test_one_of_many_answers_wins(stage: Stage) -> None:
 # ----------------------------------------------------------------------------------------------------------- bad input
 
 
-async def test_what_can_not_be_sent(stage: Stage) -> None:
-    """Each wrong message has its typed error, and leaves nothing behind."""
+async def test_invalid_messages(stage: Stage) -> None:
+    """Each invalid message has its typed error, and leaves nothing behind."""
     engine = await stage.engine(talk)
     task = await ask(engine, "one")
     ended = await ask(engine, "bye")
@@ -296,8 +296,8 @@ async def test_what_can_not_be_sent(stage: Stage) -> None:
     assert (await ask(engine, "bye", task_id=task.id)).status.state is TaskState.completed
 
 
-async def test_strange_ids_are_taken(stage: Stage) -> None:
-    """A message id is the client's own: long, empty-looking or wild, it works, and repeats are known."""
+async def test_unusual_ids_are_accepted(stage: Stage) -> None:
+    """A message id is the client's own: long or unusual ids work, and repeats are recognised."""
     engine = await stage.engine(echo)
     for message_id in ("x" * 5000, "\x00\n", "~", "ü/../", " ", "\U0001f600"):
         one = message("x", message_id=message_id)
@@ -309,7 +309,7 @@ async def test_strange_ids_are_taken(stage: Stage) -> None:
 
 
 async def test_the_input_is_not_changed(memory: Stage) -> None:
-    """What is sent stays as the caller made it."""
+    """The sent message object is not modified."""
     engine = await memory.engine(echo)
     sent = message("Hello")
     before = sent.model_copy(deep=True)
@@ -319,8 +319,8 @@ async def test_the_input_is_not_changed(memory: Stage) -> None:
     assert sent.task_id is None
 
 
-async def test_only_its_own(stage: Stage) -> None:
-    """Another owner's task is answered exactly like one that does not exist."""
+async def test_an_owner_reaches_only_its_own_tasks(stage: Stage) -> None:
+    """The response for another owner's task is the same as for one that does not exist."""
     engine = await stage.engine(talk)
     alice, bob = Principal(owner="alice"), Principal(owner="bob")
     task = await ask(engine, "one", who=alice)
@@ -345,7 +345,7 @@ async def test_only_its_own(stage: Stage) -> None:
 
 
 async def two_texts(ctx: TaskContext) -> None:
-    """Works on "slow" until it is told otherwise."""
+    """Works on "slow" until it is stopped."""
     if ctx.user_text == "slow":
         await ctx.send_status("begun")
         for _ in range(400):
@@ -356,7 +356,7 @@ async def two_texts(ctx: TaskContext) -> None:
 
 
 async def test_enqueue(stage: Stage) -> None:
-    """A message to a running task waits for the end of the turn, and then has a turn of its own, in order."""
+    """A message to a running task waits for the end of the turn, and then gets its own turn, in order."""
     gate: set[str] = set()
     engine = await stage.engine(two_texts, dependencies={"gate": gate})
     other = await stage.engine()
@@ -388,7 +388,7 @@ async def test_reject(stage: Stage) -> None:
 
 
 async def test_interrupt(stage: Stage) -> None:
-    """A message to a running task ends what it does there, and has a turn at once."""
+    """A message to a running task ends the turn and gets its own turn at once."""
     engine = await stage.engine(two_texts, dependencies={"gate": set()}, double_text="interrupt")
     other = await stage.engine(double_text="interrupt")
     first = await engine.tasks.send(message("slow"))
@@ -399,7 +399,7 @@ async def test_interrupt(stage: Stage) -> None:
 
 
 async def test_interrupts_in_a_row(stage: Stage) -> None:
-    """However many messages interrupt each other, each has its turn, and the last one's answer is the task's."""
+    """If many messages interrupt each other, each gets its turn, and the last response is the task's."""
     engine = await stage.engine(two_texts, dependencies={"gate": set()}, double_text="interrupt")
     first = await engine.tasks.send(message("slow"))
     task_id = first.task.record.task_id
@@ -413,7 +413,7 @@ async def test_interrupts_in_a_row(stage: Stage) -> None:
 
 
 async def test_a_message_to_a_waiting_task(stage: Stage) -> None:
-    """A task that nobody has begun yet takes messages too; they come after its first."""
+    """A task that no worker has started accepts messages too; they follow its first one."""
     front = await stage.engine()
     sent = await front.tasks.send(message("one"))
     await front.tasks.send(message("two", task_id=sent.task.record.task_id))

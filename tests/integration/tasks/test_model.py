@@ -1,4 +1,4 @@
-"""The life of one task at random, on every engine, beside a model of a few lines.
+"""Random operations on one task, on every engine, compared with a small model.
 
 A process is an engine with a puppet for a worker, which does what it is told. Processes start, die, are stopped; the
 client sends, answers, cancels; the log is cut behind its snapshots. After every step the stored task is what the model
@@ -43,7 +43,7 @@ MAX_ATTEMPTS = 3
 
 
 class Puppet:
-    """A worker that does what it is told, one thing after the other, until its turn ends."""
+    """A worker that executes commands one by one until its turn ends."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, int]] = []  # the text of each turn's message, and the attempt
@@ -64,7 +64,7 @@ class Puppet:
 
 
 class Model:
-    """What a task is, in plain words."""
+    """The expected state of a task."""
 
     def __init__(self, text: str) -> None:
         self.state = S.submitted
@@ -95,7 +95,7 @@ class Model:
         self.new_run()
 
     def end(self, state: TaskState, said: str | None) -> bool:
-        """The worker ends its turn; answers whether another one begins at once."""
+        """End the turn; return whether another one begins at once."""
         if said is not None:
             self.history.append(said)
         if self.pending and state in (S.completed, S.input_required):
@@ -110,7 +110,7 @@ class Model:
 
 
 class OneTask(RuleBasedStateMachine):
-    """One task; ``places`` hands out empty stores."""
+    """One task; ``places`` provides empty stores."""
 
     places: ClassVar[Callable[[], str]]
     rules_made: ClassVar[int] = 0
@@ -159,7 +159,7 @@ class OneTask(RuleBasedStateMachine):
         self.process = await self.stage.engine(self.puppet, max_attempts=MAX_ATTEMPTS, cancel_seconds=0.0)
 
     async def _begins(self) -> None:
-        """The puppet begins the turn that the model says."""
+        """Wait until the puppet begins the turn that the model expects."""
         self.begins += 1
         model = self.model
         model.state, model.held = S.working, True
@@ -208,7 +208,7 @@ class OneTask(RuleBasedStateMachine):
     @precondition(lambda self: self.process is not None)
     @rule()
     def stop_process(self) -> None:
-        """In good order: what runs is given back, and that is no attempt."""
+        """A graceful stop: running tasks are released, and no attempt is counted."""
         assert self.process is not None
         self.run(self.process.__aexit__(None, None, None))
         self.process = None
@@ -233,7 +233,7 @@ class OneTask(RuleBasedStateMachine):
 
         self.run(self.puppet.do(emit))
         if not model.streaming:
-            model.artifacts[name] = []  # what an earlier run of this turn left unfinished
+            model.artifacts[name] = []  # unfinished output of an earlier run of this turn
         model.streaming = True
         model.artifacts[name] += texts
 
@@ -245,7 +245,7 @@ class OneTask(RuleBasedStateMachine):
     @precondition(works)
     @rule()
     def step(self) -> None:
-        """A recorded step answers as it did; a new one is done."""
+        """A recorded step returns its result; a new one is executed."""
         model = self.model
         result = self.run(self.puppet.do(lambda ctx: ctx.step("s", self.number, idempotent=True)))
         if model.step < len(model.steps):
@@ -258,7 +258,7 @@ class OneTask(RuleBasedStateMachine):
     @precondition(works)
     @rule()
     def crash_in_step(self) -> None:
-        """A step that is under way when its process dies is not recorded."""
+        """A step in progress when its process dies is not recorded."""
         if self.model.step >= len(self.model.steps):
             self.run(self._crash_in_step())
 
@@ -303,7 +303,7 @@ class OneTask(RuleBasedStateMachine):
 
     @rule(beside=st.booleans())
     def send(self, beside: bool) -> None:
-        """An answer, a message to a running task, or one that comes too late; to the worker's process or another."""
+        """Send an answer, a message to a running task, or a late one; to the worker's process or another."""
         self.run(self._send(beside=beside))
 
     async def _send(self, *, beside: bool) -> None:
@@ -327,7 +327,7 @@ class OneTask(RuleBasedStateMachine):
 
     @rule(beside=st.booleans(), meant=st.integers(0, 5))
     def cancel(self, beside: bool, meant: int) -> None:
-        if meant == 5:  # seldom, or most lives would be short
+        if meant == 5:  # rare, or most tasks would be short
             self.run(self._cancel(beside=beside))
 
     async def _cancel(self, *, beside: bool) -> None:
@@ -336,7 +336,7 @@ class OneTask(RuleBasedStateMachine):
         if model.state.terminal:
             with pytest.raises(TaskNotCancelableError):
                 await engine.tasks.cancel(self.task_id)
-        elif model.held and self.process is None:  # nobody hears it now; whoever takes over does
+        elif model.held and self.process is None:  # no process reads it now; the next one does
             await engine.tasks.cancel(self.task_id, seconds=0.001)
             model.cancel_waits = True
         else:
@@ -345,7 +345,7 @@ class OneTask(RuleBasedStateMachine):
 
     @rule()
     def compact(self) -> None:
-        """Cut the log behind its snapshot."""
+        """Trim the log behind its snapshot."""
         self.run(self._compact())
 
     async def _compact(self) -> None:
@@ -386,7 +386,7 @@ class OneTask(RuleBasedStateMachine):
         assert record.state is self.model.state
 
     async def _ends(self, upto: int) -> int:
-        """How many terminal events there are up to this seq, in a log that has no hole."""
+        """Return the number of terminal events up to this seq, in a log without gaps."""
         kernel = self.front.kernel
         seq = (await kernel.log_state(PARTITION, EVENTS, self.task_id)).floor
         ends = 0
@@ -408,7 +408,7 @@ AMOUNTS = {"memory": (60, 50), "sqlite": (10, 40), "postgres": (5, 30), "redis":
 def test_one_task(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
-    """Whatever happens to a task and its processes, it is what the model says."""
+    """The task equals the model after any sequence of operations and crashes."""
     monkeypatch.setattr(view_module, "SNAPSHOT_ENTRIES", 12)
     monkeypatch.setattr(view_module, "SEGMENT_MIN_BYTES", 100)
     numbers = iter(range(100_000))

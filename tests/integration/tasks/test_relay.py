@@ -24,7 +24,7 @@ BINDINGS = [("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP
 
 
 class Other:
-    """The other agent: does what the first word of a message says, when the test lets it."""
+    """The other agent: executes the first word of a message when the test allows it."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -99,7 +99,7 @@ async def one_client(other: Other) -> AsyncIterator[A2AClient]:
 
 
 class Passing:
-    """Our worker: passes its message on, and completes."""
+    """Our worker: relays its message and completes."""
 
     def __init__(self, client: A2AClient, **options: Any) -> None:
         self.client = client
@@ -131,7 +131,7 @@ async def test_the_stream_of_the_other_agent_becomes_ours(client: A2AClient) -> 
         assert len(chunks) > 10  # chunk by chunk, and not at the end
 
 
-async def test_reports_and_an_answer_without_artifacts_are_passed_on(client: A2AClient) -> None:
+async def test_statuses_and_a_response_without_artifacts_are_passed_on(client: A2AClient) -> None:
     async with WorkerHarness(Passing(client)) as agent:
         await agent.send("report")
         said = [body["status"].get("message", {}).get("parts") for kind, body in agent.events if kind == "status"]
@@ -139,7 +139,7 @@ async def test_reports_and_an_answer_without_artifacts_are_passed_on(client: A2A
         assert agent.artifacts == {"answer": "all of it"}
 
 
-async def test_a_message_is_an_answer(client: A2AClient) -> None:
+async def test_a_message_is_a_response(client: A2AClient) -> None:
     async with WorkerHarness(Passing(client)) as agent:
         await agent.send("say")
         assert agent.artifacts == {"answer": "said"}
@@ -162,7 +162,7 @@ async def test_its_questions_go_to_our_user_and_the_answers_to_the_same_task(cli
     assert len(other.begun) == 1
 
 
-async def test_a_login_is_asked_for_like_a_question(client: A2AClient) -> None:
+async def test_a_login_request_is_passed_on_like_a_question(client: A2AClient) -> None:
     async with WorkerHarness(Passing(client)) as agent:
         await agent.send("login")
         assert (agent.state, agent.text) == ("auth_required", "Who are you?")
@@ -187,7 +187,7 @@ async def test_steps_before_the_question_are_not_repeated_and_the_message_stays(
 
 
 @pytest.mark.parametrize("crashes", [1, 2])
-async def test_a_lost_attempt_continues_with_the_same_task(client: A2AClient, other: Other, crashes: int) -> None:
+async def test_a_repeated_attempt_continues_with_the_same_task(client: A2AClient, other: Other, crashes: int) -> None:
     other.go.clear()
     worker = Passing(client)
     async with WorkerHarness(worker) as agent:
@@ -207,9 +207,7 @@ async def test_a_lost_attempt_continues_with_the_same_task(client: A2AClient, ot
     assert len(other.begun) == 1
 
 
-async def test_a_message_that_was_sent_by_a_lost_attempt_makes_no_second_task(
-    one_client: A2AClient, other: Other
-) -> None:
+async def test_a_message_sent_by_a_lost_attempt_creates_no_second_task(one_client: A2AClient, other: Other) -> None:
     """Killed after the message arrived, before the id of its task was recorded."""
     other.go.clear()
     worker = Passing(one_client)
@@ -252,7 +250,7 @@ async def test_a_cancel_while_the_user_is_asked_is_passed_on(client: A2AClient, 
         assert (await client.get_task(other.begun[0])).status.state.name == "canceled"
 
 
-async def test_a_cancel_that_the_lost_attempt_did_not_notice_is_passed_on(one_client: A2AClient, other: Other) -> None:
+async def test_a_cancel_that_the_lost_attempt_did_not_see_is_passed_on(one_client: A2AClient, other: Other) -> None:
     other.go.clear()
     async with WorkerHarness(Passing(one_client)) as agent:
         await agent.send("wait", wait=False)
@@ -289,8 +287,8 @@ async def test_the_time_limit_cancels_the_other_agents_task(one_client: A2AClien
     assert other.cancelled == other.begun
 
 
-async def test_an_answer_is_recorded(one_client: A2AClient, other: Other) -> None:
-    """A lost attempt after the answer does not ask the other agent again, and text is added after its text."""
+async def test_a_response_is_recorded(one_client: A2AClient, other: Other) -> None:
+    """After a lost attempt, the other agent is not asked again, and new text follows the recorded text."""
     answers: list[Task | Message] = []
     go = asyncio.Event()
 
@@ -312,7 +310,7 @@ async def test_an_answer_is_recorded(one_client: A2AClient, other: Other) -> Non
     assert len(other.begun) == 1
 
 
-async def test_two_relays_of_one_turn_keep_their_artifacts_apart(one_client: A2AClient) -> None:
+async def test_two_relays_of_one_turn_have_separate_artifacts(one_client: A2AClient) -> None:
     async def worker(ctx: TaskContext) -> None:
         first = await ctx.relay(one_client, "count", name="first")
         second = await ctx.relay(one_client, "count", name="second")
@@ -324,7 +322,7 @@ async def test_two_relays_of_one_turn_keep_their_artifacts_apart(one_client: A2A
         assert agent.artifacts == {"answer": NUMBERS, "answer-2": NUMBERS}
 
 
-async def test_without_stream_only_the_answer_is_returned(client: A2AClient) -> None:
+async def test_without_stream_only_the_response_is_returned(client: A2AClient) -> None:
     worker = Passing(client, stream=False)
     async with WorkerHarness(worker) as agent:
         await agent.send("count")
@@ -359,8 +357,8 @@ async def test_the_other_agent_may_use_the_official_sdk() -> None:
             assert agent.artifacts["numbers"] == "".join(f"{number} " for number in range(40))
 
 
-async def test_a_message_in_doubt_is_asked_about_where_repeats_are_not_known() -> None:
-    """Killed while the message was sent to an agent that makes a second task of a repeat."""
+async def test_a_message_in_doubt_is_asked_about_where_repeats_are_not_recognised() -> None:
+    """Killed while the message was sent to an agent that creates a second task for a repeat."""
     async with official_agent() as url, A2AClient(url) as client:
         worker = Passing(client)
         original = client.stream_message
@@ -382,7 +380,7 @@ async def test_a_message_in_doubt_is_asked_about_where_repeats_are_not_known() -
 
 
 class Gated:
-    """The other agent: emits a chunk for each permit, and reports in between."""
+    """The other agent: emits a chunk for each permit, and statuses in between."""
 
     def __init__(self) -> None:
         self.permits = asyncio.Semaphore(0)
@@ -428,7 +426,7 @@ async def test_a_process_that_is_lost_at_every_event_loses_and_repeats_nothing(b
 
 
 async def test_a_lost_attempt_does_not_send_an_answer_twice(one_client: A2AClient, other: Other) -> None:
-    """Killed after the user's answer arrived at the other agent, before that was recorded."""
+    """Killed after the user's answer reached the other agent, before that was recorded."""
     async with WorkerHarness(Passing(one_client)) as agent:
         await agent.send("choose")
         original = one_client.stream_message
@@ -451,7 +449,7 @@ async def test_a_lost_attempt_does_not_send_an_answer_twice(one_client: A2AClien
 
 
 async def test_a_relay_in_a_shielded_block_is_ended_by_its_caller(one_client: A2AClient, other: Other) -> None:
-    """As an adapter does whose modules learn of a cancel by a token."""
+    """As in an adapter whose modules get a cancel by a token."""
     other.go.clear()
 
     async def worker(ctx: TaskContext) -> None:
@@ -493,8 +491,8 @@ async def test_an_agent_that_does_not_stream_is_polled(other: Other) -> None:
     assert len(other.begun) == 2
 
 
-async def test_an_agent_that_starts_again_is_waited_for(other: Other, tmp_path: Path) -> None:
-    """Both processes are gone for a while, and the relay is the first to be back."""
+async def test_a_restarting_agent_is_waited_for(other: Other, tmp_path: Path) -> None:
+    """Both processes are down for a while, and the relay's process restarts first."""
     other.go.clear()
 
     def server() -> A2AServer:
@@ -506,7 +504,7 @@ async def test_an_agent_that_starts_again_is_waited_for(other: Other, tmp_path: 
     clients: list[A2AClient] = []
 
     async def worker(ctx: TaskContext) -> None:
-        clients.append(A2AClient(url))  # a new process knows nothing of the card
+        clients.append(A2AClient(url))  # a new process has not loaded the card
         await ctx.relay(clients[-1], ctx.message)
         await ctx.complete()
 

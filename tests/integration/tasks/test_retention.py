@@ -1,4 +1,4 @@
-"""What is too old is gone, whole; what is not too old is there, whole. On every engine."""
+"""Expired tasks are removed completely; other tasks stay complete. On every engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUICK = TaskSettings(drain_seconds=0.0)
 
 
 async def worker(ctx: TaskContext) -> None:
-    """Does as it is told."""
+    """Does what its message says."""
     match ctx.user_text:
         case "fail":
             await ctx.fail("no")
@@ -69,13 +69,13 @@ async def engine(kernel: Kernel, clock: FakeClock) -> AsyncIterator[TaskEngine]:
 
 
 async def ended(engine: TaskEngine, text: str, *, context: str | None = None, owner: str = "") -> StoredTask:
-    """A task that was told this, after its turn."""
+    """Return a task with this message, after its turn."""
     sent = await engine.tasks.send(message(text, context_id=context), Envelope(Principal(owner=owner)))
     return await engine.tasks.settled(sent)
 
 
 async def running(engine: TaskEngine) -> StoredTask:
-    """A task that works and does not end."""
+    """Return a task that is running and does not end."""
     sent = await engine.tasks.send(message("hang"))
     async with aclosing(engine.tasks.follow(sent.task.record.task_id, after=0)) as events:
         async for event in events:
@@ -100,7 +100,7 @@ async def assert_nothing_left(kernel: Kernel) -> None:
 
 
 async def test_each_state_has_its_age(engine: TaskEngine, clock: FakeClock) -> None:
-    """Of each state what is older than its age is erased, and nothing else; a state without an age is kept."""
+    """Tasks older than the age of their state are erased, and nothing else; a state without an age is kept."""
     policy = RetentionPolicy(completed=days(30), failed=days(90))
     old = [await ended(engine, text) for text in ("one", "fail", "ask")]
     clock.advance(days(31))
@@ -119,14 +119,14 @@ async def test_each_state_has_its_age(engine: TaskEngine, clock: FakeClock) -> N
     assert await there(engine, *old, young) == [False, False, False, False]
 
 
-async def test_a_task_that_works_is_never_erased(engine: TaskEngine, clock: FakeClock) -> None:
+async def test_a_running_task_is_never_erased(engine: TaskEngine, clock: FakeClock) -> None:
     task = await running(engine)
     clock.advance(days(1000))
     await sweep(engine.store, RetentionPolicy(completed=0, failed=0, canceled=0, rejected=0))
     assert await there(engine, task) == [True]
 
 
-async def test_what_is_erased_leaves_nothing(engine: TaskEngine, kernel: Kernel, clock: FakeClock) -> None:
+async def test_erasing_leaves_nothing(engine: TaskEngine, kernel: Kernel, clock: FakeClock) -> None:
     for text in ("one", "stream", "fail"):
         await ended(engine, text, context="talk")
     clock.advance(1)
@@ -154,7 +154,7 @@ async def test_all_partitions_are_swept(engine: TaskEngine, kernel: Kernel, cloc
     await assert_nothing_left(kernel)
 
 
-async def test_several_processes_sweep_at_once(engine: TaskEngine, clock: FakeClock) -> None:
+async def test_several_processes_sweep_concurrently(engine: TaskEngine, clock: FakeClock) -> None:
     """Nothing is erased or counted twice."""
     for number in range(100):
         await ended(engine, str(number))
@@ -165,7 +165,7 @@ async def test_several_processes_sweep_at_once(engine: TaskEngine, clock: FakeCl
 
 
 async def test_a_task_that_was_answered_meanwhile_stays(engine: TaskEngine) -> None:
-    """Between finding it and erasing it, its user may come back."""
+    """Its user may answer between the search and the erasure."""
     task = await ended(engine, "ask")
     found = await engine.store.load(engine.kernel.scoped(ME), task.record.task_id)
     sent = await engine.tasks.send(message("one", task_id=task.record.task_id))
@@ -176,7 +176,7 @@ async def test_a_task_that_was_answered_meanwhile_stays(engine: TaskEngine) -> N
     assert await there(engine, task) == [True]
 
 
-async def test_an_engine_keeps_its_policy(kernel: Kernel) -> None:
+async def test_an_engine_applies_its_policy(kernel: Kernel) -> None:
     """In the background, for as long as it runs."""
     policy = RetentionPolicy(completed=0, every=0.05)
     async with TaskEngine(kernel, worker, settings=QUICK, retention=policy) as engine:
@@ -190,8 +190,8 @@ async def test_an_engine_keeps_its_policy(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("text", ["count", "stream"])
-async def test_a_trimmed_task_is_whole(engine: TaskEngine, clock: FakeClock, text: str) -> None:
-    """Its log is gone, and it is the same task to the byte."""
+async def test_a_trimmed_task_is_complete(engine: TaskEngine, clock: FakeClock, text: str) -> None:
+    """Its log is gone, and the task is the same to the byte."""
     task = await ended(engine, text)
     task_id = task.record.task_id
     before = await engine.store.task_json(await engine.store.load(engine.kernel.scoped(ME), task_id))
@@ -208,7 +208,7 @@ async def test_a_trimmed_task_is_whole(engine: TaskEngine, clock: FakeClock, tex
 
 
 async def test_a_short_log_stays(engine: TaskEngine, clock: FakeClock) -> None:
-    """A snapshot that is larger than the log does not replace it; a dry sweep says the same."""
+    """A snapshot that is larger than the log does not replace it; a dry run reports the same."""
     task = await ended(engine, "one")
     clock.advance(hours(2))
     assert await sweep(engine.store, RetentionPolicy(log=hours(1)), dry=True) == SweptTasks()
@@ -218,8 +218,8 @@ async def test_a_short_log_stays(engine: TaskEngine, clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("text", ["one", "count", "stream"])
-async def test_trimming_never_takes_space(tmp_path: Path, clock: FakeClock, text: str) -> None:
-    """Compacted, the file of fifty tasks is as large as before at most, beside the one record of the sweep."""
+async def test_trimming_never_increases_the_size(tmp_path: Path, clock: FakeClock, text: str) -> None:
+    """After compaction, the file of fifty tasks is at most as large as before, plus one record of the sweep."""
     file = tmp_path / "tasks.db"
 
     def compacted() -> int:
@@ -240,7 +240,7 @@ async def test_trimming_never_takes_space(tmp_path: Path, clock: FakeClock, text
 
 
 async def test_a_late_reader_sees_the_gap(engine: TaskEngine, clock: FakeClock) -> None:
-    """Whoever asks for trimmed entries gets a snapshot that says so; whoever has them all gets nothing more."""
+    """A reader of trimmed entries gets a snapshot marked as a gap; a reader that has them all gets nothing."""
     task = await ended(engine, "count")
     clock.advance(1)
     await sweep(engine.store, RetentionPolicy(log=0))
@@ -250,7 +250,7 @@ async def test_a_late_reader_sees_the_gap(engine: TaskEngine, clock: FakeClock) 
     assert [event async for event in engine.tasks.follow(task.record.task_id, after=task.version)] == []
 
 
-async def test_only_what_ended_is_trimmed(engine: TaskEngine, clock: FakeClock) -> None:
+async def test_only_ended_tasks_are_trimmed(engine: TaskEngine, clock: FakeClock) -> None:
     tasks = [await ended(engine, "ask"), await running(engine)]
     clock.advance(days(1))
     assert await sweep(engine.store, RetentionPolicy(log=0)) == SweptTasks()
@@ -258,16 +258,16 @@ async def test_only_what_ended_is_trimmed(engine: TaskEngine, clock: FakeClock) 
     assert [state.floor for state in states] == [0, 0]
 
 
-async def test_what_ends_later_is_trimmed_by_a_later_sweep(engine: TaskEngine, clock: FakeClock) -> None:
-    """A sweep goes on where the last one stopped, and misses nothing."""
+async def test_tasks_that_end_later_are_trimmed_by_a_later_sweep(engine: TaskEngine, clock: FakeClock) -> None:
+    """A sweep continues where the last one stopped, and misses nothing."""
     for _ in range(3):
         await ended(engine, "count")
         clock.advance(hours(2))
         assert (await sweep(engine.store, RetentionPolicy(log=hours(1)))).logs == 1
 
 
-async def test_a_trimmed_task_is_erased_whole(engine: TaskEngine, kernel: Kernel, clock: FakeClock) -> None:
-    """Its messages are forgotten too, although its log no longer tells them."""
+async def test_a_trimmed_task_is_erased_completely(engine: TaskEngine, kernel: Kernel, clock: FakeClock) -> None:
+    """Its message ids are removed too, although its log no longer contains them."""
     await ended(engine, "stream")
     clock.advance(1)
     await sweep(engine.store, RetentionPolicy(log=0))
@@ -278,8 +278,8 @@ async def test_a_trimmed_task_is_erased_whole(engine: TaskEngine, kernel: Kernel
 # -------------------------------------------------------------------------------------------------------------- erase
 
 
-async def test_erased_is_like_never_sent(engine: TaskEngine) -> None:
-    """The same message makes a new task."""
+async def test_an_erased_message_can_be_sent_again(engine: TaskEngine) -> None:
+    """The same message creates a new task."""
     words = message("one")
     first = (await engine.tasks.send(words)).task.record.task_id
     await engine.tasks.settled(await engine.tasks.send(words))
@@ -292,8 +292,8 @@ async def test_erased_is_like_never_sent(engine: TaskEngine) -> None:
     assert again.task.record.task_id != first
 
 
-async def test_whoever_runs_an_erased_task_is_fenced_off(engine: TaskEngine, kernel: Kernel) -> None:
-    """Nothing that its worker writes afterwards brings anything of it back; its followers learn that it is gone.
+async def test_the_process_of_an_erased_task_is_fenced_off(engine: TaskEngine, kernel: Kernel) -> None:
+    """No later write of its worker restores anything of the task; its followers learn that it is gone.
 
     A worker that writes while the task is removed is stopped by a cancel first; its followers may see that end.
     """
@@ -313,14 +313,14 @@ async def test_whoever_runs_an_erased_task_is_fenced_off(engine: TaskEngine, ker
     await assert_nothing_left(kernel)
 
 
-async def test_a_message_that_still_waits_is_forgotten_too(engine: TaskEngine, kernel: Kernel) -> None:
+async def test_a_waiting_message_is_erased_too(engine: TaskEngine, kernel: Kernel) -> None:
     task = await running(engine)
     await engine.tasks.send(message("and this", task_id=task.record.task_id))
     await erase_task(engine.store, engine.kernel.scoped(ME), task.record.task_id)
     await assert_nothing_left(kernel)
 
 
-async def test_where_to_tell_about_a_task_is_forgotten_with_it(engine: TaskEngine, kernel: Kernel) -> None:
+async def test_push_configs_are_erased_with_their_task(engine: TaskEngine, kernel: Kernel) -> None:
     task, other = await ended(engine, "fail"), await ended(engine, "fail")
     for task_id in (task.record.task_id, other.record.task_id):
         for number in range(3):
@@ -332,7 +332,7 @@ async def test_where_to_tell_about_a_task_is_forgotten_with_it(engine: TaskEngin
 
 
 async def test_erase_by_context_and_by_owner(engine: TaskEngine, kernel: Kernel) -> None:
-    """What belongs to others stays, whatever its context is called."""
+    """Data of other owners stays, also with the same context id."""
     mine = [await ended(engine, "one", context=context, owner="ada") for context in ("a", "a", "b")]
     other = await ended(engine, "one", context="a", owner="bob")
     assert await erase_context(engine.kernel.scoped("ada"), "a") == 2
@@ -346,7 +346,7 @@ async def test_erase_by_context_and_by_owner(engine: TaskEngine, kernel: Kernel)
 async def test_an_interrupted_erasure_is_finished(
     engine: TaskEngine, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What does not fit into one commit is removed by more of them; if they never come, by the next sweep."""
+    """Erasures that need several commits continue; if they are interrupted, the next sweep finishes them."""
     monkeypatch.setattr("keelbolt.data.erasing.BATCH", 3)
     monkeypatch.setattr("keelbolt.data.erasing.RESUME_SECONDS", 0.0)
     task = await ended(engine, "stream")

@@ -1,4 +1,4 @@
-"""The runner: tasks outlive their process, have one writer at a time, and are given up in the end."""
+"""The runner: tasks survive their process, have one writer at a time, and end after their last attempt."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def has_ended(engine: TaskEngine, task_id: str) -> Callable[[], Awaitable[bool]]
 
 
 async def test_takeover(stage: Stage) -> None:
-    """The process of ten tasks dies: another one runs them all, each once more, and ends each once."""
+    """The process of ten tasks dies: another one runs each of them once more, and ends each once."""
     runs: Counter[str] = Counter()
 
     async def worker(ctx: TaskContext) -> None:
@@ -70,7 +70,7 @@ async def test_takeover(stage: Stage) -> None:
     await until(lambda: len(runs) == 10)
     second = await stage.engine(worker)
     await asyncio.sleep(0.1)
-    assert set(runs.values()) == {1}  # nobody takes what is held
+    assert set(runs.values()) == {1}  # no process claims held tasks
     await stage.crash(first)
     for one in sent:
         task = await answer(second, one)
@@ -81,7 +81,7 @@ async def test_takeover(stage: Stage) -> None:
 
 
 async def test_takeover_within_the_lease(stage: Stage) -> None:
-    """Nothing but time brings the task back: the length of a lease, and no more than a second besides."""
+    """Only time releases the task: the length of the lease, and at most one second more."""
     begun = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -102,7 +102,7 @@ async def test_takeover_within_the_lease(stage: Stage) -> None:
 
 
 async def test_a_living_process_keeps_its_tasks(stage: Stage) -> None:
-    """A task may take longer than the lease: the heartbeat keeps it."""
+    """A task may take longer than the lease: the heartbeat renews it."""
     begun = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -120,8 +120,8 @@ def _has(some: list[int], count: int) -> bool:
     return len(some) == count
 
 
-async def test_given_up(stage: Stage) -> None:
-    """A task whose process dies each time is failed after its last attempt, with its reason as a dead letter."""
+async def test_a_dead_letter_after_the_last_attempt(stage: Stage) -> None:
+    """A task whose process dies each time fails after its last attempt and is a dead letter with its reason."""
     begun = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -146,8 +146,8 @@ async def test_given_up(stage: Stage) -> None:
     assert await one_end(engine, task_id) is TaskState.failed
 
 
-async def test_given_up_before_it_began(stage: Stage) -> None:
-    """Also a task that no process got as far as to begin: submitted, then failed."""
+async def test_a_dead_letter_that_never_started(stage: Stage) -> None:
+    """Also a task that no process could start: submitted, then failed."""
     front = await stage.engine(max_attempts=1)
     sent = await front.tasks.send(message())
     task_id = sent.task.record.task_id
@@ -164,8 +164,8 @@ async def test_given_up_before_it_began(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("over", [False, True])
-async def test_a_process_that_was_away_can_not_write(stage: Stage, over: bool) -> None:
-    """Who lost its lease and does not know it yet is refused by the store, while the task runs and afterwards."""
+async def test_a_process_that_was_paused_can_not_write(stage: Stage, over: bool) -> None:
+    """The store refuses writes of a process that lost its lease unknowingly, during and after the task."""
     gate, go_on = asyncio.Event(), asyncio.Event()
     begun, lost = [], []
 
@@ -186,7 +186,7 @@ async def test_a_process_that_was_away_can_not_write(stage: Stage, over: bool) -
     sent = await first.tasks.send(message())
     await until(lambda: begun)
     line = stage.lines[first]
-    line.cut = True  # for a while; what it has to say about that comes with its next heartbeat, in 5 s
+    line.cut = True  # for a while; it learns of it with its next heartbeat, in 5 s
     await stage.expire(first)
     second = await stage.engine(worker)
     await until(lambda: len(begun) == 2)
@@ -214,7 +214,7 @@ async def _elsewhere(engine: TaskEngine, task_id: str) -> Task:
 
 
 async def test_a_worker_that_blocks_the_loop(stage: Stage) -> None:
-    """A worker that blocks its process for longer than the lease has lost its tasks when it wakes."""
+    """A worker that blocks its process for longer than the lease has lost its tasks when it resumes."""
     ends = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -233,7 +233,7 @@ async def test_a_worker_that_blocks_the_loop(stage: Stage) -> None:
 
 
 async def test_self_fencing(stage: Stage) -> None:
-    """A process that can't reach the store stops its tasks before its lease ends; later it goes on by a new name."""
+    """A process that can't reach the store stops its tasks before its lease ends; later it has a new name."""
     stopped: list[float] = []
     begun = []
 
@@ -257,7 +257,7 @@ async def test_self_fencing(stage: Stage) -> None:
     cut = time.monotonic()
     line.cut = True
     await until(lambda: stopped)
-    assert stopped[0] - cut < 1.0 + 0.1  # the lease was renewed before the cut, if at all
+    assert stopped[0] - cut < 1.0 + 0.1  # the last renewal was before the cut
     assert not runner.runs
     assert runner.name != name
     line.cut = False
@@ -267,8 +267,8 @@ async def test_self_fencing(stage: Stage) -> None:
     assert begun == [1, 2]
 
 
-async def test_a_network_that_swallows_everything(keelbolt_postgres: PostgresServer) -> None:
-    """No answer at all, on a real connection: the worker is stopped in time, and another process takes over."""
+async def test_a_network_that_drops_everything(keelbolt_postgres: PostgresServer) -> None:
+    """No response on a real connection: the worker is stopped in time, and another process takes over."""
     begun = []
     stopped = []
 
@@ -307,8 +307,8 @@ def _port(url: str) -> int:
     return urlsplit(url).port or 5432
 
 
-async def test_a_store_that_hiccups(stage: Stage) -> None:
-    """The store is away for a moment, shorter than the lease: nobody notices."""
+async def test_a_short_outage_of_the_store(stage: Stage) -> None:
+    """The store is unreachable for less than the lease: there is no effect."""
     begun = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -326,8 +326,8 @@ async def test_a_store_that_hiccups(stage: Stage) -> None:
     assert begun == [1]
 
 
-async def test_a_store_that_is_away_at_the_end(stage: Stage) -> None:
-    """The end can't be written: the task is run again when the store is back, and ends once."""
+async def test_an_outage_of_the_store_at_the_end(stage: Stage) -> None:
+    """The end can't be written: the task runs again when the store is back, and ends once."""
     begun = []
     gate = asyncio.Event()
 
@@ -352,8 +352,8 @@ async def test_a_store_that_is_away_at_the_end(stage: Stage) -> None:
     assert await one_end(engine, sent.task.record.task_id) is TaskState.completed
 
 
-async def test_a_send_that_the_store_does_not_take(stage: Stage) -> None:
-    """A send that fails leaves no slot taken and no task; sent again, it makes one."""
+async def test_a_send_that_the_store_refuses(stage: Stage) -> None:
+    """A failed send leaves no slot taken and no task; sent again, it creates one."""
     engine = await stage.engine(echo, concurrency=1)
     once = message()
     stage.lines[engine].cut = True
@@ -370,7 +370,7 @@ async def test_a_send_that_the_store_does_not_take(stage: Stage) -> None:
 
 
 async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that writes nothing for too long is stopped, and its task fails; one that writes goes on."""
+    """A worker that writes nothing for too long is stopped, and its task fails; one that writes continues."""
     monkeypatch.setattr(inbox_listener, "CHECK_SECONDS", 0.05)
 
     async def worker(ctx: TaskContext) -> None:
@@ -388,7 +388,7 @@ async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_no_progress_and_no_stopping(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when the worker swallows the stop: its task fails without it."""
+    """Also when the worker ignores the stop: its task fails without it."""
     monkeypatch.setattr(inbox_listener, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.15)
     release = asyncio.Event()
@@ -407,8 +407,8 @@ async def test_no_progress_and_no_stopping(memory: Stage, monkeypatch: pytest.Mo
     assert await one_end(engine, task.id) is TaskState.failed
 
 
-async def test_an_interrupt_that_is_swallowed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that goes on when it is interrupted is left behind: the message has its turn nevertheless."""
+async def test_an_interrupt_that_is_ignored(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that ignores an interrupt is abandoned: the message gets its turn anyway."""
     monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.1)
     release = asyncio.Event()
 
@@ -432,7 +432,7 @@ async def test_an_interrupt_that_is_swallowed(stage: Stage, monkeypatch: pytest.
 
 
 async def test_the_turn_after_an_interrupt_may_last(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was set to go off for the interrupted turn does not hit the next one."""
+    """A timer of the interrupted turn does not affect the next one."""
     monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.1)
 
     async def worker(ctx: TaskContext) -> None:
@@ -450,7 +450,7 @@ async def test_the_turn_after_an_interrupt_may_last(memory: Stage, monkeypatch: 
 
 
 async def test_drain(stage: Stage) -> None:
-    """A process that is stopped hands its tasks over at once; that is no attempt."""
+    """A process that is stopped releases its tasks at once; no attempt is counted."""
     begun = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -471,8 +471,8 @@ async def test_drain(stage: Stage) -> None:
     assert await one_end(second, sent.task.record.task_id) is TaskState.completed
 
 
-async def test_drain_lets_finish(stage: Stage) -> None:
-    """What ends within the grace ends here; nothing new is begun."""
+async def test_drain_lets_tasks_finish(stage: Stage) -> None:
+    """A task that ends within the drain ends here; no new one is started."""
     begun = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -491,8 +491,8 @@ async def test_drain_lets_finish(stage: Stage) -> None:
     assert begun == ["first"]
 
 
-async def test_drain_of_a_stubborn_worker(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that swallows the stop does not keep its process from ending, nor its task from being taken over."""
+async def test_drain_of_a_worker_that_ignores_the_stop(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that ignores the stop delays neither the end of its process nor the takeover of its task."""
     release = asyncio.Event()
     begun = []
 
@@ -517,8 +517,8 @@ async def test_drain_of_a_stubborn_worker(memory: Stage, monkeypatch: pytest.Mon
     assert await one_end(second, sent.task.record.task_id) is TaskState.completed
 
 
-async def test_a_process_ends_though_the_store_does_not_answer(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Giving up the lease is a courtesy: a store that is silent does not keep the process from ending."""
+async def test_a_process_ends_while_the_store_is_unreachable(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releasing the lease is optional: an unreachable store does not delay the end of the process."""
     monkeypatch.setattr(lease_module, "RETIRE_SECONDS", 0.1)
     line = KernelLink(await memory.kernel())
     with at_most(2.0):
@@ -530,7 +530,7 @@ async def test_a_process_ends_though_the_store_does_not_answer(memory: Stage, mo
 
 
 async def test_tenants_take_turns(stage: Stage) -> None:
-    """A tenant with a long queue does not keep another one waiting for its end."""
+    """A tenant with a long queue does not delay another one until its end."""
     order = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -549,7 +549,7 @@ async def test_tenants_take_turns(stage: Stage) -> None:
 
 
 async def test_concurrency(stage: Stage) -> None:
-    """Never more at once than allowed, and all get done."""
+    """Never more concurrent tasks than allowed, and all are completed."""
     running = most = 0
 
     async def worker(ctx: TaskContext) -> None:
@@ -572,8 +572,8 @@ async def test_concurrency(stage: Stage) -> None:
 # -------------------------------------------------------------------------------------------------------------- hooks
 
 
-async def test_hooks_are_told(stage: Stage) -> None:
-    """In the process that runs the task, in order, after each commit; the last ones before the process is gone."""
+async def test_hooks_are_called(stage: Stage) -> None:
+    """In the process that runs the task, in order, after each commit; the last ones before the process ends."""
     told: list[tuple[str, str]] = []
 
     def hook(name: str) -> object:
@@ -596,8 +596,8 @@ async def test_hooks_are_told(stage: Stage) -> None:
     ]
 
 
-async def test_every_attempt_is_noted(stage: Stage) -> None:
-    """The log says which process began the turn."""
+async def test_every_attempt_is_recorded(stage: Stage) -> None:
+    """The log names the process that started the turn."""
     engine = await stage.engine(echo)
     task = await ask(engine)
     (attempt,) = await bodies(engine, task.id, "attempt")
@@ -607,7 +607,7 @@ async def test_every_attempt_is_noted(stage: Stage) -> None:
 
 
 async def test_a_process_without_a_storage_of_its_own(url: str) -> None:
-    """The example of the package works as it stands there."""
+    """The package's example works unchanged."""
     async with open_storage(url) as kernel, TaskEngine(kernel, echo) as engine:
         sent = await engine.tasks.send(message("Hello"))
         task = await engine.tasks.settled(sent)
@@ -616,7 +616,7 @@ async def test_a_process_without_a_storage_of_its_own(url: str) -> None:
 
 @pytest.mark.parametrize("why", ["lost", "drain"])
 async def test_a_stop_before_the_first_step(memory: Stage, why: Stop) -> None:
-    """A run that is stopped before it took a step leaves its slot, and keeps nobody waiting."""
+    """A run that is stopped before its first step frees its slot and blocks nothing."""
     engine = await memory.engine(echo, concurrency=1)
     sent = await engine.tasks.send(message())
     assert sent.run is not None
@@ -628,7 +628,7 @@ async def test_a_stop_before_the_first_step(memory: Stage, why: Stop) -> None:
 
 
 async def test_a_stop_while_the_turn_ends(memory: Stage) -> None:
-    """A turn is interrupted while its end is on the way to the store: the end is refused, the message has its turn."""
+    """A turn is interrupted while its end is being written: the end is refused, and the message gets its turn."""
     begun = []
     go, gate, held = asyncio.Event(), asyncio.Event(), asyncio.Event()
 

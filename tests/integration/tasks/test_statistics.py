@@ -1,4 +1,4 @@
-"""The last hours of a service, as its processes keep them in the store."""
+"""The statistics of the last hours that processes store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 async def test_two_processes_add_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has one record per bucket, however often it writes; together they are what happened."""
+    """Each has one record per bucket, regardless of the number of writes; the sum is correct."""
     monkeypatch.setattr(statistics, "EVERY_SECONDS", 0.1)
     async with Stage(url) as stage:
         one, two = await stage.engine(worker), await stage.engine(worker)

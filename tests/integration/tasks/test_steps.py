@@ -1,4 +1,4 @@
-"""Durable steps: what was done is not done again, whatever happens to the process in between."""
+"""Durable steps: a recorded step is not executed again, for any crash in between."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.integration.tasks.stage import (
 
 
 class World:
-    """What steps do outside: it outlives every process."""
+    """The external effects of steps; they survive every process."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -40,7 +40,7 @@ class World:
         return f"result of {name}"
 
     async def hangs_once(self) -> str:
-        """Takes effect, and never reports: the process dies here."""
+        """Takes effect and never returns: the process dies here."""
         self.done.append("hangs")
         if not self.hanging:
             self.hanging = True
@@ -57,7 +57,7 @@ async def settle(engine: TaskEngine, task_id: str, *wanted: TaskState) -> Task:
 
 
 async def begun_and_dead(stage: Stage, worker: Any, world: World) -> tuple[TaskEngine, str]:
-    """The task's first process dies while its step hangs; answers a second process, and the task."""
+    """Kill the task's first process while its step hangs; return a second process and the task."""
     first = await stage.engine(worker)
     sent = await first.tasks.send(message())
     await until(lambda: world.hanging)
@@ -66,7 +66,7 @@ async def begun_and_dead(stage: Stage, worker: Any, world: World) -> tuple[TaskE
 
 
 async def test_recorded_results_are_not_run_again(stage: Stage) -> None:
-    """The process dies after two steps: the next one takes their results from the log, and does the rest."""
+    """The process dies after two steps: the next one takes their results from the log and executes the rest."""
     world = World()
 
     async def worker(ctx: TaskContext) -> None:
@@ -96,7 +96,7 @@ async def test_recorded_results_are_not_run_again(stage: Stage) -> None:
 
 @pytest.mark.parametrize("policy", [{"idempotent": True}, {"in_doubt": "retry"}])
 async def test_in_doubt_retry(stage: Stage, policy: dict[str, Any]) -> None:
-    """A step in doubt that may be repeated is done again."""
+    """A step in doubt that may be repeated is executed again."""
     world = World()
 
     async def worker(ctx: TaskContext) -> None:
@@ -110,7 +110,7 @@ async def test_in_doubt_retry(stage: Stage, policy: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("took_effect", [True, False])
 async def test_in_doubt_verify(stage: Stage, took_effect: bool) -> None:
-    """A probe finds out: what took effect counts with the result that the probe found, what did not is done now."""
+    """The probe decides: a step that took effect gets the probe's result, another one is executed now."""
     world = World()
 
     async def probe() -> Done | None:
@@ -140,7 +140,7 @@ async def test_in_doubt_verify(stage: Stage, took_effect: bool) -> None:
     ids=str,
 )
 async def test_in_doubt_ask(memory: Stage, says: Part, outcome: str, done: int) -> None:
-    """The client is asked, in plain words and as data; its answer decides, and the same turn goes on."""
+    """The client is asked in text and as data; its answer decides, and the same turn continues."""
     world = World()
 
     async def worker(ctx: TaskContext) -> None:
@@ -148,7 +148,7 @@ async def test_in_doubt_ask(memory: Stage, says: Part, outcome: str, done: int) 
             result = await ctx.step("hangs", world.hangs_once)
         except StepFailed as error:
             result = str(error)
-        except Exception as error:  # what unwinds the worker is none of its business
+        except Exception as error:  # the exception that unwinds the worker is internal
             result = f"caught {error!r}"
         await ctx.complete(str(result))
 
@@ -167,7 +167,7 @@ async def test_in_doubt_ask(memory: Stage, says: Part, outcome: str, done: int) 
 
 
 async def test_asked_between_processes(stage: Stage) -> None:
-    """The question outlives its process too: it is asked by one, answered to another, and goes on in a third."""
+    """The question survives its process: one process asks, another gets the answer, a third continues."""
     world = World()
 
     async def worker(ctx: TaskContext) -> None:
@@ -184,8 +184,8 @@ async def test_asked_between_processes(stage: Stage) -> None:
     assert await states(front, task_id) == [*turn, "input_required", *turn, "completed"]
 
 
-async def test_a_failed_step_is_done_again_in_the_next_attempt(stage: Stage) -> None:
-    """A step that raised did not happen: when the turn is repeated, it is tried again."""
+async def test_a_failed_step_is_executed_again_in_the_next_attempt(stage: Stage) -> None:
+    """A step that raised did not happen: when the turn is repeated, it is retried."""
     world = World()
 
     async def fails_once() -> str:
@@ -206,7 +206,7 @@ async def test_a_failed_step_is_done_again_in_the_next_attempt(stage: Stage) -> 
 
 
 async def test_unfinished_chunks_are_not_continued(stage: Stage) -> None:
-    """The handler begins anew after a crash, and so does the artifact that it was streaming."""
+    """The worker starts again after a crash, and so does the artifact that it was streaming."""
     world = World()
 
     async def worker(ctx: TaskContext) -> None:
@@ -223,7 +223,7 @@ async def test_unfinished_chunks_are_not_continued(stage: Stage) -> None:
     assert [part.text for part in task.artifacts[0].parts] == ["2.0", "2.1", "2.2"]
 
 
-async def test_a_long_sleep_holds_nothing(stage: Stage) -> None:
+async def test_a_long_sleep_holds_no_slot(stage: Stage) -> None:
     """A long sleep frees its slot and survives its process: the task wakes on time in another one."""
     world = World()
 
@@ -245,7 +245,7 @@ async def test_a_long_sleep_holds_nothing(stage: Stage) -> None:
     assert task.status.state is TaskState.completed
     assert world.done == ["before", "after"]
     attempts = await bodies(second, task.id, "attempt")
-    assert {body["attempt"] for body in attempts} == {1}  # who sleeps does not die
+    assert {body["attempt"] for body in attempts} == {1}  # sleeping does not count as an attempt
     assert len({body["worker"] for body in attempts}) == 2
 
 
@@ -301,7 +301,7 @@ async def test_a_sleeping_task_can_be_cancelled(stage: Stage) -> None:
 
 
 async def test_a_cancel_just_before_the_sleep(stage: Stage) -> None:
-    """A cancel that comes while the task is about to sleep is not slept through."""
+    """A cancel that arrives while the task is about to sleep takes effect at once."""
     gate = asyncio.Event()
 
     async def worker(ctx: TaskContext) -> None:
@@ -333,7 +333,7 @@ async def _posted(engine: TaskEngine, task_id: str) -> bool:
 
 
 async def test_a_message_wakes_a_sleeper(stage: Stage) -> None:
-    """A message to a sleeping task is heard, and the sleep goes on to its own end."""
+    """A message to a sleeping task is received, and the sleep continues to its own end."""
 
     async def worker(ctx: TaskContext) -> None:
         if ctx.user_text == "first":
@@ -351,7 +351,7 @@ async def test_a_message_wakes_a_sleeper(stage: Stage) -> None:
 
 
 async def test_a_sleeper_is_interrupted(stage: Stage) -> None:
-    """With the policy interrupt a message does not wait until a sleeping task wakes."""
+    """With the policy interrupt, a message does not wait until a sleeping task wakes."""
 
     async def worker(ctx: TaskContext) -> None:
         if ctx.user_text == "first":
@@ -369,8 +369,7 @@ async def test_a_sleeper_is_interrupted(stage: Stage) -> None:
     assert [said.text for said in task.history] == ["first", "second", "did second"]
 
 
-async def test_a_short_sleep_stays(stage: Stage) -> None:
-    """A short sleep is just that."""
+async def test_a_short_sleep_stays_in_the_process(stage: Stage) -> None:
     runs = []
 
     async def worker(ctx: TaskContext) -> None:

@@ -1,4 +1,4 @@
-"""A `Storage` beside a running engine: what it ends or deletes, no worker goes on to write."""
+"""A `Storage` beside a running engine: no worker writes to a task that it ended or deleted."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ async def silent(ctx: TaskContext) -> None:
 
 
 async def streaming(ctx: TaskContext) -> None:
-    """Streams chunks, which are appended without a look at the task."""
+    """Streams chunks, which are appended without reading the task."""
     while True:
         await ctx.emit_text_artifact("more", append=True)
         await asyncio.sleep(0.01)
 
 
 async def reporting(ctx: TaskContext) -> None:
-    """Changes the status all the time."""
+    """Changes the status continuously."""
     while True:
         await ctx.send_status("busy")
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Searching tasks by what was asked and answered, on every engine."""
+"""Searching tasks by the text of requests and responses, on every engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 async def found(engine: TaskEngine, words: str, **more: object) -> list[str]:
-    """The ids of the tasks that a search finds, the newest first."""
+    """Return the ids of the tasks that a search finds, newest first."""
     query = ListTasksQuery.model_validate({"page_size": 50, **more})
     page = await Summaries(engine.store).search(engine.tasks.scope(ANONYMOUS), query, TaskFilter(words))
     assert not page.next_page_token
@@ -55,7 +55,7 @@ async def asked(engine: TaskEngine, texts: Sequence[str]) -> list[str]:
 async def test_words_of_questions_and_answers(stage: Stage) -> None:
     engine = await stage.engine(worker)
     cake, time, weather, korean, plan, x = await asked(engine, ASKED)
-    for _ in range(2):  # first from the logs, then from what is kept
+    for _ in range(2):  # first from the logs, then from the stored index
         assert await found(engine, "zurich") == [time, cake]
         assert await found(engine, "ZÜRICH bake") == [cake]
         assert await found(engine, "天气") == [weather]
@@ -71,7 +71,7 @@ async def test_words_of_questions_and_answers(stage: Stage) -> None:
     assert await engine.tasks.scope(ANONYMOUS).get(TEXTS, cake) is not None
 
 
-async def test_a_task_that_runs_is_found_and_not_kept(stage: Stage) -> None:
+async def test_a_running_task_is_found_and_not_indexed(stage: Stage) -> None:
     engine = await stage.engine(worker)
     sent = await engine.tasks.send(message("hold"))
     task_id = sent.task.record.task_id
@@ -80,7 +80,7 @@ async def test_a_task_that_runs_is_found_and_not_kept(stage: Stage) -> None:
     assert await engine.tasks.scope(ANONYMOUS).get(TEXTS, task_id) is None
 
 
-async def test_an_erased_task_is_not_found_and_its_words_are_gone(stage: Stage) -> None:
+async def test_an_erased_task_is_not_found_and_its_text_is_removed(stage: Stage) -> None:
     engine = await stage.engine(worker)
     task_id, other = await asked(engine, ["gone canary", "stays canary"])
     scope = engine.tasks.scope(ANONYMOUS)
@@ -91,8 +91,8 @@ async def test_an_erased_task_is_not_found_and_its_words_are_gone(stage: Stage) 
     assert await scope.get(TEXTS, task_id) is None
 
 
-async def test_a_search_beside_an_erasure_leaves_nothing(stage: Stage) -> None:
-    """Words that were read before the erasure are not written after it."""
+async def test_a_search_during_an_erasure_leaves_nothing(stage: Stage) -> None:
+    """Text that was read before the erasure is not written after it."""
     engine = await stage.engine(worker)
     scope = engine.tasks.scope(ANONYMOUS)
     ids = await asked(engine, [f"canary {number}" for number in range(5)])
@@ -111,5 +111,5 @@ async def test_a_trimmed_log(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("text", "compared"), [("ÀÉ", "ae"), ("Straße", "strasse"), ("ﬁne", "fine"), ("北京", "北京"), ("ABC", "abc")]
 )
-def test_what_is_compared(text: str, compared: str) -> None:
+def test_how_text_is_compared(text: str, compared: str) -> None:
     assert folded(text) == compared

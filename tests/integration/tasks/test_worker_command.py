@@ -1,4 +1,4 @@
-"""`keelbolt worker` in real processes: one is killed or stopped, and another one goes on."""
+"""`keelbolt worker` in real processes: one is killed or stopped, and another one continues."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def start(url: str, tmp_path: Path) -> Iterator[Start]:
-    """Starts a worker process, and returns when it takes tasks."""
+    """Start a worker process, and return when it accepts tasks."""
     (tmp_path / "agent.py").write_text(AGENT)
     processes: list[subprocess.Popen[str]] = []
 
@@ -77,13 +77,13 @@ def start(url: str, tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 async def client(url: str) -> AsyncIterator[TaskEngine]:
-    """An engine without a worker: it sends, and looks."""
+    """Return an engine without a worker, for sending and reading."""
     async with open_storage(url) as kernel, TaskEngine(kernel) as engine:
         yield engine
 
 
 async def begun(client: TaskEngine, seconds: str) -> str:
-    """A task that a worker has begun; it takes so long."""
+    """Return a task that a worker has started and that takes this long."""
     sent = await client.tasks.send(message(seconds))
     task_id = sent.task.record.task_id
     async with aclosing(client.tasks.follow(task_id, after=0)) as events:
@@ -94,7 +94,7 @@ async def begun(client: TaskEngine, seconds: str) -> str:
 
 
 async def ended(client: TaskEngine, task_id: str) -> tuple[StoredTask, int]:
-    """The task when it is over, and the process that says to have ended it."""
+    """Wait for the end of the task; return it with the process that ended it."""
     async with aclosing(client.tasks.follow(task_id)) as events:
         async for _ in events:
             pass
@@ -129,8 +129,8 @@ async def test_a_killed_process_is_replaced(client: TaskEngine, start: Start) ->
     assert stopped(second) == 0
 
 
-async def test_sigterm_hands_over_within_a_second(client: TaskEngine, start: Start) -> None:
-    """What is not done when the drain is over goes to another process at once, and costs no attempt."""
+async def test_sigterm_releases_tasks_within_a_second(client: TaskEngine, start: Start) -> None:
+    """A task that is unfinished after the drain goes to another process at once and costs no attempt."""
     first = start("--drain-seconds", "0.2", "--lease-seconds", "60")
     task_id = await begun(client, "600")
     second = start("--lease-seconds", "60", QUICK="yes")
@@ -145,7 +145,7 @@ async def test_sigterm_hands_over_within_a_second(client: TaskEngine, start: Sta
 
 
 async def test_sigterm_lets_a_task_end(client: TaskEngine, start: Start) -> None:
-    """What ends within the drain is not handed over; the process claims nothing new meanwhile."""
+    """A task that ends within the drain is not released; the process claims no new one meanwhile."""
     first = start("--drain-seconds", "20")
     task_id = await begun(client, "1")
     first.send_signal(signal.SIGTERM)
@@ -157,7 +157,7 @@ async def test_sigterm_lets_a_task_end(client: TaskEngine, start: Start) -> None
 
 
 async def test_a_second_signal_ends_it_at_once(client: TaskEngine, start: Start) -> None:
-    """And loses nothing: the lease runs out, and another process has the task."""
+    """Nothing is lost: the lease expires, and another process gets the task."""
     first = start("--drain-seconds", "600", "--lease-seconds", "2")
     task_id = await begun(client, "600")
     first.send_signal(signal.SIGINT)
@@ -170,7 +170,7 @@ async def test_a_second_signal_ends_it_at_once(client: TaskEngine, start: Start)
 
 
 async def test_settings_come_from_the_environment_too(client: TaskEngine, start: Start, url: str) -> None:
-    """One slot: the second task waits for the first. An option goes before the environment."""
+    """One slot: the second task waits for the first. An option takes precedence over the environment."""
     process = start(
         "--drain-seconds", "0", KEELBOLT_CONCURRENCY="1", KEELBOLT_DRAIN_SECONDS="600", KEELBOLT_LEASE_SECONDS="9"
     )
@@ -180,8 +180,8 @@ async def test_settings_come_from_the_environment_too(client: TaskEngine, start:
     assert stopped(process) == 0
 
 
-async def test_tail_follows_what_another_process_does(client: TaskEngine, start: Start, url: str) -> None:
-    """Live, from the beginning to the end, with no seq missing; then it ends by itself."""
+async def test_tail_follows_the_work_of_another_process(client: TaskEngine, start: Start, url: str) -> None:
+    """Live, from the beginning to the end, with no seq missing; then it exits."""
     start()
     task_id = await begun(client, "1")
     tail = [*PROGRAM, "tasks", "tail", task_id, "--storage", url, "--after", "0", "--json"]

@@ -70,7 +70,7 @@ class Stepping(Coroutine[Any, Any, Any]):
 
 
 class Bank:
-    """The other side: it knows a payment by its key. Each attempt is a line in the file of that key."""
+    """A bank that identifies a payment by its key. Each attempt is a line in the file of that key."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -84,7 +84,7 @@ class Bank:
 
 
 def script(request: ModelRequest) -> Any:
-    """Looks at the price, pays, answers: the same whenever it is asked the same."""
+    """Looks up the price, pays, answers; deterministic."""
     asked = max(number for number, entry in enumerate(request.messages) if entry.role == "user")
     done = [each.name for entry in request.messages[asked:] for each in entry.calls]
     if "price" not in done:
@@ -96,7 +96,7 @@ def script(request: ModelRequest) -> Any:
 
 
 def readme_agent(url: str, bank: Bank) -> tuple[DurableStorage, A2AServer]:
-    """The program of docs/tutorial/faces.md, with another storage, a scripted model, and a bank that is paid."""
+    """The program of docs/tutorial/faces.md, with another storage, a scripted model, and a bank."""
     (program,) = [
         text for text in re.findall(r"```python\n(.*?)```", FACES.read_text(), re.DOTALL) if "# shop.py" in text
     ]
@@ -113,7 +113,7 @@ def readme_agent(url: str, bank: Bank) -> tuple[DurableStorage, A2AServer]:
 
 
 async def readme(url: str, bank: Bank, name: str) -> dict[str, Any]:
-    """Buy one kettle, and approve when asked. A repeat of it goes on where it was."""
+    """Buy one kettle, and approve on request. A repeated call continues."""
     storage, server = readme_agent(url, bank)
     async with A2AClient("http://localhost", app=server.app) as client:
         told: dict[str, Any] = {"context_id": name, "message_id": f"order-{name}", "idempotency_key": f"order-{name}"}
@@ -155,7 +155,7 @@ async def crowd(url: str, bank: Bank, name: str) -> dict[str, Any]:
 
 
 async def buy(engine: TaskEngine, name: str, number: int) -> str:
-    """Order, approve when asked, and return the state at the end. A repeat of it goes on where it was."""
+    """Order, approve on request, and return the final state. A repeated call continues."""
     order = Message(message_id=f"order-{name}-{number}", role=Role.user, parts=[Part(text="buy")], context_id=name)
     sent = await engine.tasks.send(order, Envelope(key=order.message_id))
     while True:
@@ -172,7 +172,7 @@ async def buy(engine: TaskEngine, name: str, number: int) -> str:
 
 
 async def kept(storage: DurableStorage, name: str) -> dict[str, Any]:
-    """What the storage of turns has of this conversation."""
+    """Return the stored turns of this conversation."""
     (tenant,) = {gate.tenant for gate in await storage.gates.list(state="settled")}
     rows = [row async for row in storage.export(tenant, thread=name)]
     messages = [row["data"] for row in rows if row["kind"] == "message"]

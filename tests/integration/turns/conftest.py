@@ -20,7 +20,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(params=[engine for engine in ENGINES if engine != "memory"])
 def lasting_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store of each kind that outlives its process."""
+    """An empty store of each persistent kind."""
     return store_url(request.param, request, tmp_path)
 
 
@@ -32,5 +32,5 @@ async def storage(url: str) -> AsyncIterator[DurableStorage]:
 
 @pytest.fixture
 def calls(storage: DurableStorage) -> Calls:
-    """Its callbacks, for one turn."""
+    """The callbacks of the storage, for one turn."""
     return Calls(storage.callbacks(), Turn())

@@ -1,4 +1,4 @@
-"""Writes so many MiB of text as one stream and reads it; prints by how many bytes this process grew meanwhile."""
+"""Writes this many MiB of text as one stream and reads it; prints by how many bytes the process grew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that speak the wire format of model providers: what is asked is kept, and what is answered is scripted."""
+"""Servers with the wire format of model providers: requests are recorded, and responses are scripted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Reply:
     body: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     cut: bool = False
-    silent: bool = False  # takes the request and never answers
+    silent: bool = False  # accepts the request and never responds
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Provider:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         for event in reply.events:
             data = event.encode()
-            for piece in (data[: len(data) // 2], data[len(data) // 2 :]):  # an event may come in two pieces
+            for piece in (data[: len(data) // 2], data[len(data) // 2 :]):  # an event may arrive in two chunks
                 writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
                 await writer.drain()
                 await asyncio.sleep(0)

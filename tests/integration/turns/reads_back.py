@@ -1,4 +1,4 @@
-"""Fetches everything in a process of its own and compares it with what was stored; prints each kind that is equal."""
+"""Fetches all values in another process and compares them with the stored ones; prints each kind that is equal."""
 
 from __future__ import annotations
 

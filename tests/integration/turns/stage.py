@@ -1,4 +1,4 @@
-"""What the tests of stored turns share: a turn that is only its scope, and things worth storing."""
+"""Shared parts of the tests of stored turns: a turn that has only a scope, and sample values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AT = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 
 @dataclass
 class Turn:
-    """A turn as storage sees it."""
+    """A turn as the storage sees it."""
 
     id: str = "turn-1"
     tenant: str = "acme"
@@ -96,7 +96,7 @@ PLAIN = list(MAKE)
 
 
 def one_of_each() -> Iterator[tuple[str, Any]]:
-    """Everything that a turn keeps, with all that each can hold: kind and value."""
+    """Return a value of each kind with all of its fields: kind and value."""
     picture = image(
         InMemoryMediaReader(b"\x89PNG" * 1000),
         source="upload",
@@ -165,7 +165,7 @@ class Calls:
 
 
 async def told(value: Any) -> Any:
-    """Everything that a value says, its bytes included, for comparing."""
+    """Return all content of a value, including bytes, for comparison."""
     contents: dict[int, bytes] = {}
 
     def describe(reader: Any) -> Descriptor:
@@ -178,7 +178,7 @@ async def told(value: Any) -> Any:
 
 
 async def endless(*pieces: bytes, fail_after: int) -> AsyncIterator[bytes]:
-    """A stream that breaks off."""
+    """A stream that fails."""
     for number in range(fail_after):
         yield pieces[number % len(pieces)]
         await asyncio.sleep(0)

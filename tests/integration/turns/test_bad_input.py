@@ -1,4 +1,4 @@
-"""Bad input meets the runner and its durable storage together: each is named, and nothing of it is stored."""
+"""Bad input to the runner and its durable storage: each error is named, and nothing is stored."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def kept(storage: DurableStorage) -> list[Any]:
     "scope", [None, "acme", {"tenant": "acme"}, {**SCOPE, "tenant": ""}, {**SCOPE, "user": "x"}, 5]
 )
 @pytest.mark.parametrize("where", ["hydrate", "store", "begin"])
-async def test_it_must_be_known_whose_turn_it_is(storage: DurableStorage, scope: Any, where: str) -> None:
+async def test_a_scope_is_required(storage: DurableStorage, scope: Any, where: str) -> None:
     pipeline = [hydrate("messages")] if where == "hydrate" else []
     runner = storage.runner(executor_callback=stores, turn_input_pipeline=pipeline)
     result = await runner.run_result(given(scope, turn_id="t" if where == "begin" else None))
@@ -127,7 +127,7 @@ async def test_a_callback_that_raises(storage: DurableStorage) -> None:
     assert await kept(storage) == [], "the memory is not stored either: one unit of work"
 
 
-async def test_a_callback_that_hangs_can_be_torn_out_of(storage: DurableStorage) -> None:
+async def test_a_callback_that_hangs_can_be_cancelled(storage: DurableStorage) -> None:
     hanging = asyncio.Event()
 
     async def hang(_ctx: Any, _message: Any) -> None:
@@ -152,13 +152,13 @@ async def test_a_callback_that_is_not_async(storage: DurableStorage) -> None:
 
 
 @pytest.mark.parametrize("turn_id", ["", 5, b"t", ["t"]])
-async def test_turn_ids_that_are_none(storage: DurableStorage, turn_id: Any) -> None:
+async def test_invalid_turn_ids_are_refused(storage: DurableStorage, turn_id: Any) -> None:
     with pytest.raises(InvalidTurnContext, match="turn_id"):
         await storage.runner(executor_callback=stores).run_result(given(turn_id=turn_id))
 
 
 @pytest.mark.parametrize("option", ["progress_store", "gate_store"])
-def test_stores_that_are_none(option: Any) -> None:
+def test_invalid_stores_are_refused(option: Any) -> None:
     wrong: Any = {option: object()}
     with pytest.raises(InvalidTurnRunnerConfig, match=f"{option} must have the methods"):
         durable_storage("memory:").runner(executor_callback=stores, **wrong)
@@ -166,14 +166,14 @@ def test_stores_that_are_none(option: Any) -> None:
 
 @pytest.mark.parametrize("turn_id", ["a/b", "%2F", "~", "x" * 5000, "é\n\ud800", "\x00"])
 async def test_any_text_can_be_a_turn_id(storage: DurableStorage, turn_id: str) -> None:
-    """Odd ids are kept apart, and found again."""
+    """Unusual ids are distinct and can be loaded."""
     runner = storage.runner(executor_callback=stores)
     assert (await runner.run_result(given(turn_id=turn_id))).iterations == 1
     assert (await runner.run_result(given(turn_id=turn_id))).iterations == 0
     assert (await runner.run_result(given(turn_id=f"{turn_id}x"))).iterations == 1
 
 
-async def test_a_gate_that_was_tampered_with(storage: DurableStorage) -> None:
+async def test_a_damaged_gate(storage: DurableStorage) -> None:
     result = await storage.runner(executor_callback=stores).run_result(given())
     gate = TurnGate(turn_id=result.turn_id, id="g", reason="?")
     await storage.gates.open(result.context, gate)

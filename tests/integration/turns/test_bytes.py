@@ -1,4 +1,4 @@
-"""Bytes that go with turns: conduits, lines, rewriting, streams."""
+"""Bytes of turns: conduits, lines, rewriting, streams."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def as_stream(data: bytes, size: int) -> AsyncIterator[bytes]:
 
 @pytest.mark.parametrize("eager", [True, False])
 async def test_check_34_lines_are_the_same_everywhere(url: str, eager: bool) -> None:
-    """Short texts and texts over several chunks, in memory and stored, read as a whole and by their index."""
+    """Short texts and texts of several chunks, in memory and stored, read as a whole and by index."""
     memory = InMemorySpoolStore()
     long = [(b"x" * (STRETCH_BYTES - 3) + data + b"\n" + b"y" * STRETCH_BYTES, None) for data, _ in LINES]
     async with durable_storage(url, eager_bytes=10 * STRETCH_BYTES if eager else 0) as storage:
@@ -60,8 +60,8 @@ async def test_check_34_lines_are_the_same_everywhere(url: str, eager: bool) -> 
 
 
 @pytest.mark.parametrize("kind", ["media", "spool"])
-async def test_check_35_what_was_handed_out_reads_on(url: str, kind: str) -> None:
-    """Writing an id again or deleting it changes nothing for readers of before; delete says whether there was one."""
+async def test_check_35_existing_readers_still_work(url: str, kind: str) -> None:
+    """Rewriting or deleting an id does not affect existing readers; delete returns whether it existed."""
     async with durable_storage(url) as storage:
         durable = getattr(storage.blobs, kind)(Turn())
         in_memory: Any = InMemoryMediaStore() if kind == "media" else InMemorySpoolStore()
@@ -82,7 +82,7 @@ async def test_check_35_what_was_handed_out_reads_on(url: str, kind: str) -> Non
 
 
 async def test_ids_of_bytes_belong_to_their_turn(storage: DurableStorage) -> None:
-    """The same id in two turns is two things; who asks from a third turn gets the last one."""
+    """The same id in two turns names two blobs; a third turn gets the last one."""
     for number, turn in enumerate(("a", "b")):
         await storage.blobs.spool(Turn(turn)).write("call_0", f"of {turn} {number}")
     assert await (await storage.blobs.spool(Turn("a")).read("call_0")).read_all() == "of a 0"  # type: ignore[union-attr]
@@ -92,8 +92,8 @@ async def test_ids_of_bytes_belong_to_their_turn(storage: DurableStorage) -> Non
     assert await storage.blobs.media(Turn("a")).read("call_0") is None
 
 
-async def test_check_36_a_stream_that_fails_leaves_nothing(storage: DurableStorage) -> None:
-    """Neither a new entry nor a change of the one that was there."""
+async def test_check_36_a_failing_stream_stores_nothing(storage: DurableStorage) -> None:
+    """It creates no entry and does not change an existing one."""
     for store in (storage.blobs.spool(Turn()), storage.blobs.media(Turn()), InMemorySpoolStore()):
         with pytest.raises(ConnectionError):
             await store.write("new", endless(b"x" * 100_000, fail_after=7))
@@ -106,7 +106,7 @@ async def test_check_36_a_stream_that_fails_leaves_nothing(storage: DurableStora
 
 
 def test_check_36_memory_stays_flat(tmp_path: Path) -> None:
-    """200 MiB of lines through store and read, ten of them by number, within 64 MiB, in a process of its own."""
+    """Storing and reading 200 MiB of lines, ten of them by number, needs at most 64 MiB, in another process."""
     child = Path(__file__).with_name("large_text.py")
     done = subprocess.run(
         [sys.executable, str(child), f"sqlite:///{tmp_path}/large.db", "200"],
@@ -119,7 +119,7 @@ def test_check_36_memory_stays_flat(tmp_path: Path) -> None:
 
 
 async def test_check_37_media_keeps_its_labels(storage: DurableStorage) -> None:
-    """Writing metadata never reads bytes; trust tier, hazard and stash come back as they were."""
+    """Writing metadata never reads bytes; trust tier, hazard and stash are stored."""
 
     class Untouchable(InMemoryMediaReader):
         def stream(self) -> AsyncIterator[bytes]:
@@ -135,8 +135,8 @@ async def test_check_37_media_keeps_its_labels(storage: DurableStorage) -> None:
     assert is_media_reader(found.reader)
 
 
-async def test_check_42_bytes_of_another_tenant_are_not_there(storage: DurableStorage) -> None:
-    """Not by id, and not by a descriptor: a reader that came from elsewhere is copied, never referred to."""
+async def test_check_42_bytes_of_another_tenant_are_not_visible(storage: DurableStorage) -> None:
+    """Neither by id nor by descriptor: a reader of another tenant is copied, never referenced."""
     theirs = await storage.blobs.media(Turn(tenant="other")).write("x", b"secret")
     assert await storage.blobs.media(Turn()).read("x") is None
     calls = Calls(storage.callbacks(), Turn())
@@ -146,8 +146,8 @@ async def test_check_42_bytes_of_another_tenant_are_not_there(storage: DurableSt
     assert await found.results.as_bytes() == b"secret", "a copy of our own"
 
 
-async def test_bytes_that_were_reaped_are_missed_at_once(url: str) -> None:
-    """A record that refers to bytes that are gone is refused, instead of being stored with a hole."""
+async def test_a_record_that_refers_to_reaped_bytes_is_refused(url: str) -> None:
+    """A record that refers to removed bytes is refused."""
     async with durable_storage(url) as storage:
         reader = await storage.blobs.media(Turn()).write("x", b"bytes")
         reader.bytes = type(reader.bytes)("0" * 64, 5)
@@ -158,7 +158,7 @@ async def test_bytes_that_were_reaped_are_missed_at_once(url: str) -> None:
 
 
 async def test_many_writers_of_one_id(storage: DurableStorage) -> None:
-    """All of them are answered with their own bytes; one of them is what is found."""
+    """Each writer gets a reader of its own bytes; the stored entry is that of one of them."""
     store = storage.blobs.spool(Turn())
     texts = [f"text {random.random()}" for _ in range(10)]
     readers = await asyncio.gather(*(store.write("x", text) for text in texts))

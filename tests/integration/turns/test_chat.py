@@ -93,7 +93,7 @@ def said(task: Task) -> str:
 
 
 async def test_two_tools_and_a_gate(stage: Stage) -> None:
-    """Decide, act, ask, pay, answer; the model sees every call with its result."""
+    """The model decides, calls, asks, pays and answers; it sees every call with its result."""
     model = shop()
     one = await chat(stage, model)
     asked = await one.say("buy a kettle and a cup")
@@ -123,7 +123,7 @@ async def test_a_declined_call_is_a_result(memory: Stage, answer: str) -> None:
 
 
 async def test_mistakes_of_the_model_are_results(memory: Stage) -> None:
-    """An unknown tool, wrong arguments and a tool that raises: the model hears of each, and goes on."""
+    """An unknown tool, invalid arguments and a tool that raises: the model gets each error and continues."""
 
     @tool(retries=1)
     def fails() -> str:
@@ -275,7 +275,7 @@ async def test_arguments_may_have_any_name() -> None:
     assert "model_config" in model.requests[2].messages[-1].text
 
 
-def test_what_is_no_function_is_no_tool() -> None:
+def test_tool_refuses_objects_that_are_not_functions() -> None:
     def hinted(x: int) -> None:
         """Hinted."""
 
@@ -287,7 +287,7 @@ def test_what_is_no_function_is_no_tool() -> None:
         tool(hinted)
 
 
-def test_a_tool_says_what_it_needs() -> None:
+def test_a_tool_needs_type_hints_and_named_parameters() -> None:
     assert price.description == "What one item costs."
     schema = price.json_schema()
     assert schema is not None
@@ -302,7 +302,7 @@ def test_a_tool_says_what_it_needs() -> None:
 
 
 async def test_the_turn_continues_after_each_crash(stage: Stage) -> None:
-    """Without a server: each generation and each call ends the process once; no finished step is repeated."""
+    """Without a server: the process crashes in each generation and each call; no finished step is repeated."""
     decisions: Counter[int] = Counter()
 
     def script(request: Any) -> Any:

@@ -26,7 +26,7 @@ from tests.integration.turns.chatter import CROWD
 CHATTER = str(Path(__file__).with_name("chatter.py"))
 LANES = 4  # storages that are worked on at the same time
 EVERY = 45  # steps from kill to kill, without --full
-BEYOND = 12  # runs in a row that end before their step, with --full: there are no more steps
+BEYOND = 12  # consecutive runs that end before their step, with --full: no steps are left
 KILLS_IN_A_ROW = 3
 PURCHASES = {"readme": 1, "crowd": CROWD}
 
@@ -43,7 +43,7 @@ class Lane:
     violations: list[str] = field(default_factory=list)
 
     async def run(self, name: str, step: int) -> dict[str, Any] | None:
-        """What a process found at its end; None: it was killed."""
+        """Return what a process found at its end; None if it was killed."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         request = {
@@ -62,7 +62,7 @@ class Lane:
         return found
 
     async def survives(self, name: str, steps: Sequence[int]) -> int:
-        """Kill it at each of these steps, let it finish, and note what is wrong; returns the kills."""
+        """Kill the agent at each of these steps, let it finish, and record problems; return the number of kills."""
         killed = 0
         for step in steps:
             killed += await self.run(name, step) is None
@@ -81,7 +81,7 @@ class Lane:
         }
         if found != expected:
             self.violations.append(f"killed at {steps}: {found}")
-        # A kill between a payment and its record repeats the call under the same key: the bank has it once.
+        # A kill between a payment and its record repeats the call with the same key: the bank has one payment.
         if len(paid) != bought or max(paid) > 1 + killed:
             self.violations.append(f"killed at {steps}: the bank's attempts by key are {paid}")
         return killed
@@ -112,7 +112,7 @@ async def test_killed_at_every_await_it_pays_once(
     """
     lanes: list[Lane] = []
     steps = iter(count(0) if full else count(20, EVERY))
-    survived = 0  # runs in a row that ended before their step
+    survived = 0  # consecutive runs that ended before their step
 
     async def work(number: int) -> None:
         folder = tmp_path / str(number)
@@ -135,8 +135,8 @@ async def test_killed_at_every_await_it_pays_once(
     assert kills > 0
 
 
-async def test_killed_again_and_again_on_every_engine(lasting_url: str, tmp_path: Path) -> None:
-    """Processes that follow each other die too; the last one finishes."""
+async def test_killed_repeatedly_on_every_engine(lasting_url: str, tmp_path: Path) -> None:
+    """Successive processes are killed too; the last one finishes."""
     seed = int(os.environ.get("KEELBOLT_SEED", "20"))
     choose = random.Random(f"{seed}{lasting_url.partition(':')[0]}")
     async with lane("crowd", lasting_url, tmp_path / "paid") as mine:

@@ -1,4 +1,4 @@
-"""Several turns on one thread at once: every one commits, each of its iterations runs once."""
+"""Several concurrent turns on one thread: each commits, and each of its iterations runs once."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def runner_of(storage: DurableStorage, runs: Counter[str]) -> TurnRunner:
 
 
 @pytest.mark.parametrize("turns", [2, TURNS])
-async def test_turns_at_once_on_one_thread_with_history(url: str, turns: int) -> None:
-    """A commit raises two clocks (thread and agent). The storage is new to the process and has a history."""
+async def test_concurrent_turns_on_one_thread_with_history(url: str, turns: int) -> None:
+    """A commit increments two clocks (thread and agent). The storage is new to the process and has a history."""
     runs: Counter[str] = Counter()
     if not url.startswith("memory"):
         async with durable_storage(url) as before:
@@ -60,7 +60,7 @@ async def test_turns_at_once_on_one_thread_with_history(url: str, turns: int) ->
 
 
 async def test_refused_commits_do_not_disturb_the_others(url: str) -> None:
-    """Every second commit is refused for a reason of its own (its id is taken); the others go through."""
+    """Every second commit is refused because its id is taken; the others succeed."""
     async with durable_storage(url) as storage, asyncio.timeout(60):
         calls = Calls(storage.callbacks(), Turn())
         await calls.store_message(message("taken"))
@@ -80,8 +80,8 @@ async def test_refused_commits_do_not_disturb_the_others(url: str) -> None:
 
 
 @pytest.mark.parametrize("processes", [3])
-def test_processes_at_once_on_one_thread(lasting_url: str, processes: int) -> None:
-    """Three processes with eight turns each at once: all of them commit."""
+def test_concurrent_processes_on_one_thread(lasting_url: str, processes: int) -> None:
+    """Three processes run eight concurrent turns each: all of them commit."""
     command = [sys.executable, str(WRITERS), "crowd", lasting_url]
     running = [
         subprocess.Popen([*command, f"p{number}-", "8"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

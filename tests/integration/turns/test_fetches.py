@@ -1,4 +1,4 @@
-"""How much a fetch answers, and how much it reads for that."""
+"""The number of values that a fetch returns, and the number of records that it reads."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ async def test_windows_and_the_most_important(url: str) -> None:
         assert await calls.ids("memory") == ["f2", "f3"]
 
 
-async def test_a_window_reads_no_more_than_it_shows(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever lies before it, deleted ones included: as many records are read as are answered."""
+async def test_a_window_reads_no_more_than_it_returns(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads as many records as it returns, whatever is older, including deleted ones."""
     read: list[int] = []
     async with durable_storage(url, fetch=FetchPolicy(messages=Window(last=20), memories=TopK(20))) as storage:
         calls, find = Calls(storage.callbacks(), Turn()), storage.kernel.find
@@ -59,6 +59,6 @@ async def test_a_window_reads_no_more_than_it_shows(url: str, monkeypatch: pytes
         assert read == [20, 20]
 
 
-async def test_tools_are_those_given(url: str) -> None:
+async def test_fetched_tools_are_the_given_ones(url: str) -> None:
     async with durable_storage(url, tools=lambda ctx: [ctx.id]) as storage:
         assert await Calls(storage.callbacks(), Turn()).fetch_tools() == ["turn-1"]

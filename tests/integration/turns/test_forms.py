@@ -1,4 +1,4 @@
-"""Older and newer forms, and damage."""
+"""Older and newer storage formats, and damage."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from keelbolt.turns.primitives import SpooledArtifact
 from tests.integration.turns.stage import Calls, Turn, image, message, retrievable
 
 
-async def test_check_47_forms(lasting_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older form is brought up to date when it is opened; a newer one refuses this program."""
+async def test_check_47_formats(lasting_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older format is upgraded when it is opened; a newer one is refused."""
     async with durable_storage(lasting_url) as storage:
         await Calls(storage.callbacks(), Turn()).store_message(message())
     steps: list[Kernel] = []
@@ -43,8 +43,8 @@ async def test_check_47_forms(lasting_url: str, monkeypatch: pytest.MonkeyPatch)
     assert raised.value.code == "E_STORAGE_SCHEMA"
 
 
-async def test_threads_of_the_first_form_are_listed_by_their_last_use(lasting_url: str) -> None:
-    """Its clocks did not say when they were raised: that is found by what was stored last; numbers go on."""
+async def test_threads_of_the_first_format_are_listed_by_their_last_use(lasting_url: str) -> None:
+    """Its clocks had no times, so that the time of the newest record is used; numbers continue."""
     moments = iter(range(1, 100))
     async with durable_storage(lasting_url, clock=lambda: next(moments)) as storage:
         for thread in ("late", "early"):
@@ -66,8 +66,8 @@ async def test_threads_of_the_first_form_are_listed_by_their_last_use(lasting_ur
         assert [thread["id"] for thread in listed] == ["early", "late"]
 
 
-async def test_check_47_damage_is_noticed(storage: DurableStorage, calls: Calls) -> None:
-    """A record that is no longer what it was, and one from the future."""
+async def test_check_47_damage_is_detected(storage: DurableStorage, calls: Calls) -> None:
+    """A damaged record, and one of a newer format."""
     await calls.store_message(message())
     [row] = [row async for row in storage.export("acme")]
     fields = {"owner": row["owner"], "seq": row["seq"]}
@@ -99,7 +99,7 @@ async def _read_damaged(storage: DurableStorage) -> None:
 
 @pytest.mark.parametrize("hashed", [True, False])
 async def test_check_47_tampered_bytes(lasting_url: str, monkeypatch: pytest.MonkeyPatch, hashed: bool) -> None:
-    """An engine that answers other bytes than were written is found out, also when their hashes were forged too."""
+    """An engine that returns other bytes than were written is detected, even with forged hashes."""
     await _store_some(lasting_url)
     async with durable_storage(lasting_url) as storage:
         kernel: Any = storage.kernel
@@ -115,7 +115,7 @@ async def test_check_47_tampered_bytes(lasting_url: str, monkeypatch: pytest.Mon
 
 
 async def test_check_47_tampered_file(tmp_path: Path) -> None:
-    """Bytes changed in the file itself, hashes and all."""
+    """Bytes and hashes changed in the file."""
     url = f"sqlite:///{tmp_path}/file.db"
     await _store_some(url)
     with contextlib.closing(sqlite3.connect(f"{tmp_path}/file.db")) as file:

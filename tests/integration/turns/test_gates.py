@@ -1,4 +1,4 @@
-"""Gates that are kept: settled from elsewhere, by the first one, also after a restart."""
+"""Stored gates: settled by other processes, by the first caller, and after a restart."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def turn(thread: str = "t1", turn_id: str | None = "turn-1", tenant: str = "acme
 
 
 class Asking:
-    """An agent that waits at one gate, and says what came of it."""
+    """An agent that waits at one gate and stores its result."""
 
     def __init__(self, storage: DurableStorage, **gate: Any) -> None:
         self.gate = {"reason": "May I?", **gate}
@@ -53,14 +53,14 @@ class Asking:
         ctx.ack()
 
     async def begin(self, given: TurnInput | None = None) -> tuple[asyncio.Task[Any], str]:
-        """Run it up to its gate; answers the run and the gate's token."""
+        """Run it up to its gate; return the run and the gate's token."""
         running = asyncio.create_task(self.runner.run_result(given or turn()))
         gate = await asyncio.wait_for(self.opened.get(), 20)
         assert gate.token is not None
         return running, gate.token
 
     async def stop(self, running: asyncio.Task[Any]) -> None:
-        """As if its process ended: the gate stays."""
+        """Simulate the end of its process: the gate stays open."""
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -78,7 +78,7 @@ SETTLES: list[tuple[str, Any, str, Any]] = [
 async def test_settled_from_elsewhere(
     storage: DurableStorage, settle: str, with_: Any, result: str, outcome: Any, restart: bool
 ) -> None:
-    """Whoever knows the token settles it; a turn that is begun again is answered at once, and nobody is asked anew."""
+    """Any process with the token can settle it; a repeated turn gets the answer at once without asking again."""
     agent = Asking(storage, schema=ANSWER)
     running, token = await agent.begin()
     if restart:
@@ -108,7 +108,7 @@ async def test_settled_from_elsewhere(
 
 
 async def test_another_process_settles(lasting_url: str) -> None:
-    """Two storages that share nothing but the URL: the one that waits is woken by the other's commit."""
+    """Two storages share only the URL: the commit of one wakes the other."""
     async with durable_storage(lasting_url) as one, durable_storage(lasting_url) as other:
         agent = Asking(one)
         running, token = await agent.begin()
@@ -118,7 +118,7 @@ async def test_another_process_settles(lasting_url: str) -> None:
 
 
 async def test_first_settle_wins(storage: DurableStorage) -> None:
-    """Of ten that settle at once, one does; all are told what counts, and the turn gets it."""
+    """One of ten concurrent calls settles the gate; all callers and the turn get its result."""
     agent = Asking(storage)
     running, token = await agent.begin()
     told = await asyncio.gather(*(storage.gates.resolve(token, number) for number in range(10)))
@@ -127,7 +127,7 @@ async def test_first_settle_wins(storage: DurableStorage) -> None:
     assert len(agent.answers) == 1
 
 
-async def test_answers_are_checked_where_they_are_given(storage: DurableStorage) -> None:
+async def test_answers_are_checked_by_the_settling_process(storage: DurableStorage) -> None:
     agent = Asking(storage, schema=Amount)
     running, token = await agent.begin()
     for wrong in ({"amount": "much"}, {}, None, object()):
@@ -139,8 +139,8 @@ async def test_answers_are_checked_where_they_are_given(storage: DurableStorage)
     assert agent.answers == [Amount(amount=5)]
 
 
-async def test_a_function_checks_where_the_turn_is(storage: DurableStorage) -> None:
-    """What another process can't check is refused by the turn, and the gate is open again."""
+async def test_a_check_function_runs_in_the_process_of_the_turn(storage: DurableStorage) -> None:
+    """A value that another process can't check is refused by the turn, and the gate is open again."""
     refused = asyncio.Event()
 
     def even(value: Any) -> Any:
@@ -159,8 +159,8 @@ async def test_a_function_checks_where_the_turn_is(storage: DurableStorage) -> N
     assert agent.answers == [4]
 
 
-async def test_time_runs_from_the_first_opening(storage: DurableStorage) -> None:
-    """An answer that comes too late is none, also when no process was there to notice the time."""
+async def test_the_timeout_counts_from_the_first_opening(storage: DurableStorage) -> None:
+    """An answer after the deadline is ignored, even if no process ran at the deadline."""
     agent = Asking(storage, timeout_ms=3_600_000, created_at=datetime.now(UTC) - timedelta(hours=2))
     waited = await asyncio.wait_for(agent.runner.run_result(turn(turn_id="a")), 20)
     assert (waited.ok, type(agent.answers[0])) == (True, TurnGateTimeout)
@@ -178,8 +178,8 @@ async def test_a_clock_that_was_set_back_extends_no_time_limit(storage: DurableS
     assert type(agent.answers[0]) is TurnGateTimeout
 
 
-async def test_the_same_gate_asks_the_same(storage: DurableStorage) -> None:
-    """An approval of one thing is never taken for another: by a gate's id, if it has one, or by what it asks."""
+async def test_a_gate_is_reused_only_for_the_same_question(storage: DurableStorage) -> None:
+    """An approval is never used for another question: gates are identified by id, or else by their question."""
     agent = Asking(storage, id="g", payload={"to": "Ann"})
     running, token = await agent.begin()
     await agent.stop(running)
@@ -199,19 +199,19 @@ async def test_the_same_gate_asks_the_same(storage: DurableStorage) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b", "fn4.secret", "é.b", None, 5, "A" * 1000])
-async def test_tokens_that_are_none(storage: DurableStorage, token: Any) -> None:
+async def test_invalid_tokens_are_refused(storage: DurableStorage, token: Any) -> None:
     with pytest.raises(TurnStorageNotFound, match="no gate has this token"):
         await storage.gates.resolve(token, 1)
 
 
-async def test_a_gate_that_can_not_be_kept(storage: DurableStorage) -> None:
+async def test_a_gate_that_can_not_be_stored_is_refused(storage: DurableStorage) -> None:
     agent = Asking(storage, payload=object())
     assert (await agent.runner.run_result(turn())).ok
     assert type(agent.answers[0]) is InvalidInitialTurnGateValue
 
 
-async def test_erased_with_its_thread(storage: DurableStorage) -> None:
-    """Erasing a thread takes its gates along; other threads keep theirs."""
+async def test_gates_are_erased_with_their_thread(storage: DurableStorage) -> None:
+    """Erasing a thread erases its gates; other threads keep theirs."""
     agents = [Asking(storage), Asking(storage)]
     runs = [await agent.begin(turn(f"t{n}", f"turn-{n}")) for n, agent in enumerate(agents)]
     await storage.erase("acme", thread="t0")
@@ -228,8 +228,8 @@ async def test_erased_with_its_thread(storage: DurableStorage) -> None:
     assert [record async for record in storage.export("acme")] == []
 
 
-async def test_forgotten_a_day_after_the_turn_ended(url: str) -> None:
-    """Until then a turn that is begun again is known to be over; a turn that has not ended is never forgotten."""
+async def test_gates_are_removed_a_day_after_the_turn_ended(url: str) -> None:
+    """Until then a repeated turn is recognized as ended; a turn that has not ended is never removed."""
     days = 0
 
     def clock() -> float:

@@ -1,4 +1,4 @@
-"""Turns whose process is killed with SIGKILL, and go on in another one."""
+"""Turns whose process is killed with SIGKILL, and that continue in another process."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ DEATHS = [
 
 
 @pytest.mark.parametrize(("where", "first", "second"), DEATHS, ids=[row[0] for row in DEATHS])
-async def test_a_turn_killed_between_iterations_goes_on(
+async def test_a_turn_killed_between_iterations_continues(
     tmp_path: Path, where: str, first: list[str], second: list[str]
 ) -> None:
-    """Begun again under its id, it repeats no iteration that was stored, and everything is there once and in order."""
+    """Restarted with its id, it repeats no stored iteration, and each value is stored once and in order."""
     await goes_on(f"sqlite:///{tmp_path}/turns.db", where, first, second)
 
 
-async def test_a_turn_killed_in_an_iteration_goes_on(lasting_url: str) -> None:
+async def test_a_turn_killed_in_an_iteration_continues(lasting_url: str) -> None:
     await goes_on(lasting_url, *DEATHS[2])
 
 
@@ -61,7 +61,7 @@ async def goes_on(url: str, where: str, first: list[str], second: list[str]) -> 
 
 
 async def test_two_processes_run_turns_on_one_thread(lasting_url: str, full: bool) -> None:
-    """Nothing is lost or doubled, each turn's own order is kept, and equal call ids are not mixed up."""
+    """No value is lost or duplicated, each turn keeps its order, and equal call ids are distinct."""
     count = 100 if full else 15
     processes = [
         subprocess.Popen(
@@ -95,8 +95,8 @@ async def test_two_processes_run_turns_on_one_thread(lasting_url: str, full: boo
             assert turns == [f"{name}{number}" for number in range(count) for _ in range(each)]
 
 
-async def test_a_run_that_was_taken_over_stores_nothing_more(storage: DurableStorage) -> None:
-    """A process that was taken for dead comes back: the turn was begun again, and its own iterations are refused."""
+async def test_a_run_that_was_taken_over_stores_nothing(storage: DurableStorage) -> None:
+    """A process that was presumed dead continues after its turn was taken over: its iterations are refused."""
     stuck, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(ctx: DispatchContext, _helpers: Any) -> None:
@@ -122,14 +122,14 @@ async def test_a_run_that_was_taken_over_stores_nothing_more(storage: DurableSto
 
 
 class Server:
-    """An agent in a process of its own."""
+    """An agent in another process."""
 
     def __init__(self, url: str, where: str) -> None:
         command = [sys.executable, TURNERS, "serve", url, where]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def lines(self) -> list[str]:
-        """What it said until it ended."""
+        """Return its output until it ended."""
         said, _ = self.process.communicate()
         return said.splitlines()
 
@@ -140,7 +140,7 @@ class Server:
 
 @pytest.fixture
 def serve(lasting_url: str) -> Iterator[Callable[[str], Server]]:
-    """Starts servers that do not outlive the test."""
+    """Start servers that end with the test."""
     started: list[Server] = []
 
     def start(where: str) -> Server:
@@ -153,8 +153,8 @@ def serve(lasting_url: str) -> Iterator[Callable[[str], Server]]:
             server.stop()
 
 
-async def test_a_task_goes_on_in_another_process(lasting_url: str, serve: Callable[[str], Server]) -> None:
-    """Killed in an iteration, asked by the next process, killed while it waits, and after the answer."""
+async def test_a_task_continues_in_another_process(lasting_url: str, serve: Callable[[str], Server]) -> None:
+    """Killed in an iteration, at the question of the next process, and after the answer."""
 
     async def reach(task_id: str, state: TaskState) -> Task:
         async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""Turns that are run under a lease without an agent server."""
+"""Turns with a lease, without an agent server."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ async def everything_once(storage: DurableStorage) -> None:
     assert await calls.ids("thought") == ["t0", "t1", "t2"]
 
 
-async def test_a_killed_turn_continues_while_no_caller_asks(lasting_url: str) -> None:
-    """Another process with the same runner goes on after the last stored iteration."""
+async def test_a_killed_turn_continues_without_a_caller(lasting_url: str) -> None:
+    """Another process with the same runner continues after the last stored iteration."""
     assert await asyncio.to_thread(run, "leased", lasting_url, "in-1") == (-9, ["iteration 0", "iteration 1"])
     async with leased(lasting_url) as (storage, _):
         await until(lambda: ended(storage))
@@ -77,7 +77,7 @@ async def test_a_killed_turn_continues_while_no_caller_asks(lasting_url: str) ->
 
 
 async def test_a_stopped_turn_stores_nothing_after_its_lease(lasting_url: str) -> None:
-    """Another process has finished the turn; the one that continues is refused."""
+    """Another process has finished the turn; the stopped one is refused."""
     command = (sys.executable, TURNERS, "leased", lasting_url, "stop")
     child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     try:
@@ -133,7 +133,7 @@ async def test_a_process_that_cannot_renew_its_lease_stops_its_turns(
 
 
 async def test_a_turn_is_run_by_one_process(url: str) -> None:
-    """A second run of the same id is refused while the first one is under way; erasing the thread ends both."""
+    """A second run with the same id is refused during the first; erasing the thread ends both."""
     async with durable_storage(url) as storage:
         started, erased = asyncio.Event(), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Files of A2A messages are media of turns, and media of the agent's messages are parts of artifacts."""
+"""Files of A2A messages become media of turns, and media of the agent's messages become artifact parts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def files() -> AsyncIterator[Files]:
 
 
 async def test_inbound_bytes_are_media(stage: Stage) -> None:
-    """Small files are in memory, larger ones in the blobs of the storage; a later turn finds the bytes of both."""
+    """Small files are in memory, larger ones in blobs; a later turn can read both."""
     found: list[list[bytes]] = []
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
@@ -75,7 +75,7 @@ async def test_inbound_bytes_are_media(stage: Stage) -> None:
 
 
 async def test_a_file_at_a_url_is_downloaded_when_it_is_read(stage: Stage, files: Files) -> None:
-    """Neither its arrival nor its storing sends a request. The URL is what is stored."""
+    """Neither receiving nor storing it sends a request. The URL is stored."""
     files.answers["/papers/a%20b.pdf"] = answer(b"%PDF")
     asked: list[int] = []
 
@@ -101,7 +101,7 @@ async def test_a_file_at_a_url_is_downloaded_when_it_is_read(stage: Stage, files
     "url", ["http://127.0.0.1:9/", "https://169.254.169.254/", "file:///etc/passwd", "https://[", ""]
 )
 async def test_a_url_that_is_not_allowed_is_not_read(memory: Stage, url: str, files: Files) -> None:
-    """The message arrives, and reading the file raises. By default, that is so for this machine too."""
+    """The message is accepted, and reading the file raises. Loopback addresses are refused by default."""
     refused: list[str] = []
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
@@ -118,8 +118,8 @@ async def test_a_url_that_is_not_allowed_is_not_read(memory: Stage, url: str, fi
     assert files.asked == []
 
 
-async def test_a_resolver_of_ones_own_reads_urls() -> None:
-    """An agent that reads URLs another way registers a resolver for them; the rules do not replace it."""
+async def test_a_custom_resolver_reads_urls() -> None:
+    """An agent can register its own resolver for URLs; the default rules do not replace it."""
     resolvers = Resolvers()
     resolvers.media(URL_TAG, lambda locator: InMemoryMediaReader(str(locator["url"]).encode()))
     async with durable_storage("memory:", resolvers=resolvers) as storage:
@@ -130,7 +130,7 @@ async def test_a_resolver_of_ones_own_reads_urls() -> None:
 
 
 async def test_attachments_of_the_agent_are_artifacts(stage: Stage) -> None:
-    """Small ones have their bytes, large ones the path of a file of the task."""
+    """Small ones contain their bytes, large ones the path of a file of the task."""
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
         media = [
@@ -151,7 +151,7 @@ async def test_attachments_of_the_agent_are_artifacts(stage: Stage) -> None:
 
 
 async def test_a_file_that_was_sent_is_sent_back(stage: Stage) -> None:
-    """The agent attaches what it got to its own message, without reading it."""
+    """The agent attaches the received file to its own message, without reading it."""
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
         await ctx.store_message(stored("m", "here", role="assistant", attachments=ctx.incoming[0].attachments))

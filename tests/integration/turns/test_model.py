@@ -1,4 +1,4 @@
-"""Random histories of stores, mutates and deletes, alone and in units of work, against a model in a few lines."""
+"""Random histories of stores, mutates and deletes, alone and in units of work, against a small model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Row:
 
 @dataclass
 class Model:
-    """Rows by whose they are, in the order of storing; deleted ones stay, as they hide what is older."""
+    """Rows by owner, in the order of storing; deleted rows stay, because they hide older ones."""
 
     rows: dict[tuple[str, ...], list[Row]] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class Model:
         return found[-1] if found else None
 
     def do(self, op: str, turn: Turn, kind: str, key: str, text: str) -> type[Exception] | None:
-        """Changes the model; answers what must be raised instead."""
+        """Change the model; return the error that is expected instead, if any."""
         row = self.at(turn, kind, key)
         if op == "store":
             own = row is not None and (kind in ("message", "memory") or row.turn == turn.id)

@@ -1,4 +1,4 @@
-"""The adapters of providers, against servers that speak their wire format."""
+"""The provider adapters, against servers with their wire formats."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_key_and_address_come_from_the_environment(
 
 
 @pytest.mark.parametrize(("kind", "good", "name"), MODELS)
-async def test_a_busy_provider_is_asked_again(kind: Any, good: Any, name: str) -> None:
+async def test_a_busy_provider_is_retried(kind: Any, good: Any, name: str) -> None:
     busy = [Reply(status=429, headers={"retry-after": "0"}), Reply(status=529, body="overloaded")]
     async with provider(*busy, good()) as server:
         assert TextDelta("Hi") in await said(kind("m", base_url=server.url, api_key="k"))
@@ -177,14 +177,14 @@ ODD = [
 
 @pytest.mark.parametrize(("kind", "event"), ODD)
 async def test_an_event_that_does_not_follow_the_protocol_is_an_error(kind: Any, event: Any) -> None:
-    """A ModelError, as everything that a provider does wrong; not a KeyError from inside of the adapter."""
+    """It raises ModelError, like all provider errors, not a KeyError of the adapter."""
     async with provider(Reply([f"data: {json.dumps(event)}\n\n"])) as server:
         with pytest.raises(ModelError, match="does not follow its protocol"):
             await said(kind("m", base_url=server.url, api_key="k", retries=0))
 
 
 async def test_openai_events_without_choices_and_refusals() -> None:
-    """Some servers send null for an empty list; a refusal is what the model says."""
+    """Some servers send null for an empty list; a refusal is text of the model."""
     empty = f"data: {json.dumps({'choices': None})}\n\n"
     reply = openai({"refusal": "I can't help with that."})
     async with provider(Reply([empty, *reply.events])) as server:
@@ -200,8 +200,8 @@ async def test_openai_events_without_choices_and_refusals() -> None:
         (AnthropicModel, lambda cut: anthropic(*block(0, {"type": "text", "text": "Hi"}), stop=False, cut=cut)),
     ],
 )
-async def test_an_answer_that_breaks_off_is_an_error(kind: Any, half: Any, cut: bool) -> None:
-    """It is not repeated: what was said already is shown to users."""
+async def test_an_incomplete_response_is_an_error(kind: Any, half: Any, cut: bool) -> None:
+    """It is not retried, because users already saw the beginning."""
     async with provider(half(cut), half(cut)) as server:
         with pytest.raises(ModelError, match=r"ended early|connection"):
             await said(kind("m", base_url=server.url, api_key="k"))

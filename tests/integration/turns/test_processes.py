@@ -1,4 +1,4 @@
-"""Processes that are killed while they store, and processes that store into one thread at once."""
+"""Processes that are killed while they store, and processes that store to one thread concurrently."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WRITERS = str(Path(__file__).with_name("writers.py"))
 
 
 def test_check_43_killed_at_any_moment(lasting_url: str, full: bool) -> None:
-    """Each iteration is wholly there or not at all, and the storage opens again."""
+    """Each iteration is stored completely or not at all, and the storage opens again."""
     kills = 100 if full or lasting_url.startswith("sqlite") else 10
     command = [sys.executable, WRITERS, "kill", lasting_url, str(kills)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -23,7 +23,7 @@ def test_check_43_killed_at_any_moment(lasting_url: str, full: bool) -> None:
 
 
 async def test_check_44_two_processes_on_one_thread(lasting_url: str, full: bool) -> None:
-    """Nothing is lost or doubled, each process's own order is kept, and seqs grow strictly."""
+    """No value is lost or duplicated, each process keeps its order, and seqs increase strictly."""
     count = 500 if full or lasting_url.startswith("sqlite") else 150
     processes = [
         subprocess.Popen(

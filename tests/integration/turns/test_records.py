@@ -43,8 +43,8 @@ from tests.integration.turns.stage import (
 # ------------------------------------------------------------------------------------------------------ 38: coming back
 
 
-async def test_check_38_everything_comes_back(calls: Calls) -> None:
-    """Each primitive with all that it can hold, field by field, in the order of storing."""
+async def test_check_38_primitives_survive_a_round_trip(calls: Calls) -> None:
+    """Each primitive with all of its fields, field by field, in the order of storing."""
     stored: dict[str, list[Any]] = {}
     for kind, value in one_of_each():
         await calls.do("store", kind, value)
@@ -66,8 +66,8 @@ async def test_check_38_in_a_new_process(lasting_url: str) -> None:
     assert done.stdout.split() == list(FETCHES)
 
 
-async def test_check_39_transient_bytes_outlive_the_process(lasting_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that can't describe itself is drained when its message is stored, and the message holds the bytes."""
+async def test_check_39_transient_bytes_survive_the_process(lasting_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader without a descriptor is read when its message is stored, and the message holds the bytes."""
     data = bytes(range(256)) * 5000
     async with durable_storage(lasting_url) as storage:
         stage = functools.partial(storage.kernel.stage_blob, keep_seconds=0.0)
@@ -82,7 +82,7 @@ async def test_check_39_transient_bytes_outlive_the_process(lasting_url: str, mo
         assert hashlib.sha256(read).hexdigest() == hashlib.sha256(data).hexdigest()
 
 
-async def test_order_is_that_of_storing_and_not_of_time(calls: Calls) -> None:
+async def test_values_are_ordered_by_storing_not_by_time(calls: Calls) -> None:
     for number in (5, 1, 9, 3):
         await calls.store_message(message(f"m{number}", created_at=number, updated_at=number))
     await calls.mutate_message(message("m5", "changed", created_at=99, updated_at=99))
@@ -93,7 +93,7 @@ async def test_order_is_that_of_storing_and_not_of_time(calls: Calls) -> None:
 
 
 async def test_check_40_a_pending_call_is_completed(storage: DurableStorage, calls: Calls) -> None:
-    """Its neighbours stay byte for byte, and it keeps its place."""
+    """Its neighbours do not change, and it keeps its position."""
 
     async def rows() -> dict[str, dict[str, Any]]:
         return {row["id"]: row async for row in storage.export("acme")}
@@ -135,8 +135,10 @@ async def test_check_41_the_same_store_twice_is_one_row(calls: Calls, kind: str)
 
 
 @pytest.mark.parametrize("kind", ["tool_call", "thought"])
-async def test_check_41_ids_begin_anew_in_every_turn(storage: DurableStorage, kind: str) -> None:
-    """Providers call the first tool call of each turn call_0: two rows, and what becomes of one leaves the other."""
+async def test_check_41_ids_are_separate_in_every_turn(storage: DurableStorage, kind: str) -> None:
+    """Providers name the first call of each turn call_0: these are two rows, and a change of one does not affect the
+    other.
+    """
     turns = [Calls(storage.callbacks(), Turn(name)) for name in ("one", "two", "three")]
     field, values = ("args", ({"n": 1}, {"n": 2})) if kind == "tool_call" else ("content", ("first", "second"))
 
@@ -177,8 +179,8 @@ async def test_duplicates_by_policy(url: str, duplicates: Any, left: str) -> Non
         ]
 
 
-async def test_groups_are_replaced_at_once(storage: DurableStorage, calls: Calls) -> None:
-    """All of it or nothing: a replacement that is refused leaves the group as it was."""
+async def test_groups_are_replaced_atomically(storage: DurableStorage, calls: Calls) -> None:
+    """Completely or not at all: a refused replacement does not change the group."""
     for number in range(4):
         await calls.store_tool_call(tool_call(f"call_{number}"))
     await calls.replace_tool_call_group(["call_0", "call_1"], [tool_call("summary", "both")])
@@ -191,7 +193,7 @@ async def test_groups_are_replaced_at_once(storage: DurableStorage, calls: Calls
 # --------------------------------------------------------------------------------------------------- 45: instructions
 
 
-async def test_check_45_instructions_are_known_by_key_or_text(calls: Calls) -> None:
+async def test_check_45_instructions_are_identified_by_key_or_text(calls: Calls) -> None:
     for value in ("a", Tokenizable("b"), "c", Tokenizable("d", key="k"), "a", Tokenizable("a"), "b"):
         await calls.store_standing_instruction(value)
     assert await calls.ids("standing_instruction") == ["a", "b", "c", "d"]
@@ -215,8 +217,8 @@ async def test_check_45_instructions_are_known_by_key_or_text(calls: Calls) -> N
 # ------------------------------------------------------------------------------------------------- readers of ones own
 
 
-async def test_readers_that_describe_themselves_are_not_copied(url: str) -> None:
-    """If somebody is registered who can open them; subclasses of artifacts come back as what they were."""
+async def test_readers_with_a_descriptor_are_not_copied(url: str) -> None:
+    """If a resolver is registered for them; artifacts keep their subclass."""
 
     class Remote(InMemoryMediaReader):
         def describe(self) -> Descriptor:

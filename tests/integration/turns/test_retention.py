@@ -1,4 +1,4 @@
-"""Reap, purge and erase: what ends, and what must not."""
+"""Reap, purge and erase: which data they remove, and which they keep."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from keelbolt.turns.primitives import SpooledArtifact
 from tests.integration.turns.stage import MAKE, PLAIN, Calls, Turn, image, message, one_of_each, retrievable
 
 
-async def test_check_46_reap_takes_what_nobody_took(storage: DurableStorage, calls: Calls) -> None:
-    """An iteration that wrote ten blobs and came to nothing; those of committed records stay."""
+async def test_check_46_reap_removes_unreferenced_blobs(storage: DurableStorage, calls: Calls) -> None:
+    """Ten blobs of a failed iteration are removed; those of committed records stay."""
     kept = await calls.store_media_bytes("kept", b"kept")
     spool = await calls.store_retrievable_bytes("kept", "text\n" * 100_000)
 
@@ -47,7 +47,7 @@ async def test_check_46_reap_takes_what_nobody_took(storage: DurableStorage, cal
 
 
 async def test_records_hold_their_bytes(storage: DurableStorage, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the kernel sweeps are bytes that nobody holds, and a record holds its own: drained ones and conduits'."""
+    """The kernel sweeps only bytes without a holder; a record holds its bytes, whether copied or from conduits."""
     stage = storage.kernel.stage_blob
     monkeypatch.setattr(storage.kernel, "stage_blob", functools.partial(stage, keep_seconds=0.0))
     text = SpooledArtifact(InMemorySpoolReader(b"drained\n" * 50_000))
@@ -67,8 +67,8 @@ async def test_records_hold_their_bytes(storage: DurableStorage, calls: Calls, m
     assert await spooled.content.tail(2) == ["drained", ""]
 
 
-async def test_reaping_too_early_harms_no_turn_under_way(storage: DurableStorage, calls: Calls) -> None:
-    """Bytes that were let go of before their record was stored are taken back by it, within the kernel's grace."""
+async def test_early_reaping_does_not_affect_running_turns(storage: DurableStorage, calls: Calls) -> None:
+    """A record takes back bytes that were reaped before it was stored, within the kernel's grace period."""
     reader = await calls.store_media_bytes("x", b"bytes")
     assert (await storage.reap(older_than=0)).blobs == 1
     await calls.store_message(message("m", attachments=[image(reader)]))
@@ -78,8 +78,8 @@ async def test_reaping_too_early_harms_no_turn_under_way(storage: DurableStorage
     assert (await storage.purge()).records == 1
 
 
-async def test_bytes_that_no_record_took_in_the_end_are_reaped(storage: DurableStorage, calls: Calls) -> None:
-    """Their record was there already, or was deleted in the unit that stored it."""
+async def test_bytes_without_a_record_are_reaped(storage: DurableStorage, calls: Calls) -> None:
+    """Their record existed already, or was deleted in the unit that stored it."""
     again = Calls(storage.callbacks(), Turn("again"))
     for each in (calls, again):
         reader = await each.store_media_bytes("x", b"same")
@@ -117,7 +117,7 @@ async def test_purge_removes_tombstones_with_their_bytes(storage: DurableStorage
 
 
 async def test_erase_leaves_nothing(storage: DurableStorage) -> None:
-    """Of a thread: its records, tombstones and bytes. Of a tenant: everything. Of others: nothing."""
+    """For a thread: its records, tombstones and bytes. For a tenant: all data. Other tenants are not affected."""
     here, other, stranger = (
         Calls(storage.callbacks(), turn) for turn in (Turn(), Turn(thread="other"), Turn(tenant="b"))
     )
@@ -150,7 +150,7 @@ async def _records(kernel: Kernel, tenant: str) -> int:
 
 
 async def test_erase_leaves_nothing_in_the_file(tmp_path: Path) -> None:
-    """Of a thread and then of its tenant: no table of the database has a row of theirs, but for bytes to be swept."""
+    """After erasing a thread and then its tenant, no table has a row of theirs, except for bytes to be swept."""
 
     async def ask(ctx: DispatchContext, _helpers: ExecutorHelpers) -> None:
         await ctx.store_message(message(f"of {ctx.turn_id}"))
@@ -171,7 +171,7 @@ async def test_erase_leaves_nothing_in_the_file(tmp_path: Path) -> None:
             given = TurnInput(system_prompt="x", turn_id=f"run-{turn.id}", stash=turn.stash.all())
             assert (await storage.runner(executor_callback=ask).run_result(given)).status == "nack"
         await storage.erase("gone", thread="thread-a")
-        # What belongs to the agent says in which turn it was stored; nothing else speaks of the thread.
+        # Records of the agent name the turn that stored them; no other row names the thread.
         assert _rows(tmp_path / "file.db", "~turns/gone", "thread/thread-a") == {}
         assert set(_rows(tmp_path / "file.db", "~turns/gone", "thread/thread-b")) > {"record", "holding", "stream"}
         await storage.erase("gone")
@@ -180,7 +180,7 @@ async def test_erase_leaves_nothing_in_the_file(tmp_path: Path) -> None:
 
 
 def _rows(file: Path, *words: str) -> dict[str, int]:
-    """How many rows of each table hold all of these words."""
+    """Return how many rows of each table contain all of these words."""
     with contextlib.closing(sqlite3.connect(file)) as database:
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         rows = {table: database.execute(f"SELECT * FROM {table}").fetchall() for table in tables}

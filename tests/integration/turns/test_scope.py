@@ -1,4 +1,4 @@
-"""Whose things they are: nothing is stored for nobody, and nobody sees another's."""
+"""Scopes: every record has a scope, and scopes are isolated."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.integration.turns.stage import (
 )
 
 
-async def test_check_42_nobody_sees_anothers(storage: DurableStorage) -> None:
-    """Equal ids of two tenants, and of two threads, are different things."""
+async def test_check_42_scopes_are_isolated(storage: DurableStorage) -> None:
+    """Equal ids of two tenants, or of two threads, are different records."""
     here, elsewhere, thread = (
         Calls(storage.callbacks(), turn) for turn in (Turn(), Turn(tenant="a/b%~"), Turn(thread="another"))
     )
@@ -45,7 +45,7 @@ async def test_check_42_nobody_sees_anothers(storage: DurableStorage) -> None:
     "scope", [None, "acme", {"tenant": "acme"}, {"tenant": "", "thread": "t"}, {"tenant": 1, "thread": "t"}]
 )
 async def test_check_42_no_scope_no_storage(storage: DurableStorage, scope: object) -> None:
-    """Nothing is ever stored for nobody."""
+    """Nothing is stored without a scope."""
     turn = Turn()
     turn.stash = Registry({"scope": scope} if scope is not None else {})
     calls = Calls(storage.callbacks(), turn)
@@ -58,7 +58,7 @@ async def test_check_42_no_scope_no_storage(storage: DurableStorage, scope: obje
             pass
 
 
-async def test_scope_of_ones_own(url: str) -> None:
+async def test_a_custom_scope(url: str) -> None:
     async with durable_storage(url, scope=lambda ctx: TurnScope("acme", ctx.id), memories="thread") as storage:
         await Calls(storage.callbacks(), Turn("a")).store_memory(memory())
         assert await Calls(storage.callbacks(), Turn("a")).ids("memory") == ["f1"]

@@ -1,4 +1,4 @@
-"""The runner and the durable adapter together: what an iteration stores, and what it leaves when it fails."""
+"""The runner with the durable adapter: the data of an iteration, and the state after a failure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Execute = Callable[[DispatchContext], Any]
 
 
 async def run(storage: DurableStorage, execute: Execute, *middleware: Any, **options: Any) -> TurnResult:
-    """One turn, each iteration a unit of work."""
+    """Run one turn, each iteration as a unit of work."""
 
     async def executor(ctx: DispatchContext, _helpers: ExecutorHelpers) -> None:
         await execute(ctx)
@@ -44,8 +44,8 @@ async def run(storage: DurableStorage, execute: Execute, *middleware: Any, **opt
     return await runner.run_result(TurnInput(system_prompt="x", stash={"scope": TurnScope("acme", "thread-1")}))
 
 
-async def test_check_33_conduits_hand_on_what_they_get(storage: DurableStorage) -> None:
-    """The turn's context, the id and the very same object; no set changes, no hook fires; all forms can be read."""
+async def test_check_33_conduits_pass_their_arguments(storage: DurableStorage) -> None:
+    """They get the context, the id and the same object; sets do not change, no hook fires; all forms are readable."""
     seen: list[tuple[Any, ...]] = []
     heard: list[object] = []
     callbacks = storage.callbacks()
@@ -80,7 +80,7 @@ async def test_check_33_conduits_hand_on_what_they_get(storage: DurableStorage) 
     assert not heard
 
 
-async def test_check_46_a_nacked_iteration_leaves_only_what_reap_takes(storage: DurableStorage) -> None:
+async def test_check_46_a_nacked_iteration_leaves_only_blobs_that_reap_removes(storage: DurableStorage) -> None:
     async def execute(ctx: DispatchContext) -> None:
         if ctx.iteration == 0:
             kept = await ctx.store_media_bytes("kept", b"kept")
@@ -103,7 +103,7 @@ async def test_check_46_a_nacked_iteration_leaves_only_what_reap_takes(storage: 
 
 
 async def test_check_20_an_iteration_that_can_not_be_stored_stores_nothing(storage: DurableStorage) -> None:
-    """A duplicate among its writes: nothing is stored or shown, and the turn says so."""
+    """One write is a duplicate: nothing is stored or shown, and the turn reports the error."""
     calls = Calls(storage.callbacks(), Turn())
     await calls.store_message(message("taken"))
 
@@ -140,7 +140,7 @@ async def test_a_turn_that_is_erased_while_it_runs_ends(storage: DurableStorage)
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_instructions_of_turn_and_storage_agree(storage: DurableStorage, seed: int) -> None:
-    """With keys and without, the same text under several: whatever is done, the turn holds what is stored."""
+    """With and without keys, the same text under several keys: after any operation the turn has the stored ones."""
     chance = random.Random(seed)
 
     async def execute(ctx: DispatchContext) -> None:
@@ -161,8 +161,8 @@ async def test_instructions_of_turn_and_storage_agree(storage: DurableStorage, s
     assert [(str(each), each.key) for each in held] == [(str(each), each.key) for each in stored]
 
 
-async def test_hydrate_brings_back_what_was_stored(storage: DurableStorage) -> None:
-    """Windows, the most important, instructions once, and then the next turn sees all that the one before has done."""
+async def test_hydrate_loads_stored_values(storage: DurableStorage) -> None:
+    """Windows, the most important memories, instructions once; the next turn sees all data of the previous one."""
     calls = Calls(storage.callbacks(), Turn())
     async with storage.unit_of_work(Turn()):
         for number in range(10):
@@ -194,8 +194,8 @@ async def test_hydrate_brings_back_what_was_stored(storage: DurableStorage) -> N
     assert seen["memories"] == ["f7", "f8"]
 
 
-async def test_hydrate_cuts_what_a_plain_adapter_answers() -> None:
-    """An adapter that knows nothing of limits, with tools of its own."""
+async def test_hydrate_limits_the_results_of_a_plain_adapter() -> None:
+    """An adapter without support for limits, with its own tools."""
     tool = Tool(name="t", description="x", input_schema={"type": "object"}, handler=lambda _args, _ctx, _meta: "x")
     found = [message(f"m{number}") for number in range(5)]
     facts = [memory("a", 0.1), memory("b", 0.9), memory("c", 0.5)]
@@ -227,13 +227,13 @@ async def test_hydrate_cuts_what_a_plain_adapter_answers() -> None:
         ((), {"tools": Window(last=1)}),
     ],
 )
-def test_hydrate_refuses_what_it_does_not_know(names: tuple[str, ...], limits: dict[str, Any]) -> None:
+def test_hydrate_refuses_unknown_names(names: tuple[str, ...], limits: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         hydrate(*names, **limits)
 
 
 async def test_three_iterations_and_the_next_turn(lasting_url: str) -> None:
-    """A turn that ends half-way has stored the iterations before; another process goes on from there."""
+    """A turn that fails midway has stored its earlier iterations; another process continues."""
 
     async def execute(ctx: DispatchContext) -> None:
         done = len(list(ctx.turn_messages))

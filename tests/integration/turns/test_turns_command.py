@@ -1,4 +1,4 @@
-"""`keelbolt turns`: gates are listed and settled from the command line, and the task that waits goes on."""
+"""`keelbolt turns` lists and settles gates, and the waiting task continues."""
 
 from __future__ import annotations
 

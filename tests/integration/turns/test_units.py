@@ -1,4 +1,4 @@
-"""Several writes as one, and several writers at once."""
+"""Units of work, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ async def test_a_unit_of_work_is_all_or_nothing(storage: DurableStorage, calls: 
     assert await calls.ids("memory") == ["f"]
 
 
-async def test_another_turn_has_no_part_in_a_unit(storage: DurableStorage, calls: Calls) -> None:
-    """Not what a callback does for another turn, and not what a task does that outlives the unit it was begun in."""
+async def test_writes_of_another_turn_are_not_part_of_a_unit(storage: DurableStorage, calls: Calls) -> None:
+    """Neither writes of a callback for another turn, nor writes of a task that runs longer than its unit."""
     others = [Calls(storage.callbacks(), turn) for turn in (Turn("other"), Turn("other", tenant="b"))]
     ended = asyncio.Event()
 
@@ -88,8 +88,8 @@ async def test_a_unit_that_is_too_large_says_what_to_do(storage: DurableStorage,
     assert await calls.ids() == ["after"]
 
 
-async def test_many_at_once_in_one_process(storage: DurableStorage, calls: Calls) -> None:
-    """Stores of one thread that overlap are neither lost nor doubled."""
+async def test_concurrent_stores_in_one_process(storage: DurableStorage, calls: Calls) -> None:
+    """Concurrent stores to one thread are neither lost nor duplicated."""
     await asyncio.gather(*(calls.store_message(message(f"m{number}")) for number in range(50)))
     assert sorted(await calls.ids()) == sorted(f"m{number}" for number in range(50))
     seqs = [row["seq"] async for row in storage.export("acme")]

@@ -47,7 +47,7 @@ async def memory() -> AsyncIterator[Stage]:
 
 
 class Agent:
-    """An executor in an engine of its own: `say` sends, and answers the task when it ended or asks."""
+    """An executor in its own engine: `say` sends a message and returns the task when it ended or asks."""
 
     def __init__(self, engine: TaskEngine, storage: DurableStorage) -> None:
         self.engine = engine
@@ -64,7 +64,7 @@ class Agent:
         return await self.engine.store.task(await self.engine.tasks.settled(sent, seconds=30))
 
     async def look(self, task: Task, *states: TaskState) -> Task:
-        """The task once it is in one of these states."""
+        """Return the task when it is in one of these states."""
         async with asyncio.timeout(30):
             while True:
                 now = await self.engine.tasks.load(task.id, ALICE)
@@ -93,7 +93,7 @@ def texts(task: Task) -> dict[str, str]:
 
 
 async def test_messages_thoughts_and_tool_calls_are_shown(stage: Stage) -> None:
-    """Text grows as an artifact, a call is data; the metadata says what it is; the thread keeps what was said."""
+    """Text is streamed as an artifact, a call is data; the metadata has the kind; the thread stores the messages."""
 
     async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
         if ctx.iteration == 0:
@@ -135,7 +135,7 @@ async def test_messages_thoughts_and_tool_calls_are_shown(stage: Stage) -> None:
 
 
 async def asking(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
-    """Stores a call that needs an approval; then waits for it; then says what came of it."""
+    """Store a call that needs an approval, wait for it, then report the result."""
     if not ctx.turn_tool_calls.get("pay"):
         await ctx.store_tool_call(tool_call("pay"))
         return
@@ -157,7 +157,9 @@ ANSWERS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("how", "answer"), ANSWERS, ids=[row[0] for row in ANSWERS])
-async def test_a_gate_asks_and_the_answer_goes_on(stage: Stage, how: str, answer: dict[str, Any]) -> None:
+async def test_a_gate_asks_and_the_task_continues_with_the_answer(
+    stage: Stage, how: str, answer: dict[str, Any]
+) -> None:
     one = await agent(stage, asking)
     task = await one.say("pay Ann")
     assert task.status.state == TaskState.input_required
@@ -187,7 +189,7 @@ async def test_a_rejected_gate(memory: Stage, text: str, words: str) -> None:
 
 
 async def test_a_gate_that_is_settled_elsewhere_wakes_the_task(stage: Stage) -> None:
-    """An operator settles it; the task goes on though its user says nothing; to wake it twice changes nothing."""
+    """An operator settles it; the task continues without its user; waking it twice has no effect."""
     one = await agent(stage, asking)
     task = await one.say("pay Ann")
     (gate,) = await one.storage.gates.list()
@@ -201,7 +203,7 @@ async def test_a_gate_that_is_settled_elsewhere_wakes_the_task(stage: Stage) -> 
 
 @pytest.mark.parametrize("double_text", ["enqueue", "reject", "interrupt"])
 async def test_a_gate_that_is_settled_before_the_task_asks(memory: Stage, double_text: str) -> None:
-    """However early the answer comes, the task does not wait for another one; twenty times at once."""
+    """The task does not wait for another answer, however early this one arrives; 20 concurrent runs."""
     opened: asyncio.Queue[str] = asyncio.Queue()
     storage = durable_storage(await memory.kernel())
     runner = storage.runner(executor_callback=asking, turn_input_pipeline=[hydrate("tool_calls")])
@@ -212,7 +214,7 @@ async def test_a_gate_that_is_settled_before_the_task_asks(memory: Stage, double
 
     async def settle() -> None:
         settled = await storage.gates.resolve(await opened.get(), {"amount": 2})
-        await wake_task(one.engine.tasks, settled)  # False where the task needed none, and is over
+        await wake_task(one.engine.tasks, settled)  # False if the task has ended without it
 
     await asyncio.gather(*(settle() for _ in sent))
     for each in sent:
@@ -220,7 +222,7 @@ async def test_a_gate_that_is_settled_before_the_task_asks(memory: Stage, double
         assert texts(done)["message-1-done"] == "answer: {'amount': 2}"
 
 
-async def test_a_gate_that_a_listener_settles_asks_nobody(memory: Stage) -> None:
+async def test_a_gate_settled_by_a_listener_does_not_ask(memory: Stage) -> None:
     storage = durable_storage(await memory.kernel())
     runner = storage.runner(executor_callback=asking, turn_input_pipeline=[hydrate("tool_calls")])
     runner.observe("turn_gate_open", lambda gate: gate.resolve({"amount": 1}))
@@ -230,8 +232,8 @@ async def test_a_gate_that_a_listener_settles_asks_nobody(memory: Stage) -> None
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["same ids", "other ids"])
-async def test_a_process_that_dies_is_followed_by_another(stage: Stage, same: bool) -> None:
-    """Iterations that were stored are not run again; the message that was cut off is told anew, or marked."""
+async def test_another_process_continues_after_a_crash(stage: Stage, same: bool) -> None:
+    """Stored iterations are not repeated; an interrupted message is sent again or marked."""
     runs: list[tuple[str, int]] = []
     dying = asyncio.Event()
 
@@ -254,7 +256,7 @@ async def test_a_process_that_dies_is_followed_by_another(stage: Stage, same: bo
     sent = await first.send("go")
     await asyncio.wait_for(dying.wait(), 30)
     while len((await first.engine.tasks.load(sent.task.task_id, ALICE)).view.artifacts) < 3:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)  # what it began to say is shown
+        await asyncio.sleep(0.01)  # the beginning of its message is shown
     await stage.crash(first.engine)
     second = await agent(stage, executor("two"))
     task = await second.look(await second.engine.store.task(sent.task), TaskState.completed)
@@ -297,7 +299,7 @@ ENDS: list[tuple[str, Any, TaskState, str, str | None]] = [
 
 @pytest.mark.parametrize(("how", "end", "state", "words", "code"), ENDS, ids=[row[0] for row in ENDS])
 async def test_ends(memory: Stage, how: str, end: Any, state: TaskState, words: str, code: str | None) -> None:
-    """What a user is told is safe: the words of a nack, and of anything else no more than that it failed."""
+    """Users see only safe texts: the reason of a nack, and a generic message for any other failure."""
     one = await agent(memory, lambda ctx, _helpers: end(ctx) and None)
     task = await one.say()
     assert task.status.state == state
@@ -311,7 +313,7 @@ async def test_ends(memory: Stage, how: str, end: Any, state: TaskState, words: 
 
 
 async def test_storage_that_fails_does_not_fail_the_task(memory: Stage) -> None:
-    """The task is given back, and goes on when storage does."""
+    """The task is released, and continues when the storage is available."""
     fails = iter([True, False])
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
@@ -325,7 +327,7 @@ async def test_storage_that_fails_does_not_fail_the_task(memory: Stage) -> None:
     assert task.status.state == TaskState.completed
 
 
-async def test_only_what_is_to_be_shown(memory: Stage) -> None:
+async def test_show_limits_the_reports(memory: Stage) -> None:
     async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
         helpers.report_thought("t", "secret", is_complete=True)
         helpers.report_message("m", "said", is_complete=True)
@@ -335,7 +337,7 @@ async def test_only_what_is_to_be_shown(memory: Stage) -> None:
     assert texts(await one.say()) == {"message-1-m": "said"}
 
 
-async def test_two_tenants_share_nothing(memory: Stage) -> None:
+async def test_tenants_are_isolated(memory: Stage) -> None:
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
         await ctx.store_message(stored(f"a-{len(ctx.turn_messages)}", "yes", role="assistant"))
         ctx.ack()
@@ -371,12 +373,12 @@ def test_a_runner_of_another_storage_is_refused() -> None:
         ("see", [[1]], GateAnswer("resolve", [1])),
     ],
 )
-def test_what_a_message_means_at_a_gate(text: str, data: list[Any], answer: GateAnswer) -> None:
+def test_messages_as_gate_answers(text: str, data: list[Any], answer: GateAnswer) -> None:
     assert read_gate_answer(text, data) == answer
 
 
 async def test_a_slow_plain_tool_keeps_the_lease(stage: Stage) -> None:
-    """A handler that blocks for longer than the lease runs once: heartbeats go on meanwhile."""
+    """A handler that blocks for longer than the lease runs once: heartbeats continue."""
     calls: list[int] = []
 
     def block(_args: Any, _ctx: Any, _meta: Any) -> str:

@@ -1,4 +1,4 @@
-"""Gates of a served agent: what counts as an answer, what goes on while the task asks, and what wakes the task."""
+"""Gates of a served agent: valid answers, work that continues while the task asks, and what wakes the task."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def memory() -> AsyncIterator[Stage]:
 
 
 async def test_a_message_before_the_question_is_no_approval(stage: Stage) -> None:
-    """It is sent while the turn works, before the gate opens: the task asks, and the message stays in the thread."""
+    """It is sent during the turn, before the gate opens: the task asks, and the message stays in the thread."""
     go, seen = asyncio.Event(), []
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
@@ -83,12 +83,12 @@ async def test_a_message_before_the_question_is_no_approval(stage: Stage) -> Non
         ({"anyOf": [{"type": "boolean"}, {"type": "string"}]}, "yes", True),
     ],
 )
-def test_words_mean_what_the_schema_takes(schema: Any, text: str, value: Any) -> None:
+def test_words_are_read_by_the_schema(schema: Any, text: str, value: Any) -> None:
     assert read_gate_answer(text, [], schema) == GateAnswer("resolve", value)
 
 
 @pytest.mark.parametrize("text", ["no", "No, too dear.", "reject: too dear", "Rejected"])
-def test_a_no_where_only_yes_is_taken_is_a_rejection(text: str) -> None:
+def test_a_no_is_a_rejection_if_the_schema_accepts_only_yes(text: str) -> None:
     answer = read_gate_answer(text, [], ONLY_YES)
     assert (answer.verb, bool(answer.reason)) == ("reject", True)
 
@@ -97,12 +97,12 @@ def test_a_no_where_only_yes_is_taken_is_a_rejection(text: str) -> None:
     ("schema", "words"),
     [(None, '"yes", "no"'), (ONLY_YES, '"yes" or "no"'), ({"enum": ["a", 1]}, "a, 1"), ({"type": "string"}, "")],
 )
-def test_the_user_is_told_what_to_type(schema: Any, words: str) -> None:
+def test_the_question_has_a_reply_hint(schema: Any, words: str) -> None:
     assert words in reply_hint(schema)
     assert bool(words) == bool(reply_hint(schema))
 
 
-async def test_a_rejection_that_is_not_caught_is_no_failure(memory: Stage) -> None:
+async def test_an_uncaught_rejection_is_not_a_failure(memory: Stage) -> None:
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
         await ctx.wait_for(reason="May I?", schema=ONLY_YES)
         ctx.ack()
@@ -114,8 +114,8 @@ async def test_a_rejection_that_is_not_caught_is_no_failure(memory: Stage) -> No
     assert done.status.message.text == "too dear"
 
 
-async def test_siblings_of_a_gate_go_on_and_run_once(stage: Stage) -> None:
-    """`gather` of a gate and of other work: the work is neither cancelled nor repeated, while the task asks."""
+async def test_siblings_of_a_gate_continue_and_run_once(stage: Stage) -> None:
+    """`gather` of a gate and other work: the work is neither cancelled nor repeated while the task asks."""
     runs: list[str] = []
 
     async def work(name: str, seconds: float) -> str:
@@ -171,7 +171,7 @@ async def test_a_time_limit_ends_while_the_task_asks(stage: Stage, case: str, mo
 
 @pytest.mark.parametrize("parked", [True, False], ids=["same process", "after a restart"])
 async def test_resolve_wakes_the_task(stage: Stage, parked: bool) -> None:
-    """A program calls `gates.resolve`, and nothing else."""
+    """A program only calls `gates.resolve`."""
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
         answer = await ctx.wait_for(reason="Well?")
@@ -190,7 +190,7 @@ async def test_resolve_wakes_the_task(stage: Stage, parked: bool) -> None:
 
 
 async def test_no_message_of_a_user_is_dropped(memory: Stage) -> None:
-    """A client's messageId that is an id of the agent is no duplicate of it."""
+    """A client's messageId that equals an id of the agent is not a duplicate."""
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
         (asked,) = ctx.incoming

@@ -36,7 +36,7 @@ from keelbolt.turns import (
 from tests.integration.turns.stage import memory, message, thought, tool_call
 
 LEASE_SECONDS = 1.0
-TURN_LEASE_SECONDS = 3.0  # a busy machine must not lose it
+TURN_LEASE_SECONDS = 3.0  # long enough for a busy machine to renew the lease
 
 
 def die() -> NoReturn:
@@ -45,7 +45,7 @@ def die() -> NoReturn:
 
 
 def three_iterations(storage: DurableStorage, where: str, *, gate: bool = False) -> TurnRunner:
-    """Each iteration stores a message, a thought and a call under ids of its own; the last one acknowledges."""
+    """Each iteration stores a message, a thought and a call with their own ids; the last one acknowledges."""
 
     async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
         number = ctx.iteration
@@ -127,7 +127,7 @@ async def many(url: str, name: str, count: int) -> None:
 
 
 async def crowd(url: str, name: str, count: int) -> None:
-    """So many turns on one thread at once, each of which stores to the thread and to the agent."""
+    """Run several concurrent turns on one thread, each of which stores to the thread and to the agent."""
     async with durable_storage(url) as storage:
         runs: Counter[str] = Counter()
 

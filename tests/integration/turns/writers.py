@@ -25,7 +25,7 @@ SECONDS = 0.06  # within which a writer is killed: the time of several iteration
 
 
 async def iterate_forever(url: str, thread: str, ready: int, after: int) -> None:
-    """Iterations of a turn, each a unit of work: whole or absent, whenever this is killed. Tells ``after`` how many."""
+    """Run iterations of a turn, each a unit of work: complete or absent after a kill. ``after`` gets their number."""
     async with durable_storage(url) as storage:
         turn = Turn(thread, thread=thread)
         calls = Calls(storage.callbacks(), turn)
@@ -45,7 +45,7 @@ async def iterate_forever(url: str, thread: str, ready: int, after: int) -> None
 
 
 async def whole_iterations(url: str, thread: str) -> int:
-    """How many iterations are there; fails when a part of one is."""
+    """Return the number of complete iterations; fail if one is incomplete."""
     async with durable_storage(url) as storage:
         calls = Calls(storage.callbacks(), Turn("later", thread=thread))
         messages = await calls.fetch("message")

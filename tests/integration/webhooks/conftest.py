@@ -1,4 +1,4 @@
-"""One test, four engines; and little patience, so that what is tried again is tried again soon."""
+"""One test on four engines, with short delays for retries."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def office(url: str) -> AsyncIterator[Office]:
-    """A store of each kind, an engine on it, and as many deliverers as the test starts."""
+    """A store of each kind with an engine, and any number of senders."""
     async with Office(url) as office:
         yield office
 
 
 @pytest.fixture
 async def quiet_office() -> AsyncIterator[Office]:
-    """The fastest of them, for laws that no store has a part in."""
+    """A store in memory, for tests that do not depend on the storage."""
     async with Office("memory:") as office:
         yield office
 

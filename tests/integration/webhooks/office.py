@@ -1,4 +1,4 @@
-"""A store with tasks, and processes that deliver their events to webhooks; each of them can also die."""
+"""A store with tasks, and processes that deliver their events to webhooks; each of them can be killed."""
 
 from __future__ import annotations
 
@@ -77,23 +77,23 @@ class Office:
         version: ProtocolVersion = ProtocolVersion.v1_0,
         **more: Any,
     ) -> Sent:
-        """A new task, with a config of its own."""
+        """Create a task with a push config."""
         push = self.configs.new(config, version) if config is not None else None
         return await self.engine.tasks.send(message(text, **more), Envelope(push=push))
 
     async def finished(self, sent: Sent) -> str:
-        """The id of the task, when it is over."""
+        """Wait for the end of the task; return its id."""
         await self.engine.tasks.settled(sent, seconds=20)
         return sent.task.task_id
 
     async def wire(self, task_id: str) -> list[Entry]:
-        """The events that a webhook is told about."""
+        """Return the events that a webhook gets."""
         return [entry for entry in await log(self.engine, task_id) if entry.kind in WIRE_KINDS]
 
     # ---------------------------------------------------------------------------------------------------- delivery
 
     async def deliverer(self, **given: Any) -> Deliverer:
-        """A process that delivers, until the end of the test."""
+        """Start a process that delivers, until the end of the test."""
         seconds = given.pop("seconds", 5.0)
         more = {name: given.pop(name) for name in ("key", "metrics") if name in given}
         given.setdefault("heartbeat_seconds", 1.0)
@@ -106,7 +106,7 @@ class Office:
         return deliverer
 
     async def crash(self, deliverer: Deliverer) -> None:
-        """The process dies: nothing more of it reaches the store, and its lease ends."""
+        """Kill the process: nothing more of it reaches the store, and its lease ends."""
         line = self.lines[deliverer]
         line.cut = True
         assert deliverer._claiming is not None
@@ -136,7 +136,7 @@ class Office:
         return found
 
     async def work(self, task_id: str, config_id: str) -> str | None:
-        """The state of the work that delivers to it."""
+        """Return the state of the work item of this webhook."""
         item = await self.engine.kernel.work(PARTITION, WEBHOOKS, push_key(task_id, config_id))
         return item.state if item is not None else None
 
@@ -150,7 +150,7 @@ class Office:
 
 
 def in_order(seqs: list[int]) -> bool:
-    """Each event may be repeated, by who did not know that it had arrived; but none comes before one that it follows.
+    """Check the order: events may be repeated, but none comes before one that it follows.
 
     Without what came already, the numbers grow.
     """

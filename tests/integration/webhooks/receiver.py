@@ -1,4 +1,4 @@
-"""Receivers of webhooks on loopback: they note what arrives, and answer as badly as a test wants."""
+"""Receivers of webhooks on loopback: they record requests, and respond as the test requires."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
 def answer(status: int, *lines: str) -> bytes:
-    """A short answer."""
+    """Return a short response."""
     return "\r\n".join([f"HTTP/1.1 {status} Some Reason", "content-length: 0", *lines, "", ""]).encode()
 
 
 @dataclass(slots=True)
 class Arrival:
-    """A request that arrived, and the connection that it came by."""
+    """A request that arrived, and its connection."""
 
     connection: int
     path: str
@@ -53,7 +53,7 @@ async def fine(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
 
 @dataclass(slots=True)
 class Receiver:
-    """``answering`` may be replaced at any time; what it returns is written."""
+    """``answering`` may be replaced at any time; its return value is the response."""
 
     arrivals: list[Arrival] = field(default_factory=list)
     answering: Answering = fine
@@ -73,7 +73,7 @@ class Receiver:
         self.answering = answering
 
     def seqs(self, config: str | None = None) -> list[int]:
-        """The numbers of the events as they arrived."""
+        """Return the numbers of the events in order of arrival."""
         return [arrival.seq for arrival in self.arrivals if config in (None, arrival.config)]
 
     def first_seqs(self, config: str | None = None) -> list[int]:
@@ -110,7 +110,7 @@ class Receiver:
 async def receiving(
     answering: Answering = fine, *, tls: ssl.SSLContext | None = None, port: int = 0
 ) -> AsyncIterator[Receiver]:
-    """A receiver that listens for as long as the test is inside."""
+    """A receiver that listens until the end of the block."""
     receiver = Receiver(answering=answering)
     handlers: set[asyncio.Task[None]] = set()
 

@@ -1,4 +1,4 @@
-"""Webhooks as clients of a whole agent have them: by JSON-RPC, in both versions, from the first message on."""
+"""Webhooks of clients of a whole agent: by JSON-RPC, in both versions, from the first message on."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def states(receiver: Receiver) -> list[str]:
     return [state.removeprefix("TASK_STATE_").lower() for state in told]
 
 
-async def test_a_config_that_comes_with_an_answer_is_told_the_whole_turn(server: A2AServer, receiver: Receiver) -> None:
-    """From the answer on, and nothing of the turn before; the same answer sent again makes no other config."""
+async def test_a_config_that_comes_with_an_answer_gets_the_whole_turn(server: A2AServer, receiver: Receiver) -> None:
+    """From the answer on, and nothing of the previous turn; the same answer sent again creates no other config."""
     task = await send(server, sending("ask"))
     answer = sending("go", {"url": receiver.url}, taskId=task["id"])
     await send(server, answer)
@@ -71,7 +71,7 @@ async def test_a_config_that_is_refused_with_a_message_leaves_no_task(server: A2
     assert (await call(server.app, "ListTasks", {})).json["result"]["tasks"] == []
 
 
-async def test_a_client_of_0_3_is_told_the_task(server: A2AServer, receiver: Receiver) -> None:
+async def test_a_client_of_0_3_gets_the_task(server: A2AServer, receiver: Receiver) -> None:
     message = {"kind": "message", "messageId": "1", "role": "user", "parts": [{"kind": "text", "text": "go"}]}
     config = {"url": receiver.url, "token": "mine", "authentication": {"schemes": ["Bearer"], "credentials": "secret"}}
     sent = await call(
@@ -89,7 +89,7 @@ async def test_a_client_of_0_3_is_told_the_task(server: A2AServer, receiver: Rec
     assert b"secret" not in kept.body
 
 
-async def test_a_paused_task_goes_on_to_be_told_about(server: A2AServer, receiver: Receiver) -> None:
+async def test_events_of_a_paused_task_continue(server: A2AServer, receiver: Receiver) -> None:
     task = await send(server, sending("ask", {"url": receiver.url, "id": "c"}))
     await until(lambda: states(receiver) == ["submitted", "working", "input_required"])
     await send(server, sending("go", taskId=task["id"]))
@@ -113,8 +113,8 @@ async def refusals(server: A2AServer, urls: Sequence[str]) -> AsyncIterator[tupl
     }
 
 
-async def test_every_bad_address_is_refused_when_the_config_is_made() -> None:
-    """With an error that says so, and that is not as long as the URL."""
+async def test_every_bad_address_is_refused_when_the_config_is_created() -> None:
+    """The error says so, and is not as long as the URL."""
     async with agent() as server:
         async for url, reply in refusals(server, BAD):
             assert reply.json.get("error", {}).get("code") == -32602, url[:100]
@@ -135,14 +135,16 @@ async def test_every_bad_address_is_refused_when_the_config_is_made() -> None:
     ],
     ids=str,
 )
-async def test_what_can_not_be_sent_is_refused_when_the_config_is_made(server: A2AServer, more: dict[str, Any]) -> None:
+async def test_values_that_can_not_be_sent_are_refused_when_the_config_is_created(
+    server: A2AServer, more: dict[str, Any]
+) -> None:
     config = {"url": "https://hook.example/", **more}
     reply = await call(server.app, "SendMessage", sending("go", config))
     assert reply.json["error"]["code"] == -32602
     assert "X-Evil" not in str(reply.headers)
 
 
-async def test_a_task_has_fifty_configs_at_most(server: A2AServer) -> None:
+async def test_a_task_has_at_most_fifty_configs(server: A2AServer) -> None:
     task = await send(server, sending("ask"))
     codes = []
     for number in range(51):

@@ -1,4 +1,4 @@
-"""What goes wrong for a moment, or for long, must not leave a webhook without the end of its task."""
+"""A short or long failure must not leave a webhook without the end of its task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from keelbolt.webhooks.post import Poster, PostResult
 
 
 class Box(Poster):
-    """A receiver that can be away."""
+    """A receiver that can be unreachable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 async def ended(engine: TaskEngine) -> tuple[Scope, str]:
-    """A task that ended, with a webhook that has heard nothing of it."""
+    """Return an ended task with a webhook that got no event of it."""
     push = PushConfigs().new(PushConfig(id="c", url="https://example.org/x"))
     message = Message(message_id="m", role=Role.user, parts=[Part(text="hi")])
     task = await engine.tasks.settled(await engine.tasks.send(message, Envelope(push=push)))
@@ -53,8 +53,8 @@ async def until(engine: TaskEngine, box: Box, last: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_the_log_is_kept_until_every_webhook_has_heard_it() -> None:
-    """Retention does not take away what somebody has still to be told."""
+async def test_the_log_is_kept_until_every_webhook_got_it() -> None:
+    """Retention does not remove entries that are still to be delivered."""
     async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
         scope, task_id = await ended(engine)
         assert not await trim_log(engine.store, scope, task_id)
@@ -66,8 +66,8 @@ async def test_the_log_is_kept_until_every_webhook_has_heard_it() -> None:
         assert await trim_log(engine.store, scope, task_id)
 
 
-async def test_a_webhook_below_the_floor_hears_how_the_task_stands() -> None:
-    """Whose cursor lies below what is kept hears the status, never silence."""
+async def test_a_webhook_below_the_floor_gets_the_current_status() -> None:
+    """A webhook whose cursor is below the floor gets the current status."""
     async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
         scope, task_id = await ended(engine)
         task = await engine.tasks.load(task_id)
@@ -84,8 +84,8 @@ async def test_a_webhook_below_the_floor_hears_how_the_task_stands() -> None:
         assert box.seqs == [task.version]
 
 
-async def test_a_store_that_was_away_for_a_moment_leaves_no_webhook_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could not be given back at once is given back as soon as the store answers."""
+async def test_a_short_outage_of_the_store_leaves_no_webhook_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A work item that could not be released is released as soon as the store is reachable."""
     async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
         _, task_id = await ended(engine)
         commit, away = kernel.commit, asyncio.get_running_loop().time() + 0.3

@@ -18,8 +18,8 @@ from tests.integration.webhooks.office import PARTITION, Office, in_order
 from tests.integration.webhooks.receiver import OK, Arrival, Receiver, answer, receiving
 
 
-async def test_a_config_that_comes_with_its_task_is_told_everything(office: Office, receiver: Receiver) -> None:
-    """From the first event on, in order, as a stream would have it."""
+async def test_a_config_that_comes_with_its_task_gets_everything(office: Office, receiver: Receiver) -> None:
+    """From the first event on, in order, as in a stream."""
     await office.deliverer()
     sent = await office.send("chunks 3", PushConfig(id="c", url=receiver.url, token="my token"))
     task_id = await office.finished(sent)
@@ -42,10 +42,8 @@ async def test_a_config_that_comes_with_its_task_is_told_everything(office: Offi
     assert (cursor.seq, cursor.delivered, cursor.status) == (entries[-1].seq, len(entries), "active")
 
 
-async def test_a_config_that_is_made_while_the_task_runs_is_told_what_follows(
-    office: Office, receiver: Receiver
-) -> None:
-    """Also chunks, though who runs the task does not know the config yet; and nothing of what was before."""
+async def test_a_config_created_while_the_task_runs_gets_what_follows(office: Office, receiver: Receiver) -> None:
+    """Also chunks, although the process of the task does not know the config yet; no earlier events."""
     await office.deliverer()
     sent = await office.send("slowly 4", message_id="slow")
     steps = office.steps("slow")
@@ -68,7 +66,7 @@ async def test_a_config_that_is_made_while_the_task_runs_is_told_what_follows(
     await until(lambda: receiver.seqs() == wanted)
 
 
-async def test_a_receiver_that_is_down_is_told_when_it_is_back(office: Office) -> None:
+async def test_a_receiver_that_was_down_gets_everything_later(office: Office) -> None:
     async with receiving() as receiver:
         port = receiver.port
     deliverer = await office.deliverer()
@@ -93,8 +91,8 @@ async def test_a_receiver_that_is_down_is_told_when_it_is_back(office: Office) -
     await deliverer.stop()
 
 
-async def test_what_fails_is_repeated_with_the_same_id_before_anything_else(office: Office, receiver: Receiver) -> None:
-    """A receiver that fails in every way, again and again: without repeats, it got every event in order."""
+async def test_a_failed_event_is_repeated_with_the_same_id_before_the_next(office: Office, receiver: Receiver) -> None:
+    """A receiver that fails in every way, repeatedly, gets every event in order, apart from repeats."""
     dice = random.Random(7)
 
     async def moody(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
@@ -125,7 +123,7 @@ async def test_what_fails_is_repeated_with_the_same_id_before_anything_else(offi
 
 
 async def test_two_processes_deliver_in_order(office: Office, receiver: Receiver) -> None:
-    """Many tasks with two configs each, two processes: each config is told everything once, in order."""
+    """Many tasks with two configs each, two processes: each config gets everything once, in order."""
     await office.deliverer()
     await office.deliverer()
     async with receiving() as other:
@@ -145,13 +143,13 @@ async def test_two_processes_deliver_in_order(office: Office, receiver: Receiver
                 assert office.seqs(at, task_id, config) == wanted
 
 
-async def test_who_takes_over_repeats_what_nobody_knows_to_have_arrived(office: Office, receiver: Receiver) -> None:
-    """A process dies while its POST is under way: the event arrives again, with the same id, and the rest after it."""
+async def test_a_takeover_repeats_events_that_are_not_confirmed(office: Office, receiver: Receiver) -> None:
+    """A process dies during its POST: the event arrives again with the same id, then the rest."""
     reached = asyncio.Event()
 
     async def third(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
         if len(receiver.arrivals) == 2:
-            receiver.arrivals.append(arrival)  # it arrived, and its answer will not
+            receiver.arrivals.append(arrival)  # it arrived, and the response will not
             reached.set()
             await asyncio.sleep(60)
         return OK
@@ -170,8 +168,8 @@ async def test_who_takes_over_repeats_what_nobody_knows_to_have_arrived(office: 
     assert receiver.seqs().count(wanted[2]) == 2
 
 
-async def test_a_restart_goes_on_at_the_cursor(office: Office, receiver: Receiver) -> None:
-    """What arrived before a process stopped in peace is not repeated after the next start."""
+async def test_a_restart_continues_at_the_cursor(office: Office, receiver: Receiver) -> None:
+    """Events delivered before a graceful stop are not repeated after the next start."""
     first = await office.deliverer()
     sent = await office.send("slowly 4", PushConfig(id="c", url=receiver.url), message_id="slow")
     steps = office.steps("slow")
@@ -190,8 +188,8 @@ async def test_a_restart_goes_on_at_the_cursor(office: Office, receiver: Receive
     assert receiver.seqs() == [entry.seq for entry in await office.wire(task_id)]
 
 
-async def test_410_ends_it_and_a_replay_begins_it_again(office: Office, receiver: Receiver) -> None:
-    """A receiver that wants nothing more is told nothing more; that is visible, and can be undone."""
+async def test_410_ends_delivery_and_a_replay_resumes_it(office: Office, receiver: Receiver) -> None:
+    """A receiver that returns 410 gets no more events; that is visible and can be undone."""
     receiver.always(410)
     await office.deliverer()
     sent = await office.send("slowly 1", PushConfig(id="c", url=receiver.url), message_id="slow")
@@ -233,7 +231,7 @@ async def test_a_receiver_that_fails_for_too_long_is_given_up(office: Office, re
     assert set(receiver.seqs()) == {(await office.wire(task_id))[0].seq}, "nothing is told before what it follows"
 
 
-async def test_a_new_config_in_the_place_of_one_given_up_is_told_the_rest(office: Office, receiver: Receiver) -> None:
+async def test_a_new_config_that_replaces_a_failed_one_gets_the_rest(office: Office, receiver: Receiver) -> None:
     receiver.always(410)
     await office.deliverer()
     task_id = await office.finished(await office.send("chunks 1", PushConfig(id="c", url=receiver.url)))
@@ -244,10 +242,10 @@ async def test_a_new_config_in_the_place_of_one_given_up_is_told_the_rest(office
         assert other.seqs() == [entry.seq for entry in await office.wire(task_id)]
 
 
-async def test_a_config_that_is_replaced_while_it_is_told_goes_on_at_the_new_address(
+async def test_a_config_that_is_replaced_during_delivery_continues_at_the_new_address(
     office: Office, receiver: Receiver
 ) -> None:
-    """One event may be under way to the old one; nothing is missing, nothing is out of order."""
+    """One event may be in flight to the old address; none is missing or out of order."""
     async with receiving() as other:
         replaced = asyncio.Event()
 
@@ -270,8 +268,8 @@ async def test_a_config_that_is_replaced_while_it_is_told_goes_on_at_the_new_add
         assert len(receiver.seqs()) <= 3
 
 
-async def test_a_deleted_config_is_told_nothing_more(office: Office, receiver: Receiver) -> None:
-    """But for what is under way."""
+async def test_a_deleted_config_gets_no_more_events(office: Office, receiver: Receiver) -> None:
+    """Except for an event in flight."""
     deleted = asyncio.Event()
 
     async def second(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
@@ -286,7 +284,7 @@ async def test_a_deleted_config_is_told_nothing_more(office: Office, receiver: R
     await office.deliverer()
     await asyncio.wait_for(deleted.wait(), 20)
     await office.idle(sent.task.task_id, "c")
-    async with receiving() as other:  # whatever else is told, this one is not
+    async with receiving() as other:  # other events are delivered, this one is not
         later = await office.finished(await office.send("chunks 1", PushConfig(id="d", url=other.url)))
         await office.told(other, later)
     assert len(receiver.arrivals) <= 3
@@ -298,7 +296,7 @@ async def test_a_deleted_config_is_told_nothing_more(office: Office, receiver: R
 
 
 async def test_an_erased_task_leaves_nothing_of_its_webhooks(office: Office, receiver: Receiver) -> None:
-    """Neither configs nor cursors nor work; also of those given up, and of those that are being told."""
+    """No configs, cursors or work items, also for webhooks that were given up or are being delivered to."""
     async with receiving() as gone:
         gone.always(410)
         erased = asyncio.Event()

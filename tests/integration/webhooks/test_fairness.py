@@ -1,4 +1,4 @@
-"""One bad receiver does not hold up the others."""
+"""One bad receiver does not delay the others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.integration.webhooks.receiver import OK, Arrival, Receiver, receiving
 SLOTS = EACH + 4
 
 
-async def test_a_receiver_that_never_answers_leaves_the_slots_to_others(
+async def test_a_receiver_that_never_responds_leaves_the_slots_to_others(
     quiet_office: Office, receiver: Receiver
 ) -> None:
-    """It has more tasks than there are slots, all of them waiting for it; another receiver is told everything."""
+    """It has more tasks than there are slots, all waiting for it; another receiver gets everything."""
     office = quiet_office
 
     async def never(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
@@ -56,10 +56,10 @@ async def test_a_slow_receiver_gets_everything_in_the_end(quiet_office: Office, 
         assert office.seqs(receiver, task_id) == [entry.seq for entry in await office.wire(task_id)]
 
 
-async def test_of_a_silent_receiver_one_delivery_finds_out_whether_it_is_back(
+async def test_one_delivery_probes_a_receiver_that_does_not_respond(
     quiet_office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are put off at once; when it is back, all of them arrive."""
+    """The others are postponed at once; when it is back, all of them arrive."""
     monkeypatch.setattr(cursor, "LONGEST_SECONDS", 0.5)
     office = quiet_office
 
@@ -109,7 +109,7 @@ async def test_new_events_do_not_shorten_the_wait_of_a_receiver_that_failed(
     assert len(receiver.arrivals) == 1
 
 
-async def test_a_replay_is_heard_by_one_that_waits_for_its_next_try(
+async def test_a_replay_ends_the_wait_for_the_next_attempt(
     quiet_office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cursor, "FIRST_SECONDS", 100.0)
@@ -136,7 +136,7 @@ async def _chunks(office: Office, task_id: str, count: int) -> bool:
 # ------------------------------------------------------------------------------------------------------------ receivers
 
 
-async def test_a_turn_that_nobody_waits_for_any_more_is_the_next_ones() -> None:
+async def test_an_abandoned_turn_goes_to_the_next_waiter() -> None:
     receivers = Receivers(lambda: None, each=1)
     assert await receivers.enter("u")
     waiting = [asyncio.create_task(receivers.enter("u")) for _ in range(3)]
@@ -152,7 +152,7 @@ async def test_a_turn_that_nobody_waits_for_any_more_is_the_next_ones() -> None:
     assert receivers._known == {}
 
 
-async def test_all_who_wait_for_a_receiver_that_falls_silent_are_put_off_but_one() -> None:
+async def test_all_but_one_of_those_that_wait_for_a_silent_receiver_are_postponed() -> None:
     receivers = Receivers(lambda: None, each=1)
     assert await receivers.enter("u")
     waiting = [asyncio.create_task(receivers.enter("u")) for _ in range(3)]
@@ -165,12 +165,12 @@ async def test_all_who_wait_for_a_receiver_that_falls_silent_are_put_off_but_one
 
 
 async def test_a_receiver_that_is_forgotten_while_a_delivery_waits() -> None:
-    """A delivery that was woken, and not run yet, counts with those that began meanwhile."""
+    """A delivery that was woken and has not run yet counts among those that began meanwhile."""
     receivers = Receivers(lambda: None, each=1)
     assert await receivers.enter("http://a")
     waiting = asyncio.create_task(receivers.enter("http://a"))
     await asyncio.sleep(0)
-    receivers.leave("http://a", silent=False)  # nothing is under way: it is forgotten
+    receivers.leave("http://a", silent=False)  # nothing is in flight: it is removed
     assert await receivers.enter("http://a")
     await asyncio.sleep(0)
     assert not waiting.done()

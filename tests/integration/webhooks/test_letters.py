@@ -1,4 +1,4 @@
-"""What is posted: in the words of the config's version, with what a receiver can check, and nothing of it in a log."""
+"""The content of a POST: in the config's version, verifiable by the receiver, and with no secrets in logs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.integration.webhooks.office import Office
 from tests.integration.webhooks.receiver import Receiver, answer
 
 
-async def test_in_0_3_the_task_is_told(quiet_office: Office, receiver: Receiver) -> None:
-    """Once for each status, which it has then; not for each chunk."""
+async def test_in_0_3_the_task_is_sent(quiet_office: Office, receiver: Receiver) -> None:
+    """Once for each status, with the task at that time; not for each chunk."""
     office = quiet_office
     await office.deliverer()
     config = PushConfig(id="c", url=receiver.url, token="t")
@@ -40,8 +40,8 @@ async def test_in_0_3_the_task_is_told(quiet_office: Office, receiver: Receiver)
     ]
 
 
-async def test_a_receiver_can_check_who_it_is(quiet_office: Office, receiver: Receiver) -> None:
-    """By the authentication it asked for, by the secret of the server, by the secret of the config, and by a JWT."""
+async def test_a_receiver_can_verify_the_sender(quiet_office: Office, receiver: Receiver) -> None:
+    """By the requested authentication, the server's secret, the config's secret, and a JWT."""
     office = quiet_office
     key, metrics = CardKey.generate("k1"), Metrics()
     await office.deliverer(secret="whsec_c2VydmVyIHNlY3JldA==", key=key, metrics=metrics)
@@ -72,7 +72,7 @@ async def test_a_receiver_can_check_who_it_is(quiet_office: Office, receiver: Re
 async def test_nothing_secret_is_logged(
     quiet_office: Office, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither of a delivery that arrives, nor of one that fails, is put off, or is given up."""
+    """For a delivery that arrives, fails, is postponed, or is given up."""
     caplog.set_level(logging.DEBUG)
     office = quiet_office
     count = 0
@@ -99,10 +99,10 @@ async def test_nothing_secret_is_logged(
     assert "hidden" not in repr(DeliverySettings(secret="hidden-secret"))
 
 
-async def test_a_delivery_that_fails_in_a_way_nobody_thought_of_is_let_go(
+async def test_a_delivery_that_fails_unexpectedly_is_released(
     quiet_office: Office, receiver: Receiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said in the log and tried again; the others go on."""
+    """The failure is logged and retried; other deliveries continue."""
     office = quiet_office
     monkeypatch.setattr("keelbolt.webhooks.delivery.BROKEN_SECONDS", 0.02)
     deliverer = await office.deliverer()

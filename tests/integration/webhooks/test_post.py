@@ -19,7 +19,7 @@ HEADERS = {"webhook-id": "1", "Authorization": "Bearer secret"}
 
 
 class Dns:
-    """Answers what the test says, one list after the other, the last one for ever."""
+    """Returns the test's lists of addresses one by one, and the last one repeatedly."""
 
     def __init__(self, *answers: list[str]) -> None:
         self._answers = list(answers)
@@ -74,15 +74,15 @@ async def test_it_arrives_as_it_was_sent(receiver: Receiver, poster: Poster) -> 
     assert arrival.headers["x-a2a-notification-token"] == "t"
 
 
-async def test_connections_are_kept(receiver: Receiver, poster: Poster) -> None:
+async def test_connections_are_reused(receiver: Receiver, poster: Poster) -> None:
     for _ in range(5):
         assert (await poster.post(receiver.url, b"{}", HEADERS)).ok
     assert receiver.connections == 1
     assert [arrival.connection for arrival in receiver.arrivals] == [1] * 5
 
 
-async def test_a_kept_connection_that_was_closed_is_replaced(receiver: Receiver, poster: Poster) -> None:
-    """Whether we have heard of its end already or not."""
+async def test_a_reused_connection_that_was_closed_is_replaced(receiver: Receiver, poster: Poster) -> None:
+    """Regardless of whether its end was already noticed."""
     assert (await poster.post(receiver.url, b"1", HEADERS)).ok
     receiver.hang_up()
     assert (await poster.post(receiver.url, b"2", HEADERS)).ok
@@ -96,7 +96,7 @@ async def test_a_kept_connection_that_was_closed_is_replaced(receiver: Receiver,
         assert (await poster.post(receiver.url, b"3", HEADERS)).ok
 
 
-async def test_a_receiver_that_is_not_there_is_an_answer(poster: Poster) -> None:
+async def test_an_unreachable_receiver_is_a_result(poster: Poster) -> None:
     async with receiving() as receiver:
         url = receiver.url
     answered = await poster.post(url, b"{}", HEADERS)
@@ -109,7 +109,7 @@ async def test_a_receiver_that_is_not_there_is_an_answer(poster: Poster) -> None
 
 @pytest.fixture
 def no_packets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Nothing is connected to; the addresses are noted."""
+    """Make no connections; record the addresses."""
     opened: list[str] = []
 
     async def open_nothing(address: str, port: int, tls: object, name: str) -> None:
@@ -124,7 +124,7 @@ def no_packets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     "url", ["http://127.0.0.1:1/", "https://localhost/", "https://[::ffff:7f00:1]/", "https://2130706433/", "file:///x"]
 )
 async def test_a_private_address_is_not_connected_to(url: str, no_packets: list[str]) -> None:
-    """Also when it is in the store already, from a time when the switch was on."""
+    """Also when it is already stored, from a time when the switch was on."""
     answered = await Poster().post(url, b"{}", HEADERS)
     assert not answered.ok
     assert not answered.gone
@@ -140,8 +140,8 @@ async def test_a_name_that_leads_into_a_private_network_is_not_connected_to(
     assert no_packets == []
 
 
-async def test_the_connection_goes_to_what_was_checked(no_packets: list[str]) -> None:
-    """A name that changes its answer after the check changes nothing: it is asked once."""
+async def test_the_connection_goes_to_the_checked_address(no_packets: list[str]) -> None:
+    """The name is resolved once: an answer that changes after the check has no effect."""
     dns = Dns(["8.8.8.8"], ["127.0.0.1"])
     poster = Poster(resolver=dns)
     await poster.post("https://hook.example/", b"{}", HEADERS)
@@ -173,7 +173,7 @@ async def test_a_redirect_is_not_followed(poster: Poster) -> None:
 
 
 async def test_the_certificate_is_that_of_the_name(authority: trustme.CA, trusting: ssl.SSLContext) -> None:
-    """Though the connection goes to an address, the name is asked for and verified; also with a dot at its end."""
+    """The connection goes to an address, but the name is sent and verified; also with a trailing dot."""
     names: list[str | None] = []
     tls = server_tls(authority, "hook.example")
     tls.sni_callback = lambda _socket, name, _context: names.append(name)
@@ -190,7 +190,7 @@ async def test_the_certificate_is_that_of_the_name(authority: trustme.CA, trusti
 async def test_the_certificate_of_another_name_is_refused(
     name: str, authority: trustme.CA, trusting: ssl.SSLContext
 ) -> None:
-    """Nothing is sent, not even when the certificate is for the very address."""
+    """Nothing is sent, not even when the certificate is for the address itself."""
     async with receiving(tls=server_tls(authority, name)) as receiver:
         poster = Poster(loopback=True, resolver=Dns(HERE), tls=trusting)
         answered = await poster.post(f"https://hook.example:{receiver.port}/", b"{}", HEADERS)
@@ -208,7 +208,7 @@ async def test_an_unknown_authority_is_refused(authority: trustme.CA) -> None:
 
 
 async def test_hosts_at_one_address_share_no_connection(authority: trustme.CA, trusting: ssl.SSLContext) -> None:
-    """A connection was verified for one name: what is for another one does not go over it."""
+    """A connection verified for one name is not used for another."""
     async with receiving(tls=server_tls(authority, "one.example", "two.example")) as receiver:
         poster = Poster(loopback=True, resolver=Dns(HERE), tls=trusting)
         for host in ("one", "two", "one", "two"):
@@ -222,7 +222,7 @@ async def test_hosts_at_one_address_share_no_connection(authority: trustme.CA, t
 
 
 async def test_a_large_answer_is_read_up_to_a_bound(receiver: Receiver, poster: Poster) -> None:
-    """The status counts; the rest is not waited for, and the connection is not used again."""
+    """The status counts; the rest is not awaited, and the connection is not used again."""
     written = 0
 
     async def large(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
@@ -236,7 +236,7 @@ async def test_a_large_answer_is_read_up_to_a_bound(receiver: Receiver, poster: 
 
     receiver.answering = large
     assert (await poster.post(receiver.url, b"{}", HEADERS)).ok
-    assert written < 9_000_000  # what the buffers between us hold, and not more
+    assert written < 9_000_000  # the size of the buffers in between, and no more
     receiver.answering = Receiver().answering
     assert (await poster.post(receiver.url, b"{}", HEADERS)).ok
     assert receiver.connections == 2
@@ -260,7 +260,7 @@ async def test_an_endless_answer_is_read_up_to_a_bound(receiver: Receiver, poste
 
 
 def dripping(first: bytes) -> Answering:
-    """A byte now and then, for ever."""
+    """Send a byte at intervals, forever."""
 
     async def drip(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
         writer.write(first)
@@ -278,8 +278,8 @@ async def silent(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
 
 
 @pytest.mark.parametrize("answering", [silent, dripping(b"HTTP/1.1 200 OK\r\nx: ")], ids=["silent", "dripping"])
-async def test_a_slow_answer_is_waited_for_so_long_and_not_longer(receiver: Receiver, answering: Answering) -> None:
-    """A byte now and then does not help: the time is that of the whole answer."""
+async def test_a_slow_response_has_a_time_limit(receiver: Receiver, answering: Answering) -> None:
+    """Sending a byte at intervals does not help: the limit is for the whole response."""
     receiver.answering = answering
     poster = Poster(loopback=True, seconds=0.3)
     answered = await poster.post(receiver.url, b"{}", HEADERS)
@@ -289,10 +289,10 @@ async def test_a_slow_answer_is_waited_for_so_long_and_not_longer(receiver: Rece
     await poster.aclose()
 
 
-async def test_a_slow_body_after_the_status_is_left_alone(
+async def test_a_slow_body_after_the_status_is_ignored(
     receiver: Receiver, poster: Poster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the receiver has accepted is not sent again because its answer is long in coming."""
+    """An event that the receiver accepted is not sent again because its response is slow."""
     monkeypatch.setattr(connection, "REST_SECONDS", 0.1)
     receiver.answering = dripping(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
     assert (await poster.post(receiver.url, b"{}", HEADERS)).ok
@@ -309,7 +309,7 @@ async def test_a_slow_body_after_the_status_is_left_alone(
         b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_is_an_answer(receiver: Receiver, poster: Poster, said: bytes) -> None:
+async def test_a_response_that_is_not_http_is_a_result(receiver: Receiver, poster: Poster, said: bytes) -> None:
     async def answering(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
         writer.write(said)
         await writer.drain()
@@ -322,7 +322,7 @@ async def test_what_is_no_http_is_an_answer(receiver: Receiver, poster: Poster, 
     assert "HTTP" in answered.error
 
 
-async def test_a_connection_closed_without_a_word_is_an_answer(receiver: Receiver, poster: Poster) -> None:
+async def test_a_connection_closed_without_a_response_is_a_result(receiver: Receiver, poster: Poster) -> None:
     async def answering(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
         writer.close()
         return b""
@@ -332,7 +332,7 @@ async def test_a_connection_closed_without_a_word_is_an_answer(receiver: Receive
     assert len(receiver.arrivals) == 1, "a fresh connection is not tried twice"
 
 
-async def test_answers_that_are_not_the_last_are_passed_over(receiver: Receiver, poster: Poster) -> None:
+async def test_interim_responses_are_skipped(receiver: Receiver, poster: Poster) -> None:
     async def answering(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
         return b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + answer(204)
 
@@ -343,21 +343,21 @@ async def test_answers_that_are_not_the_last_are_passed_over(receiver: Receiver,
 
 
 @pytest.mark.parametrize(("status", "ok", "gone"), [(200, True, False), (299, True, False), (410, False, True)])
-async def test_the_status_is_what_counts(receiver: Receiver, poster: Poster, status: int, ok: bool, gone: bool) -> None:
+async def test_only_the_status_counts(receiver: Receiver, poster: Poster, status: int, ok: bool, gone: bool) -> None:
     receiver.always(status)
     answered = await poster.post(receiver.url, b"{}", HEADERS)
     assert (answered.ok, answered.gone) == (ok, gone)
 
 
-async def test_a_header_can_not_hold_another_one(receiver: Receiver, poster: Poster) -> None:
+async def test_a_header_can_not_contain_another_one(receiver: Receiver, poster: Poster) -> None:
     answered = await poster.post(receiver.url, b"{}", {"Authorization": "Bearer x\r\nX-Evil: 1"})
     assert not answered.ok
     assert "x\r\n" not in answered.error
     assert receiver.connections == 0
 
 
-async def test_few_connections_are_kept(poster: Poster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest go; those that are in use are never closed for it."""
+async def test_the_number_of_reused_connections_is_limited(poster: Poster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest are closed; connections in use are never closed for it."""
     monkeypatch.setattr(post, "MAX_KEPT", 2)
     go = asyncio.Event()
 
@@ -374,5 +374,5 @@ async def test_few_connections_are_kept(poster: Poster, monkeypatch: pytest.Monk
         assert (one.connections, two.connections, three.connections) == (2, 1, 1)
 
 
-def test_the_bound_is_what_the_documentation_says() -> None:
+def test_the_limit_matches_the_documentation() -> None:
     assert MAX_ANSWER == 64 * 1024

@@ -65,12 +65,12 @@ async def test_the_floor_writes_rows_before_it_responds(tmp_path: Path) -> None:
 
 async def test_a_wrong_answer_stops_the_load() -> None:
     async with started("floor", "memory:") as floor:
-        with pytest.raises(RuntimeError, match="the server answered"):
+        with pytest.raises(RuntimeError, match="the server returned"):
             await post_for(floor.port, lambda *_: message("hi", "1"), connections=1, seconds=1, expected=b"bye")
 
 
 async def test_a_server_that_can_not_start_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="ended before it served"):
+    with pytest.raises(RuntimeError, match="exited before it served"):
         async with started("floor", f"sqlite:///{tmp_path}/no/such/folder.db"):
             pass
 

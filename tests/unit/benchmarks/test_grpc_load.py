@@ -25,7 +25,7 @@ async def test_a_wrong_answer_is_noticed() -> None:
     async with talking() as talk:
         assert talk.server.routes.grpc is not None
         port = talk.server.routes.grpc.at.port
-        with pytest.raises(RuntimeError, match="the server answered"):
+        with pytest.raises(RuntimeError, match="the server returned"):
             await call_all(port, SEND, _messages("t"), connections=1, each=1, expected=b"something else")
         with pytest.raises(RuntimeError, match="the server"):
             await call_all(port, "/no/Method", _messages("t"), connections=1, each=1, expected=b"x")

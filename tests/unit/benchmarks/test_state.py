@@ -31,7 +31,7 @@ def test_bench_state_says_every_figure(tmp_path: Path, monkeypatch: pytest.Monke
     assert {name for name, figure in figures.items() if figure["target"]} == {
         "events ÷ an INSERT for each",
         "a run of five nodes, write-behind ÷ in memory, CPU",
-        "a streamed answer, kept",
+        "a streamed answer, stored",
         "a context written while its task progressed 20 times",
         "the same, of 3,000 ÷ of 1,000",
         "opening ÷ decoding",

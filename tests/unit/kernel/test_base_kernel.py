@@ -1,4 +1,4 @@
-"""What every engine refuses the same way, shown on both: closed, another loop, a forked child, opened twice."""
+"""Refusals that are the same on every engine: closed, another loop, a forked child, opened twice."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ VERBS: dict[str, Callable[[Kernel], Awaitable[Any]]] = {
 }
 
 
-def test_the_list_of_verbs_is_complete() -> None:
+def test_the_list_of_methods_is_complete() -> None:
     verbs = {name for name in Kernel.__abstractmethods__ if not name.startswith("_")}
     assert verbs - {"open", "close", "health"} == set(VERBS)
 
 
 async def error_of(call: Callable[[Any], Any], kernel: Kernel) -> Exception | None:
-    """What a call raises, at once or when it is awaited."""
+    """Return the error that a call raises, at once or when it is awaited."""
     try:
         answer = call(kernel)
         if isinstance(answer, Awaitable):
@@ -108,7 +108,7 @@ async def error_of(call: Callable[[Any], Any], kernel: Kernel) -> Exception | No
 
 
 async def refused(kernel: Kernel, kind: type[InvalidRequest | StorageClosed]) -> None:
-    """Every verb answers this error."""
+    """Check that every method raises this error."""
     for name, verb in VERBS.items():
         assert type(await error_of(verb, kernel)) is kind, name
     health = await kernel.health()
@@ -138,7 +138,7 @@ async def test_a_closed_one_can_be_opened_again(make: Callable[[], Kernel]) -> N
             assert await kernel.get("p", "note", "a") is not None
 
 
-async def test_opening_twice_is_refused_and_harms_nothing(make: Callable[[], Kernel]) -> None:
+async def test_opening_twice_is_refused_and_changes_nothing(make: Callable[[], Kernel]) -> None:
     async with make() as kernel:
         with pytest.raises(InvalidRequest, match="open already"):
             await kernel.open()
@@ -175,7 +175,7 @@ async def test_a_forked_child_is_refused(make: Callable[[], Kernel], monkeypatch
     """The child has the parent's memory, but none of its threads and not its locks."""
     async with make() as kernel:
         await kernel.commit("p", Put("note", "a", b""))
-        monkeypatch.setattr(base_kernel, "_forks", base_kernel._forks + 1)  # what fork() does in the child
+        monkeypatch.setattr(base_kernel, "_forks", base_kernel._forks + 1)  # as after fork() in the child
         await refused(kernel, Forked)
         with pytest.raises(Forked):
             await kernel.close()
@@ -204,7 +204,7 @@ async def test_a_failing_declaration_leaves_it_closed(make: Callable[[], Kernel]
     assert [thread.name for thread in left if thread.name.startswith("keelbolt")] == []
 
 
-async def test_what_could_not_be_kept_is_not_declared(
+async def test_a_failed_declaration_is_not_declared(
     make: Callable[[], Kernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with make() as kernel:
@@ -235,7 +235,7 @@ def test_one_that_was_never_closed_warns_when_it_is_collected() -> None:
         collect()
 
 
-def test_others_are_collected_in_silence() -> None:
+def test_unopened_and_closed_ones_are_collected_without_a_warning() -> None:
     async def use() -> None:
         async with MemoryKernel():
             pass
@@ -341,7 +341,7 @@ async def test_a_cursor_belongs_to_its_query(make: Callable[[], Kernel]) -> None
             await kernel.find("q", query, cursor=page.cursor)
 
 
-async def test_what_was_trimmed_is_told(make: Callable[[], Kernel]) -> None:
+async def test_reading_trimmed_entries_is_an_error(make: Callable[[], Kernel]) -> None:
     async with make() as kernel:
         await kernel.commit("p", Append("log", "a", (ENTRY,) * 5))
         await kernel.commit("p", Trim("log", "a", 3))
@@ -368,8 +368,8 @@ async def test_a_tail_ends_with_an_error_when_the_storage_closes(make: Callable[
 
 @pytest.mark.parametrize("newest_first", [True, False])
 @pytest.mark.parametrize("last", [b"", b"\x00", b"\xff" * 40])
-async def test_a_forged_cursor_leads_nowhere(make: Callable[[], Kernel], last: bytes, newest_first: bool) -> None:
-    """A cursor carries no secret; whoever makes one of their own gets no record of another partition by it."""
+async def test_a_forged_cursor_returns_nothing(make: Callable[[], Kernel], last: bytes, newest_first: bool) -> None:
+    """A cursor is not secret; a forged one returns no record of another partition."""
     async with make() as kernel:
         for partition in ("a", "b", "c"):
             await kernel.commit(partition, Insert("note", "mine", b"", {"state": "x", "rank": 1}))

@@ -1,4 +1,4 @@
-"""Reading blobs: whole, by range and by lines, across the borders of chunks, checked."""
+"""Reading blobs: whole, by range and by lines, across chunk boundaries, with checksums."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from keelbolt.errors import StorageCorrupt
 from keelbolt.kernel import blobs
 from keelbolt.kernel.blobs import Blob, BlobReader
 
-SMALL = 4  # bytes of a chunk here
+SMALL = 4  # bytes per chunk in these tests
 
 
 class Held(BlobReader):
-    """A blob in memory, that counts what is read."""
+    """A blob in memory that records the chunks read."""
 
     def __init__(self, data: bytes, *, size: int = SMALL) -> None:
         super().__init__(Blob(hashlib.sha256(data).hexdigest(), len(data)))
@@ -36,7 +36,7 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lines_of(data: bytes) -> list[bytes]:
-    """What lines are: parted by line feeds, and the last one needs none."""
+    """Return the expected lines: separated by line feeds, which the last one may lack."""
     *whole, rest = data.split(b"\n")
     return whole + ([rest] if rest else [])
 
@@ -70,7 +70,7 @@ async def test_a_range_reads_only_the_chunks_it_needs() -> None:
 
 
 class CountingBytes(bytes):
-    """Bytes that count how many others are copied to stand before them."""
+    """Bytes that count how many bytes are copied in front of them."""
 
     copied = 0
 
@@ -86,20 +86,20 @@ class CountedPieces(Held):
 
 
 async def test_a_long_line_is_put_together_once() -> None:
-    """A blob without line feeds takes time in proportion to its size: no piece is copied again and again."""
+    """A blob without line feeds takes linear time: no piece is copied repeatedly."""
     CountingBytes.copied = 0
     assert [line async for line in CountedPieces(b"x" * 4000).lines()] == [b"x" * 4000]
     assert CountingBytes.copied <= 4000
 
 
-async def test_other_bytes_than_were_written_are_noticed() -> None:
+async def test_changed_bytes_are_detected() -> None:
     reader = Held(b"abcdefgh")
     reader.data = b"abcdefgX"
     with pytest.raises(StorageCorrupt):
         await reader.read()
 
 
-async def test_missing_bytes_are_noticed() -> None:
+async def test_missing_bytes_are_detected() -> None:
     reader = Held(b"abcdefgh")
     reader.data = b"abcd"
     with pytest.raises(StorageCorrupt):

@@ -1,4 +1,4 @@
-"""The catalog: numbers of indexes and counters as they are in the database, whoever declared them."""
+"""The catalog: numbers of indexes and counters as in the database, whichever process declared them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def shape(*indexes: Index, counters: tuple[tuple[str, ...], ...] = (), name: str
     return CheckedCollection(Collection(name, FIELDS, indexes, counters))
 
 
-def test_an_index_is_found_by_what_it_does() -> None:
-    """Its name and its place in a declaration may differ from process to process."""
+def test_an_index_is_found_by_its_definition() -> None:
+    """Its name and its position in a declaration may differ between processes."""
     stored = shape(BY_KEY, BY_RANK, counters=((), ("state",)))
     catalog = Catalog(1, {"note": (stored, 3 * SLOTS)})
     assert catalog.index(stored, 1) == 3 * SLOTS + 1
@@ -34,7 +34,7 @@ def test_an_index_is_found_by_what_it_does() -> None:
     assert catalog.counter(shape(counters=(("state",),)), 0) == 3 * SLOTS + 1
 
 
-def test_what_another_program_does_not_keep_is_refused() -> None:
+def test_an_index_or_counter_missing_in_the_catalog_is_refused() -> None:
     catalog = Catalog(1, {"note": (shape(BY_KEY), 8)})
     with pytest.raises(SchemaMismatch, match="without the index 'by_rank'; restart this one with the same program"):
         catalog.index(shape(BY_RANK), 0)
@@ -64,7 +64,7 @@ def test_a_declaration_is_stored_once_and_seen_by_all(tmp_path: Path) -> None:
 
 
 def test_a_declaration_that_was_rolled_back_is_forgotten(tmp_path: Path) -> None:
-    """Its version may be given to another declaration by another process."""
+    """Another process may assign its version to another declaration."""
     path = str(tmp_path / "file.db")
     migrate(path)
     with closing(connect(path)) as one, closing(connect(path)) as other:

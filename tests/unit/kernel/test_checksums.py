@@ -1,4 +1,4 @@
-"""Checksums: every part of what is stored counts."""
+"""Checksums cover every part of the stored data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_one_flipped_bit_is_noticed(data: bytes, draw: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("body", ["text", None, 7, 1.5])
-def test_what_is_no_longer_bytes_is_not_sound(body: object) -> None:
+def test_a_value_that_is_not_bytes_is_not_sound(body: object) -> None:
     assert not body_is_sound(body, 0)
     assert not entry_is_sound(1, 1, 1, "made", body, 0)
     assert body_is_sound(b"", 0)

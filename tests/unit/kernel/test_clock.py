@@ -27,7 +27,7 @@ def test_the_steady_clock_ignores_the_wall_clock(monkeypatch: pytest.MonkeyPatch
 
 
 def test_processes_share_the_steady_clock_and_the_boot() -> None:
-    """A lease that one process gives must end at the same moment for the others."""
+    """A lease must end at the same time for all processes."""
     clock = Clock()
     before = clock.steady()
     program = "from keelbolt.kernel.clock import Clock; c = Clock(); print(c.steady(), c.boot())"
@@ -37,7 +37,7 @@ def test_processes_share_the_steady_clock_and_the_boot() -> None:
     assert boot == clock.boot() != ""
 
 
-def test_a_fake_clock_goes_only_when_told() -> None:
+def test_a_fake_clock_moves_only_on_request() -> None:
     clock = FakeClock()
     wall, steady, boot = clock.wall(), clock.steady(), clock.boot()
     assert (clock.wall(), clock.steady()) == (wall, steady)

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean for a caller."""
+"""Translation of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def test_an_error_without_a_code_is_still_translated() -> None:
     assert "ProgrammingError" in str(answer)
 
 
-def test_text_that_is_no_text_any_more_is_damage() -> None:
+def test_invalid_utf8_is_damage() -> None:
     with closing(sqlite3.connect(":memory:")) as connection, pytest.raises(sqlite3.OperationalError) as caught:
         connection.execute("SELECT CAST(x'ff' AS TEXT)").fetchone()
     assert type(translate(caught.value)) is StorageCorrupt
 
 
-def test_a_damaged_file_is_told_apart_at_opening() -> None:
+def test_a_damaged_file_is_distinguished_at_opening() -> None:
     for name in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
         answer = cannot_open(error(getattr(sqlite3, name), name))
         assert type(answer) is StorageCorrupt
@@ -88,5 +88,5 @@ def test_durability_is_a_setting_of_the_connection(tmp_path: Path, durability: s
         assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
 
 
-def test_rows_of_marks() -> None:
+def test_rows_of_placeholders() -> None:
     assert rows_of_marks("VALUES {keys}", 2, 3) == "VALUES (?, ?), (?, ?), (?, ?)"

@@ -1,4 +1,4 @@
-"""Cursors: they find their place again, and nothing else is taken for one."""
+"""Cursors round-trip, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_cursor_comes_back_as_it_was(cursor: PageCursor, query: list[str | int
     text = write_cursor(cursor, *query)
     assert read_cursor(text, *query) == cursor
     assert text.isascii()
-    assert not set(text) & set("+/= ")  # it goes into a URL as it is
+    assert not set(text) & set("+/= ")  # safe in a URL without encoding
 
 
 @given(CURSORS, PARTS, PARTS)
@@ -45,6 +45,6 @@ def test_a_damaged_cursor_is_refused(cursor: PageCursor, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("bad", ["", "a", "!!!!", "é", "\ud800", "a b", "A" * 40, None, 7, b"AAAA", ["AAAA"]])
-def test_what_is_no_cursor_is_refused(bad: Any) -> None:
+def test_an_invalid_cursor_is_refused(bad: Any) -> None:
     with pytest.raises(BadCursor):
         read_cursor(bad, *QUERY)

@@ -1,4 +1,4 @@
-"""Hints between processes: datagrams that reach whoever is there, and harm nobody when they can't."""
+"""Notifications between processes: datagrams to all running processes; failed deliveries do no harm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPIC = LogTopic("p", "events", "a")
 
 
 class Post:
-    """Opens post boxes in one folder, and remembers what each one received."""
+    """Opens mailboxes in one folder, and records the topics that each one received."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,7 +60,7 @@ def sockets(folder: Path) -> list[str]:
     return sorted(place.name for place in folder.iterdir())
 
 
-async def test_everybody_else_hears(post: Post) -> None:
+async def test_all_other_processes_are_notified(post: Post) -> None:
     sender, own = post.open()
     _, one = post.open()
     _, other = post.open()
@@ -70,8 +70,8 @@ async def test_everybody_else_hears(post: Post) -> None:
     assert own.empty()
 
 
-async def test_who_comes_later_is_heard_of(post: Post) -> None:
-    """The list of the others is read again when the folder has changed, however fast they come."""
+async def test_later_processes_are_found(post: Post) -> None:
+    """The list of processes is read again when the folder has changed, however fast they start."""
     sender, _ = post.open()
     for _ in range(5):
         sender.send([TOPIC])
@@ -111,7 +111,7 @@ async def test_many_topics_go_in_several_datagrams(post: Post) -> None:
 
 
 async def test_a_long_path_works(tmp_path: Path) -> None:
-    """A UNIX socket's name has 108 bytes at most."""
+    """The name of a UNIX socket is limited to 108 bytes."""
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
     office = Post(deep / "file.db-hints")
@@ -131,7 +131,7 @@ async def test_the_socket_of_a_dead_process_is_removed(post: Post, folder: Path)
     _, received = post.open()
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     dead.bind(f"/proc/self/fd/{sender._handle}/dead" if len(str(folder)) > 90 else str(folder / "dead"))
-    dead.close()  # its name stays behind
+    dead.close()  # its socket file remains
     assert "dead" in sockets(folder)
     sender.send([TOPIC])
     assert "dead" not in sockets(folder)
@@ -139,11 +139,11 @@ async def test_the_socket_of_a_dead_process_is_removed(post: Post, folder: Path)
     assert await heard(received) == [topic_digest(TOPIC)]
 
 
-async def test_a_full_receiver_costs_the_sender_nothing(post: Post) -> None:
-    """What can't be delivered at once is dropped, and the receiver stays known."""
+async def test_a_full_receiver_does_not_block_the_sender(post: Post) -> None:
+    """Datagrams that can't be delivered at once are dropped, and the receiver stays in the list."""
     sender, _ = post.open()
     _, slow = post.open()
-    for _ in range(5000):  # the loop does not run meanwhile: nobody receives
+    for _ in range(5000):  # the loop does not run, so no datagram is received
         sender.send([TOPIC])
     count = len(await heard(slow))
     while not slow.empty():
@@ -154,8 +154,8 @@ async def test_a_full_receiver_costs_the_sender_nothing(post: Post) -> None:
         pass
 
 
-async def test_a_removed_folder_harms_nobody(post: Post, folder: Path) -> None:
-    """The sender is the writer: it must never fail over a hint."""
+async def test_a_removed_folder_raises_no_error(post: Post, folder: Path) -> None:
+    """The sender is the writer, which must never fail because of a notification."""
     sender, _ = post.open()
     post.open()
     sender.send([TOPIC])
@@ -166,14 +166,14 @@ async def test_a_removed_folder_harms_nobody(post: Post, folder: Path) -> None:
     assert not folder.exists()
 
 
-async def test_what_is_no_hint_is_harmless(post: Post) -> None:
+async def test_invalid_datagrams_are_ignored(post: Post) -> None:
     box, received = post.open()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
         stranger.sendto(b"odd", box._address(box._name))
     assert await heard(received) == [b"odd"]
 
 
-async def test_without_a_folder_there_are_no_hints(tmp_path: Path) -> None:
+async def test_without_a_folder_there_are_no_notifications(tmp_path: Path) -> None:
     box = Datagrams(str(tmp_path / "none" / "hints"), lambda _digests: None)
     loop = asyncio.get_running_loop()
     assert not box.open(loop)

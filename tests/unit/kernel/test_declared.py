@@ -1,4 +1,4 @@
-"""Declarations: bad ones are refused with a reason, good ones come back from storage as they were."""
+"""Declarations: bad ones are refused with a reason, good ones round-trip through storage."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_declaration_comes_back_from_storage(collection: Collection) -> None:
     assert loaded.collection.expiring == collection.expiring
 
 
-def test_a_dump_differs_exactly_when_the_data_would_lie_differently() -> None:
+def test_a_dump_differs_exactly_when_the_stored_data_would_differ() -> None:
     dump = CheckedCollection(TASKS).dump()
     same = Collection("tasks", dict(list(TASKS.fields.items())[::-1]), TASKS.indexes, TASKS.counters)
     assert CheckedCollection(same).dump() == dump
@@ -214,7 +214,7 @@ def test_fields_come_back_equal_and_of_their_types(fields: dict[str, Scalar]) ->
     loaded = load_fields(text)
     assert loaded == stored
     assert list(map(repr, loaded.values())) == list(map(repr, stored.values()))
-    if stored:  # it is JSON that others read the same way
+    if stored:  # it is standard JSON
         assert json.loads(text) == json.loads(json.dumps(stored))
         assert text == json.dumps(stored, separators=(",", ":"))
 
@@ -225,7 +225,7 @@ def test_no_fields_are_no_text() -> None:
 
 
 def test_a_text_field_has_a_limit() -> None:
-    """Fields are for finding; what is longer belongs into the body."""
+    """Fields are for queries; longer text belongs in the body."""
     shape = CheckedCollection(Collection("note", fields={"title": str}))
     assert shape.fields({"title": "x" * MAX_FIELD_CHARS}) == {"title": "x" * MAX_FIELD_CHARS}
     with pytest.raises(TooLarge, match="put it into the body"):

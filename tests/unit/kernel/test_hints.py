@@ -1,4 +1,4 @@
-"""Hints: a watch wakes once for what happened since its last wait, and only for its own topic."""
+"""Notifications: a subscription wakes once for all notifications since its last wait, only for its own topic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_only_watches_of_the_topic_wake() -> None:
         assert [await watch.wait(0) for watch in (one, other, queue)] == [True, True, False]
 
 
-async def test_a_watch_that_was_left_hears_nothing_and_leaves_nothing() -> None:
+async def test_a_closed_subscription_gets_no_notifications() -> None:
     board = Board()
     with Watch(board, LOG) as one:
         with Watch(board, LOG) as other:
@@ -61,7 +61,7 @@ async def test_waking_all_reaches_every_topic() -> None:
 
 
 async def test_digests_wake_their_topics() -> None:
-    """As another process names them."""
+    """Other processes send topics as digests."""
     board = Board()
     with Watch(board, LOG) as log, Watch(board, LOG) as same, Watch(board, QUEUE) as queue:
         board.wake_digests([b"noise", topic_digest(LOG), b""])

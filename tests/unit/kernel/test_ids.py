@@ -13,7 +13,7 @@ from keelbolt.kernel import ids
 from keelbolt.kernel.ids import new_id
 
 
-def test_an_id_is_a_uuid_of_version_7_and_tells_its_time() -> None:
+def test_an_id_is_a_uuid_of_version_7_and_contains_its_time() -> None:
     before = time.time_ns() // 1_000_000
     made = uuid.UUID(new_id())
     after = time.time_ns() // 1_000_000
@@ -46,8 +46,8 @@ def test_threads_never_get_the_same_one() -> None:
 
 
 def test_a_forked_child_makes_other_ones() -> None:
-    """The child begins with the parent's state, and would repeat its randomness."""
-    new_id()  # there is entropy left over
+    """The child starts with the parent's state, and would repeat its random bytes."""
+    new_id()  # buffered entropy remains
     randoms = {random_of(one) for one in (new_id() for _ in range(200))}
     reader, writer = os.pipe()
     child = os.fork()
@@ -65,7 +65,7 @@ def test_a_forked_child_makes_other_ones() -> None:
 
 
 def test_a_forked_child_does_not_wait_for_a_lock_of_the_parent() -> None:
-    with ids._lock:  # as if another thread were making an id
+    with ids._lock:  # as if another thread were creating an id
         child = os.fork()
         if child == 0:
             new_id()

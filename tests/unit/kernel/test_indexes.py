@@ -26,7 +26,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from("xyz"), st.none() | FIELDS), max_si
 
 
 def ordered(rows: dict[str, Fields], state: str) -> list[str]:
-    """By rank, None first, then by key."""
+    """Return the keys ordered by rank, None first, then by key."""
 
     def place(key: str) -> tuple[int, str]:
         rank = rows[key].get("rank")

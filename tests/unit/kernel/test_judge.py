@@ -1,4 +1,4 @@
-"""Decisions over a ledger: pure, whole or not at all, each check against the state before."""
+"""Decisions on a commit: pure, all or nothing, each check against the state before the commit."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ CHECKS: st.SearchStrategy[Operation] = st.one_of(
 
 @st.composite
 def commits(draw: st.DrawFn) -> tuple[Operation, ...]:
-    """Checks and writes, no key written twice, in any order."""
+    """Generate checks and writes in any order, without writing a key twice."""
     operations: list[Operation] = draw(st.lists(CHECKS, max_size=2))
     for kind in draw(st.sets(st.sampled_from(sorted(WRITES)), min_size=1)):
         unique = st.lists(WRITES[kind], min_size=1, max_size=2, unique_by=address)
@@ -115,7 +115,7 @@ def tried(ledger: Ledger, *operations: Operation, now: int = NOW) -> tuple[Outco
 
 
 def refused(ledger: Ledger, *operations: Operation, now: int = NOW) -> CommitRefused:
-    """The refusal, which has changed nothing."""
+    """Return the refusal, after checking that nothing changed."""
     before = deepcopy(ledger)
     with pytest.raises(CommitRefused) as refusal:
         decide(ledger, *operations, now=now)
@@ -155,7 +155,7 @@ def test_a_commit_changes_all_or_nothing_and_keeps_the_ledger_sound(history: lis
 
 
 def check_entries(ledger: Ledger) -> None:
-    """The entries of each stream are dense, in order, and a dedupe key above the floor stands once."""
+    """Check that each stream's entries are dense and ordered, and each dedupe key above the floor occurs once."""
     floors = {stream.id: stream.floor for stream in ledger.streams.values() if stream}
     seqs: dict[int, int] = {}
     for entry in ledger.entries:
@@ -177,7 +177,7 @@ def check_entries(ledger: Ledger) -> None:
 def test_every_check_sees_the_state_before_the_commit(
     history: list[tuple[Operation, ...]], last: tuple[Operation, ...]
 ) -> None:
-    """A commit passes exactly when each of its operations would pass alone: none sees what another one writes."""
+    """A commit passes exactly when each of its operations would pass alone: none sees the writes of another."""
     ledger = fresh()
     for operations in history:
         tried(ledger, *operations)
@@ -210,8 +210,8 @@ def test_another_partition_is_never_touched(history: list[tuple[Operation, ...]]
     ]
 
 
-def test_what_changed_remembers_the_state_before_the_first_change() -> None:
-    """However many commits of a batch write a key, it is saved once, against what is stored."""
+def test_a_change_holds_the_state_before_the_first_change() -> None:
+    """However many commits of a batch write a key, it is saved once, compared with the stored state."""
     ledger = fresh()
     stored = RecordState(4, {"state": "open"}, None, None, id=9)
     ledger.records[P, "note", "a"] = stored
@@ -293,7 +293,7 @@ def test_a_failed_check_says_what_is_stored(operation: Operation, reason: Reason
         Detach("unknown", "me"),
     ],
 )
-def test_what_holds_passes_and_changes_nothing(operation: Operation) -> None:
+def test_checks_that_hold_pass_and_change_nothing(operation: Operation) -> None:
     ledger = fresh()
     decide(ledger, Insert("note", "a", b"", {"state": "open"}))
     ledger.settle()
@@ -316,13 +316,13 @@ def test_an_expired_record_is_gone_for_every_check() -> None:
         FieldNotIn("note", "a", "state", ("done",)),
     ):
         assert refused(ledger, operation, now=until).found == 0
-    # The row is still there and is written over: its id stays, its version starts anew.
+    # The row still exists and is overwritten: its id stays, its version restarts.
     ledger.records[P, "note", "a"] = replace(ledger.records[P, "note", "a"] or RecordState(1, {}, 0, b""), id=5)
     assert decide(ledger, Absent("note", "a"), Insert("note", "a", b"2"), now=until) == (None, 1)
     assert ledger.records[P, "note", "a"] == RecordState(1, {}, None, b"2", id=5)
 
 
-def test_only_what_is_over_expires() -> None:
+def test_only_records_past_their_expiry_expire() -> None:
     ledger = fresh()
     decide(ledger, Put("note", "a", b"", expires_in=10.0), Put("note", "b", b""))
     until = NOW + 10 * MICROSECONDS
@@ -371,13 +371,13 @@ def test_a_dropped_stream_is_like_one_never_written() -> None:
     assert ledger.drops == [1]
 
 
-def test_a_commit_names_whom_to_wake() -> None:
+def test_a_commit_returns_the_topics_to_notify() -> None:
     ledger = fresh()
     decide(ledger, Append("events", "a", (Draft("x", b"", "one"),)), Enqueue("jobs", "a"), Put("note", "a", b""))
     assert ledger.topics == {LogTopic(P, "events", "a"), QueueTopic("jobs")}
     ledger.settle()
     decide(ledger, Append("events", "a", (Draft("x", b"", "one"),)), Enqueue("other", "a", worker="w"))
-    assert ledger.topics == set()  # nothing was appended, and what is held waits for nobody
+    assert ledger.topics == set()  # nothing was appended, and held items wake no claimer
     assert ledger.workers == {"w"}
 
 
@@ -394,7 +394,7 @@ NONE = None
 
 @dataclass(frozen=True)
 class Step:
-    """What an operation makes of a row: another row, or a refusal."""
+    """The result of an operation on a row: another row, or a refusal."""
 
     row: WorkRow | None
     operation: Any
@@ -408,7 +408,7 @@ NEW = WorkRow("waiting", "new", 9, NOW, 0, 4)
 MINE = replace(NEW, state="held", holder="me", attempt=1, fence=21)
 
 STEPS = [
-    # Enqueue: the earlier time, the new lane; held: comes back later; dead: anew.
+    # Enqueue: the earlier time, the new lane; held: waits again later; dead: starts again.
     Step(NONE, AGAIN, NEW, 0),
     Step(WAITING, AGAIN, replace(NEW, attempt=1, fence=7, reason="was bad"), 0),
     Step(
@@ -426,7 +426,7 @@ STEPS = [
     # Complete: gone, or waiting again.
     Step(HELD, Complete("jobs", "a", 7), NONE),
     Step(NUDGED, Complete("jobs", "a", 7), replace(WAITING, attempt=0, reason=None)),
-    # Release: the attempt is not counted; a nudge may come first.
+    # Release: the attempt is not counted; an earlier Enqueue may set the ready time.
     Step(
         HELD, Release("jobs", "a", 7, 60.0), replace(WAITING, ready_at=NOW + 60 * MICROSECONDS, attempt=0, reason=None)
     ),
@@ -435,7 +435,7 @@ STEPS = [
     Step(HELD, Retry("jobs", "a", 7, "oops", 5.0), replace(WAITING, reason="oops"), 0),
     Step(LAST, Retry("jobs", "a", 7, "oops", 5.0), replace(DEAD, reason="oops"), 1),
     Step(replace(LAST, attempt=3), Retry("jobs", "a", 7, "oops"), replace(DEAD, attempt=3, reason="oops"), 1),
-    # Bury.
+    # Dead letter.
     Step(HELD, Bury("jobs", "a", 7, "enough"), replace(DEAD, attempt=1, reason="enough")),
     Step(NUDGED, Bury("jobs", "a", 7, "enough"), replace(DEAD, attempt=1, reason="enough")),
     # Remove, in any state.
@@ -475,7 +475,7 @@ def test_every_transition_of_work(step: Step) -> None:
 
 
 def test_the_table_has_every_operation_in_every_state() -> None:
-    """A transition nobody thought of is a test nobody wrote."""
+    """A missing transition fails this test."""
     seen = {(step.row.state if step.row else None, type(step.operation)) for step in STEPS}
     kinds = (Enqueue, Complete, Release, Retry, Bury, Remove, Fence)
     assert seen == {(state, kind) for state in (None, "waiting", "held", "dead") for kind in kinds}

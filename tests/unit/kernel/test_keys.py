@@ -1,4 +1,4 @@
-"""The encoding of keys: encoded tuples compare as bytes the way their values compare."""
+"""The encoding of keys: encoded tuples compare as bytes in the order of their values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = (INTS, FLOATS, TEXTS, st.booleans())
 
 
 def rank(value: Scalar) -> tuple[int, object]:
-    """What the encoding promises, said in Python: None < False < True < int < float < str, by code points."""
+    """The order of the encoding, in Python: None < False < True < int < float < str, by code points."""
     if value is None:
         return 0, 0
     if isinstance(value, bool):
@@ -39,7 +39,7 @@ def ranks(values: tuple[Scalar, ...]) -> tuple[tuple[int, object], ...]:
 
 @st.composite
 def rows(draw: st.DrawFn) -> list[tuple[Scalar, ...]]:
-    """Some rows of one index: a column has one type, or None."""
+    """Generate rows of one index: a column has one type, or None."""
     columns = draw(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=4))
     row = st.tuples(*(st.none() | column for column in columns))
     return draw(st.lists(row, min_size=2, max_size=8))
@@ -63,7 +63,7 @@ def test_a_row_is_found_by_its_prefix_and_by_no_other(given_rows: list[tuple[Sca
     for size in range(1, len(given_rows[0]) + 1):
         low = encode(given_rows[0][:size])
         for row in given_rows:
-            inside = low <= encode(row) + b"\x01" < low + END  # something follows: an index entry ends with the key
+            inside = low <= encode(row) + b"\x01" < low + END  # an index entry ends with the key, so more bytes follow
             assert inside == (ranks(row[:size]) == ranks(given_rows[0][:size]))
 
 
@@ -91,7 +91,7 @@ def test_the_two_zeros_are_one_value() -> None:
 
 @pytest.mark.parametrize("value", [1 << 63, -(1 << 63) - 1])
 def test_an_int_outside_of_64_bits_has_no_encoding(value: int) -> None:
-    """Declarations refuse such values; the encoding never wraps them around."""
+    """Declarations refuse such values; the encoding never wraps around."""
     with pytest.raises(struct.error):
         encode((value,))
 

@@ -1,4 +1,4 @@
-"""Log lines, for programs and for people: nothing that a client sends can forge one."""
+"""Log lines, as JSON and as text: data of clients can't forge one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keelbolt.observability.logs import log_to_stderr
 
 @contextmanager
 def fresh() -> Iterator[logging.Logger]:
-    """A program that has set up no logging: pytest's own handlers come back before it looks for them."""
+    """A program without logging configuration; pytest's handlers are restored at the end."""
     root, ours = logging.getLogger(), logging.getLogger("keelbolt")
     handlers, level = root.handlers, ours.level
     root.handlers = []
@@ -40,8 +40,8 @@ def test_a_line_is_an_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ValueError: invalid literal" in second["exception"]
 
 
-def test_people_read_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """What Keelbolt tells, and only the warnings of others."""
+def test_text_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """All lines of Keelbolt, and only the warnings of other libraries."""
     with fresh():
         log_to_stderr(as_json=False)
         logging.getLogger("keelbolt.tasks").info("begun")
@@ -51,8 +51,8 @@ def test_people_read_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split(" ", 2)[2] for line in lines] == ["INFO begun", "WARNING look"]
 
 
-def test_who_has_set_up_logging_keeps_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """Unless JSON is asked for."""
+def test_an_existing_logging_configuration_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless JSON is requested."""
     own = logging.NullHandler()
     with fresh() as root:
         root.addHandler(own)
@@ -68,14 +68,14 @@ CLEAN = r"a\n2026-01-01 00:00:00,000 ERROR forged \x1b[2J\r\x00\x9b\u202e\u2028 
 
 
 def lines_of(capsys: pytest.CaptureFixture[str], as_json: bool) -> tuple[list[str], list[str]]:
-    """The lines that were written, and their messages."""
+    """Return the written lines and their messages."""
     lines = capsys.readouterr().err.splitlines()
     return lines, [json.loads(line)["message"] if as_json else line for line in lines]
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_what_a_client_sends_makes_no_line(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
-    """Line feeds, escape sequences and marks that turn the text around are escaped; letters stay."""
+def test_client_data_creates_no_line(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
+    """Line feeds, escape sequences and bidirectional marks are escaped; letters stay."""
     with fresh():
         log_to_stderr(as_json=as_json)
         logging.getLogger("keelbolt.server").warning("refused: %s", EVIL)
@@ -88,8 +88,8 @@ def test_what_a_client_sends_makes_no_line(capsys: pytest.CaptureFixture[str], a
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_what_a_client_sends_is_cut(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
-    """Each thing by itself, so that what we say about it stays whole. Errors are cut like texts; numbers are not."""
+def test_client_data_is_truncated(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
+    """Each value is truncated separately, so that the message stays complete. Errors are truncated, numbers are not."""
     with fresh():
         log_to_stderr(as_json=as_json)
         logger = logging.getLogger("keelbolt.server")
@@ -129,7 +129,7 @@ def test_a_traceback_forges_no_line_for_programs(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(("level", "told"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
-def test_the_level_says_how_much_is_told(capsys: pytest.CaptureFixture[str], level: str, told: int) -> None:
+def test_the_level_filters_lines(capsys: pytest.CaptureFixture[str], level: str, told: int) -> None:
     with fresh():
         log_to_stderr(as_json=False, level=level)
         logger = logging.getLogger("keelbolt.server")
@@ -139,7 +139,7 @@ def test_the_level_says_how_much_is_told(capsys: pytest.CaptureFixture[str], lev
 
 
 def test_levels_are_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not in files, not with NO_COLOR, and never the message, which holds the text of others."""
+    """Not in files, not with NO_COLOR, and never the message, which contains foreign text."""
     record = logging.LogRecord("keelbolt", logging.WARNING, "", 0, "look", (), None)
     for terminal, no_color, coloured in ((True, "", True), (True, "1", False), (False, "", False)):
         monkeypatch.setenv("NO_COLOR", no_color)

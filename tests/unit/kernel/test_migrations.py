@@ -1,4 +1,4 @@
-"""Migrations: once, in order, never changed, and a newer schema is left alone."""
+"""Migrations: applied once, in order, never changed; a newer schema is not touched."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def applied(*migrations: Migration) -> list[tuple[int, str]]:
 # ------------------------------------------------------------------------------------------------------ the decision
 
 
-def test_what_is_missing_comes_in_order() -> None:
+def test_missing_migrations_are_in_order() -> None:
     known = [FIRST, SECOND, THIRD]
     assert unapplied(known, []) == known
     assert unapplied(known, applied(FIRST)) == [SECOND, THIRD]
@@ -81,7 +81,7 @@ def test_every_named_query_is_used_and_every_used_one_exists() -> None:
 
 
 def test_every_named_query_can_be_prepared(tmp_path: Path) -> None:
-    """On the schema that the migrations make."""
+    """On the schema that the migrations create."""
     path = tmp_path / "file.db"
     migrate(f"sqlite:///{path}")
     with closing(sqlite3.connect(path)) as connection:
@@ -93,7 +93,7 @@ def test_every_named_query_can_be_prepared(tmp_path: Path) -> None:
 
 
 def test_no_query_has_numbered_marks() -> None:
-    """Python 3.14 takes ?1 for a name, and refuses a sequence of values for it."""
+    """Python 3.14 treats ?1 as a name, and refuses a sequence of values for it."""
     for file in Path(schema.__file__).parent.glob("*.sql"):
         text = re.sub(r"^--.*$", "", file.read_text(), flags=re.MULTILINE)
         assert re.findall(r"\?\d", text) == [], file.name
@@ -120,7 +120,7 @@ def tables(path: Path) -> set[str]:
         return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 
 
-def test_pending_tells_and_migrate_does(path: Path) -> None:
+def test_pending_lists_and_migrate_applies(path: Path) -> None:
     url = f"sqlite:///{path}"
     known = migrations_of(PACKAGE)
     assert pending_migrations(url) == known
@@ -151,7 +151,7 @@ async def test_an_older_file_is_brought_up_to_date_by_opening_it(path: Path, ext
 
 
 async def test_a_file_with_the_partition_first_is_rebuilt(path: Path, extended: list[Migration]) -> None:
-    """Migration 4 rebuilds records and streams: everything is there, indexes and views too."""
+    """Migration 4 rebuilds records and streams; all data, indexes and views are kept."""
     url = f"sqlite:///{path}"
     later = extended[3:]
     del extended[3:]
@@ -181,7 +181,7 @@ async def test_a_file_with_the_partition_first_is_rebuilt(path: Path, extended: 
 
 
 def test_a_failing_migration_changes_nothing(path: Path, extended: list[Migration]) -> None:
-    """All the missing ones are one transaction."""
+    """All missing migrations run in one transaction."""
     url = f"sqlite:///{path}"
     migrate(url)
     before = tables(path)
@@ -195,7 +195,7 @@ def test_a_failing_migration_changes_nothing(path: Path, extended: list[Migratio
     assert migrate(url) == extended[-1:]
 
 
-async def test_a_file_of_a_newer_program_is_left_as_it_is(path: Path, extended: list[Migration]) -> None:
+async def test_a_file_of_a_newer_program_is_not_changed(path: Path, extended: list[Migration]) -> None:
     url = f"sqlite:///{path}"
     extended.append(Migration(extended[-1].number + 1, "future", "CREATE TABLE future (a);"))
     migrate(url)

@@ -1,4 +1,4 @@
-"""Queues: the fine points of whose turn it is, the same in both engines."""
+"""Queues: details of the claim order, the same in both engines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_within_a_lane_priority_then_age(kernel: Kernel, clock: FakeClock)
     assert await claim(kernel, 9) == ["urgent", "old", "young", "low"]
 
 
-async def test_what_was_enqueued_anew_takes_its_new_place(kernel: Kernel, clock: FakeClock) -> None:
+async def test_an_item_enqueued_again_gets_a_new_position(kernel: Kernel, clock: FakeClock) -> None:
     await kernel.commit("p", Enqueue("jobs", "a", lane="one"), Enqueue("jobs", "b", lane="one"))
     clock.advance(1)
     await kernel.commit("p", Enqueue("jobs", "b", lane="one", priority=1))
@@ -54,7 +54,7 @@ async def test_lanes_take_turns_across_claims(kernel: Kernel, clock: FakeClock) 
     )
 
 
-async def test_what_is_not_ready_waits_and_then_keeps_the_order(kernel: Kernel, clock: FakeClock) -> None:
+async def test_delayed_items_wait_and_then_keep_the_order(kernel: Kernel, clock: FakeClock) -> None:
     await kernel.commit("p", Enqueue("jobs", "late", ready_in=10.0), Enqueue("jobs", "soon", ready_in=5.0))
     assert await claim(kernel, 9) == []
     clock.advance(4.999)
@@ -83,7 +83,7 @@ async def test_expired_leases_come_before_everything_in_the_order_of_their_fence
     assert (await claim(kernel, 9, "w"))[:2] == first
 
 
-async def test_a_retired_worker_gives_back_uncounted_at_the_earliest_time(kernel: Kernel, clock: FakeClock) -> None:
+async def test_a_retired_worker_releases_without_counting_the_attempt(kernel: Kernel, clock: FakeClock) -> None:
     await kernel.commit("p", Enqueue("jobs", "nudged"), Enqueue("jobs", "plain"))
     held = await kernel.claim("jobs", "w", limit=2)
     clock.advance(1)

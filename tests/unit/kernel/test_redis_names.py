@@ -16,7 +16,7 @@ LAYOUT = Layout("space")
 
 
 class Listing:
-    """A server that lists its keys in no order, and some of them twice."""
+    """A server that lists its keys unordered, and some of them twice."""
 
     layout = LAYOUT
 

@@ -28,7 +28,7 @@ scalars = st.one_of(
 
 
 @given(scalars)
-def test_a_token_gives_its_value_back(value: Scalar) -> None:
+def test_a_token_round_trips(value: Scalar) -> None:
     back = tokens.value(tokens.token(value))
     assert back == value
     assert type(back) is type(value)
@@ -101,7 +101,7 @@ def test_a_database_is_a_number() -> None:
         ("WRONGTYPE secret key name", StorageBroken),
     ],
 )
-def test_errors_are_ours(text: str, kind: type[Exception]) -> None:
+def test_server_errors_are_translated(text: str, kind: type[Exception]) -> None:
     error = failure_of(text)
     assert type(error) is kind
     assert text not in str(error)

@@ -1,4 +1,4 @@
-"""Replies of a Redis server, in whatever pieces they arrive."""
+"""Parsing replies of a Redis server, however they are split."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parser_of(stream: asyncio.StreamReader) -> ReplyParser:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 async def test_replies_in_pieces(size: int) -> None:
-    """The same replies come out, one after another, wherever the bytes are cut."""
+    """The same replies are parsed in order, wherever the bytes are split."""
     raw = b"".join(REPLIES) * 3
     stream = asyncio.StreamReader()
     parser = parser_of(stream)
@@ -70,7 +70,7 @@ async def test_a_large_reply() -> None:
 
 
 async def test_errors() -> None:
-    """An error reply is a value of its kind; bytes that are no reply, and a closed connection, are raised."""
+    """An error reply is returned as a value; invalid bytes and a closed connection raise."""
     stream = asyncio.StreamReader()
     parser = parser_of(stream)
     stream.feed_data(b"-ERR no\r\n*2\r\n-NOPERM not you\r\n:1\r\n-LOADING wait\r\n!x\r\n")

@@ -63,13 +63,13 @@ OTHERS: tuple[Operation, ...] = (
 
 
 @pytest.mark.parametrize("operation", RELIEF, ids=lambda operation: type(operation).__name__)
-def test_what_gives_something_back_passes(operation: Operation) -> None:
+def test_commits_that_free_space_pass(operation: Operation) -> None:
     assert relieves((operation,))
     assert all(relieves((other, operation)) for other in OTHERS)
 
 
 @pytest.mark.parametrize("operation", OTHERS, ids=lambda operation: type(operation).__name__)
-def test_what_gives_nothing_back_waits(operation: Operation) -> None:
+def test_commits_that_free_no_space_are_refused(operation: Operation) -> None:
     assert not relieves((operation,))
 
 

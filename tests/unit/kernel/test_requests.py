@@ -1,4 +1,4 @@
-"""Requests: each bad operation has its typed error, whose message says what would be right."""
+"""Requests: each bad operation has a typed error, whose message says what is allowed."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ BODIES: list[Any] = ["text", bytearray(b"x"), memoryview(b"x"), None, 7]
 REASONS: list[Any] = ["r" * (MAX_REASON_CHARS + 1), "a\0b", "\ud800", None, 7, b"no"]
 LANES: list[Any] = ["l" * (MAX_PARTITION_BYTES + 1), "a\0b", "\ud800", None, 7, ["l"]]
 
-# What every field of every operation must not be, and which error says so.
+# Invalid values for every field of every operation, and the error of each.
 WRONG: dict[str, tuple[type[InvalidRequest], list[Any]]] = {
     "collection": (NotDeclared, ["other", *NAMES]),
     "log": (InvalidName, NAMES),
@@ -147,8 +147,8 @@ def test_a_bad_part_of_an_operation_is_a_typed_error(
     good: Any, name: str, bad: Any, kind: type[InvalidRequest]
 ) -> None:
     message = refusal(kind, replace(good, **{name: bad}))
-    assert message != kind.__doc__  # it says what is wrong here, not in general
-    assert len(message) < 300  # and does not repeat what it was given
+    assert message != kind.__doc__  # the message is specific, not the default
+    assert len(message) < 300  # and does not repeat the value
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_bad_commit_says_what_to_do(kind: type[InvalidRequest], words: str, op
     assert words in refusal(kind, *operations)
 
 
-def test_what_is_too_large_belongs_into_a_blob() -> None:
+def test_too_large_values_are_refused() -> None:
     big = bytes(MAX_VALUE_BYTES)
     assert checked_operations(DECLARED, (Put("note", "a", big),))
     for operation in (Put("note", "a", big + b"x"), Append("events", "a", (Draft("made", big + b"x"),))):
@@ -192,7 +192,7 @@ WRITES = [
 
 @pytest.mark.parametrize("one", WRITES, ids=lambda one: type(one).__name__)
 def test_a_key_is_written_once_in_a_commit(one: Any) -> None:
-    """Whatever two operations write it; checks may look at it as often as they like."""
+    """Whichever two operations write it; any number of checks may read it."""
     for other in WRITES:
         same = {name: getattr(one, name) for name in ("collection", "log", "queue", "digest") if hasattr(one, name)}
         if not all(hasattr(other, name) for name in same):
@@ -212,7 +212,7 @@ def test_the_same_name_in_another_family_is_another_key() -> None:
     )
 
 
-def test_what_the_caller_changes_afterwards_does_not_matter() -> None:
+def test_later_changes_by_the_caller_do_not_matter() -> None:
     values, state, entries = ["open"], {"state": "open", "rank": None}, [ENTRY]
     insert, replaced, patch, check, append = checked_operations(
         DECLARED,

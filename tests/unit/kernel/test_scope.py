@@ -1,4 +1,4 @@
-"""A scope has the kernel's verbs, and gives each of them its own partition and nothing else."""
+"""A scope has the kernel's methods, and passes its own partition to each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERBS = [
 
 
 class Recorder:
-    """Stands where the kernel would, and keeps what it is called with."""
+    """Replaces the kernel, and records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
@@ -43,13 +43,13 @@ class Recorder:
         return "answer"
 
 
-def test_every_verb_of_a_partition_is_there() -> None:
+def test_every_method_of_a_partition_exists() -> None:
     assert {"commit", "get", "find", "read_log", "tail", "work", "stage_blob"} <= set(VERBS)
     assert {name for name, _ in inspect.getmembers(Scope, inspect.isfunction) if name[0] != "_"} == {*VERBS, "watch"}
 
 
 @pytest.mark.parametrize("name", VERBS)
-async def test_a_verb_hands_everything_on(name: str) -> None:
+async def test_a_method_passes_all_arguments(name: str) -> None:
     """The same parameters, the same defaults, the partition before them."""
     recorder = Recorder()
     scope = Scope(recorder, "mine")  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ async def _first(scope: Scope, count: int) -> Any:
             return
 
 
-# Where a partition is a name that is handled as such. Everything else above the kernel holds or receives a `Scope`.
+# Code that handles partitions by name. All other code above the kernel holds or receives a `Scope`.
 NAMES = {
     "apcore/task_storage.py:TaskStoreStorage.list_owned": "the user's own storage gets the name of an owner",
     "operations/call.py:sees": "decides by the name of a partition which owner it belongs to",
@@ -145,7 +145,7 @@ NAMES = {
 
 
 def test_nothing_above_the_kernel_takes_a_partition() -> None:
-    """No parameter and no field is called so, except the names above."""
+    """No parameter and no field has this name, except those listed above."""
     source = Path(keelbolt.__file__).parent
     found = set()
     for path in source.rglob("*.py"):
@@ -156,7 +156,7 @@ def test_nothing_above_the_kernel_takes_a_partition() -> None:
 
 
 def _taking(node: ast.AST, outer: tuple[str, ...]) -> Iterator[str]:
-    """The names of the functions with a parameter, and the classes with a field, that is called partition."""
+    """Return the functions with a parameter, and the classes with a field, named partition."""
     for child in ast.iter_child_nodes(node):
         inner = outer
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -1,4 +1,4 @@
-"""Where the file lies, the lock between writers, and the reserve."""
+"""The location of the file, the lock between writers, and the reserve."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def mounts(tmp_path: Path) -> Path:
         ("net/../network", "overlay"),
     ],
 )
-def test_the_longest_mount_tells_the_filesystem(tmp_path: Path, mounts: Path, folder: str, kind: str) -> None:
+def test_the_longest_mount_determines_the_filesystem(tmp_path: Path, mounts: Path, folder: str, kind: str) -> None:
     assert filesystem(tmp_path / folder, mounts) == kind
 
 
@@ -65,7 +65,7 @@ def test_links_are_followed(tmp_path: Path, mounts: Path) -> None:
     assert filesystem(tmp_path / "link", mounts) == "nfs4"
 
 
-def test_without_a_list_of_mounts_nothing_is_known(tmp_path: Path) -> None:
+def test_without_a_list_of_mounts_the_filesystem_is_unknown(tmp_path: Path) -> None:
     assert filesystem(tmp_path, tmp_path / "none") == ""
 
 
@@ -181,7 +181,7 @@ def test_two_locks_of_one_process_exclude_each_other_too(tmp_path: Path) -> None
 
 
 def open_files() -> int:
-    """How many files this process has open; 0 where it can't be told."""
+    """Return the number of open files of this process; 0 if unknown."""
     numbers = Path("/proc/self/fd")
     return len(list(numbers.iterdir())) if numbers.exists() else 0
 
@@ -196,7 +196,7 @@ def test_a_lock_file_that_cannot_be_opened_is_a_typed_error(tmp_path: Path, name
     assert open_files() == before
 
 
-def test_a_full_disk_at_the_lock_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_at_the_lock_raises_storage_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
@@ -220,7 +220,7 @@ def test_the_reserve_takes_up_space_and_gives_it_back(tmp_path: Path) -> None:
     assert path.stat().st_size == 0
     assert not reserve.release()
     assert Reserve(str(path), 1 << 20).given_back()  # every process sees it
-    assert reserve.room()  # there is room when the reserve could be taken again
+    assert reserve.room()  # there is room when the reserve could be allocated again
     assert path.stat().st_size == 1 << 20
     assert not reserve.given_back()
 
@@ -236,9 +236,7 @@ def test_the_reserve_never_takes_the_last_space(tmp_path: Path) -> None:
     assert reserve.given_back()
 
 
-def test_a_reserve_that_finds_no_space_after_all_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reserve_without_enough_space_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: int, _start: int, size: int) -> None:
         os.pwrite(file, b"half", 0)
         raise OSError(28, f"No space left for {size}")
@@ -256,7 +254,7 @@ def test_a_reserve_without_its_folder_is_no_error(tmp_path: Path) -> None:
     reserve.release()
 
 
-def test_where_there_is_no_fallocate_the_reserve_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_fallocate_the_reserve_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "posix_fallocate", raising=False)
     path = tmp_path / "reserve"
     assert Reserve(str(path), 3 * (1 << 19)).keep()

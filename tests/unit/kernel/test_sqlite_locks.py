@@ -1,7 +1,7 @@
-"""Closing any descriptor of a file drops all POSIX locks that the process has on it: SQLite's too, behind its back.
+"""Closing any descriptor of a file drops all POSIX locks that the process has on it, including SQLite's.
 
-Whoever opens and closes the -shm (or the database) in a process that has it open in SQLite, lets the next newcomer take
-the file for abandoned and truncate the shared memory below everybody else: they die of SIGBUS.
+If a process opens and closes the -shm (or the database) while it has it open in SQLite, the next process to open the
+file treats it as abandoned and truncates the shared memory; the other processes then die of SIGBUS.
 """
 
 from __future__ import annotations

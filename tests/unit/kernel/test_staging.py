@@ -1,4 +1,4 @@
-"""Staging: whatever the source, the same chunks come out, and never the whole of it at once."""
+"""Staging: every kind of source gives the same chunks, and is never read whole at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from keelbolt.kernel.staging import chunks_of
 
 
 class Trickle(io.RawIOBase):
-    """A binary file that gives less than it is asked for, as pipes and sockets do."""
+    """A binary file that returns fewer bytes than requested, like pipes and sockets."""
 
     def __init__(self, data: bytes, step: int) -> None:
         self._data = io.BytesIO(data)
@@ -101,7 +101,7 @@ async def test_a_file_is_read_a_chunk_at_a_time() -> None:
         (io.StringIO("text"), "must yield bytes, not str"),
     ],
 )
-async def test_what_is_no_source_is_refused(source: Any, words: str) -> None:
+async def test_an_invalid_source_is_refused(source: Any, words: str) -> None:
     with pytest.raises(InvalidValue, match=words):
         await cut(source)
 

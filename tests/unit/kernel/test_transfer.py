@@ -1,4 +1,4 @@
-"""The parts of a copy that decide without a store: rows, digests, marks and the portable file."""
+"""The parts of a copy that need no store: rows, digests, marks and the portable file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def digest(rows: list[Row]) -> RowDigests:
 
 
 @given(st.lists(RECORDS | ENTRIES), st.randoms())
-def test_a_digest_knows_no_order_and_no_pages(rows: list[Row], dice: object) -> None:
+def test_a_digest_is_independent_of_order_and_pages(rows: list[Row], dice: object) -> None:
     whole = digest(rows)
     parts = RowDigests()
     for row in sorted(rows, key=repr):
@@ -65,7 +65,7 @@ def test_a_digest_knows_no_order_and_no_pages(rows: list[Row], dice: object) -> 
 
 
 @pytest.mark.parametrize("row", SAMPLES, ids=lambda row: type(row).__name__)
-def test_a_digest_sees_every_difference_but_times(row: Row) -> None:
+def test_a_digest_covers_everything_but_times(row: Row) -> None:
     value: Any
     for name, value in row._asdict().items():
         if isinstance(value, bytes):
@@ -81,7 +81,7 @@ def test_a_digest_sees_every_difference_but_times(row: Row) -> None:
     assert digest([row]).differing(digest([]))
 
 
-def test_what_is_held_travels_as_if_it_was_given_back() -> None:
+def test_held_items_are_copied_as_released() -> None:
     held = item_row(("p", "q", "k"), "held", "l", 1, 500, 3, 5, 9, None, "why")
     assert held == ItemRow("p", "q", "k", "waiting", "l", 1, 0, 2, 5, 9, "why")
     again = item_row(("p", "q", "k"), "held", "l", 1, 500, 3, 5, 9, -7, None)
@@ -108,7 +108,7 @@ def test_every_table_has_its_rows() -> None:
     assert pack("partition", [PartitionRow("p")])
 
 
-def test_a_frame_that_was_moved_is_noticed() -> None:
+def test_a_moved_frame_is_detected() -> None:
     file = io.BytesIO()
     writer = ArchiveWriter(file)
     writer.write(b"ROWS", b"one")

@@ -116,7 +116,7 @@ def test_a_family_outside_of_a_list_is_refused() -> None:
         open_storage("memory:", declare=7)  # type: ignore[arg-type]
 
 
-def test_nothing_is_touched_before_it_is_opened(tmp_path: Path) -> None:
+def test_nothing_is_created_before_it_is_opened(tmp_path: Path) -> None:
     open_storage(f"sqlite:///{tmp_path}/file.db")
     assert list(tmp_path.iterdir()) == []
 
@@ -139,7 +139,7 @@ def make(url, *, durability, declare):
 
 
 def install(folder: Path, name: str, value: str) -> None:
-    """What an installer writes for a package that registers an engine for the scheme own:."""
+    """Write the metadata of an installed package that registers an engine for the scheme own:."""
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -169,7 +169,7 @@ def test_a_package_replaces_no_engine_of_ours(packages: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("value", ["missing_engine:make", "own_engine:missing"])
-def test_an_engine_that_cannot_be_imported_says_so(packages: Path, value: str) -> None:
+def test_an_engine_that_cannot_be_imported_is_an_error(packages: Path, value: str) -> None:
     install(packages, "own-engine", value)
     with pytest.raises(CannotOpen, match=f"'{value}', registered for 'own', can't be imported"):
         open_storage("own://host")

@@ -1,4 +1,4 @@
-"""Locks of workers: only death leaves a free one."""
+"""Locks of workers: only a dead process leaves an unlocked file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ time.sleep(60)
 
 
 def holding(folder: Path, worker: str, *more: str) -> tuple[subprocess.Popen[str], int]:
-    """A process that holds a lock, and the pid of the child that it forked."""
+    """Start a process that holds a lock. Yield it and the pid of its forked child."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(folder), worker, *more], stdout=subprocess.PIPE, text=True
     )
@@ -53,8 +53,8 @@ def files(folder: Path) -> int:
     return len(list(folder.iterdir()))
 
 
-def test_a_killed_process_is_dead(tmp_path: Path) -> None:
-    """Alive and stopped it is not dead; killed it is, until its file is removed."""
+def test_a_killed_process_is_detected_as_dead(tmp_path: Path) -> None:
+    """A stopped process is not dead; a killed one is, until its file is removed."""
     folder = tmp_path / "workers"
     locks = WorkerLocks(str(folder))
     assert locks.dead() == ((), ())
@@ -71,7 +71,7 @@ def test_a_killed_process_is_dead(tmp_path: Path) -> None:
 
 
 def test_an_orderly_end_leaves_nothing(tmp_path: Path) -> None:
-    """Close and release remove the file: whether the worker comes back is decided by its lease."""
+    """Close and release remove the file; then the worker's lease decides."""
     folder = tmp_path / "workers"
     process, _ = holding(folder, "w", "close")
     process.communicate()
@@ -86,7 +86,7 @@ def test_an_orderly_end_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
-    """The child of a killed process lives on; the process is dead all the same."""
+    """A killed process counts as dead although its child is still alive."""
     folder = tmp_path / "workers"
     process, child = holding(folder, "w", "fork")
     try:
@@ -100,8 +100,8 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
         process.communicate()
 
 
-def test_a_worker_that_began_anew_under_its_name_lives(tmp_path: Path) -> None:
-    """The file of its dead predecessor is only to be removed, whoever looks."""
+def test_a_worker_restarted_under_its_name_is_alive(tmp_path: Path) -> None:
+    """The file of its dead predecessor is only removed, whichever process checks."""
     folder = tmp_path / "workers"
     process, _ = holding(folder, "w")
     kill(process)
@@ -115,7 +115,7 @@ def test_a_worker_that_began_anew_under_its_name_lives(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_being_made_belongs_to_no_dead_worker(tmp_path: Path) -> None:
-    """It is empty until its owner holds the lock. One that stays empty for long is removed."""
+    """The file is empty until its owner holds the lock. One that stays empty too long is removed."""
     file = tmp_path / "new"
     file.touch()
     locks = WorkerLocks(str(tmp_path))
@@ -144,7 +144,7 @@ def test_where_locks_do_not_work(tmp_path: Path, caplog: pytest.LogCaptureFixtur
 def test_a_filesystem_whose_locks_exclude_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lock that others can take too shows nothing: no file is left that would make a living worker look dead."""
+    """Without exclusive locks no file is left, because it would make a living worker look dead."""
     monkeypatch.setattr("keelbolt.kernel.sqlite.worker_locks.fcntl.flock", lambda _file, _kind: None)
     locks = WorkerLocks(str(tmp_path))
     locks.hold("w")

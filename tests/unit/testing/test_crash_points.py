@@ -1,4 +1,4 @@
-"""Crash points: the process ends where it was told to, and nowhere else."""
+"""Crash points: the process ends at the given point, and at no other."""
 
 from __future__ import annotations
 

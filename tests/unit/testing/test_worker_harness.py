@@ -1,4 +1,4 @@
-"""`WorkerHarness`: what it tells of a worker is what a server would do."""
+"""`WorkerHarness` behaves like a server."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_crash_loses_the_attempt_and_no_finished_step(worker_harness: St
     assert not [body for kind, body in agent.events if kind == "status" and "dead" in str(body)]
 
 
-async def test_time_goes_by_when_the_test_says_so(worker_harness: Start) -> None:
+async def test_the_test_controls_the_time(worker_harness: Start) -> None:
     async def worker(ctx: TaskContext) -> None:
         await ctx.sleep(0.5)
         await ctx.sleep(7 * 86_400)
@@ -122,7 +122,7 @@ async def test_dependencies_parts_and_settings(worker_harness: Start) -> None:
     assert agent.artifacts == {"final-answer": "parrot: [{'a': 1}] {'b': 2}"}
 
 
-async def test_it_says_what_is_missing() -> None:
+async def test_wrong_use_is_an_error_with_advice() -> None:
     async def worker(ctx: TaskContext) -> None:
         await asyncio.sleep(60)
 

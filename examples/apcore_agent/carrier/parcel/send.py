@@ -16,13 +16,13 @@ QUESTION = {
 
 
 class Input(BaseModel):
-    """What it takes."""
+    """The input."""
 
     parcel: str
 
 
 class Output(BaseModel):
-    """What it gives."""
+    """The output."""
 
     tracking: str
 

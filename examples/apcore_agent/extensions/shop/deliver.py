@@ -1,4 +1,4 @@
-"""A module that has another agent do the work: its questions reach our user, and a cancel reaches it."""
+"""A module that calls another agent: its questions are passed to the user, and a cancel is passed to it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ CARRIER = os.environ.get("CARRIER_URL", "http://localhost:8001")
 
 
 class Input(BaseModel):
-    """What it takes."""
+    """The input."""
 
     order: str
 
 
 class Output(BaseModel):
-    """What it gives."""
+    """The output."""
 
     tracking: str
 

@@ -1,4 +1,4 @@
-"""A module that asks its user while it runs, and reports how far it is."""
+"""A module that asks its user while it runs, and reports progress."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ QUESTION = {
 
 
 class Input(BaseModel):
-    """What it takes."""
+    """The input."""
 
     article: str
 
 
 class Output(BaseModel):
-    """What it gives."""
+    """The output."""
 
     ordered: str
 
@@ -42,7 +42,7 @@ class Order:
     examples: ClassVar = [ModuleExample("A shirt", {"article": "shirt"}, {"ordered": "shirt, M"})]
 
     async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
-        # After the answer the module is called again from here: what must happen once belongs after the question.
+        # After the answer the module runs again from here: put side effects after the question.
         await report_progress(context, 1, 2, "looking at the stock")
         answer = await elicit(context, f"Which size of {inputs['article']}?", QUESTION)
         if answer is None or answer["action"] != "accept":

@@ -1,4 +1,4 @@
-"""A module that must not run before somebody has agreed."""
+"""A module that requires approval."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pydantic import BaseModel, Field
 
 
 class Input(BaseModel):
-    """What it takes."""
+    """The input."""
 
     order: str
     cents: int = Field(gt=0)
 
 
 class Output(BaseModel):
-    """What it gives."""
+    """The output."""
 
     receipt: str
 
@@ -34,7 +34,7 @@ class Refund:
     ]
 
     def preview(self, inputs: dict[str, Any], _context: Any) -> PreviewResult:
-        """What the approval shows."""
+        """Return the planned change, which the approval request shows."""
         summary = f"Pays {inputs['cents'] / 100:.2f} back for {inputs['order']}"
         return PreviewResult(changes=[Change(action="pay", target=inputs["order"], summary=summary)])
 

@@ -9,13 +9,13 @@ from pydantic import BaseModel, Field
 
 
 class Input(BaseModel):
-    """What it takes."""
+    """The input."""
 
     text: str = Field(description="The text whose words are counted")
 
 
 class Output(BaseModel):
-    """What it gives."""
+    """The output."""
 
     words: int
     characters: int

@@ -1,4 +1,4 @@
-"""A module that streams: each chunk reaches the client when it is made."""
+"""A module that streams: each chunk is sent to the client when it is yielded."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import BaseModel
 
 
 class Input(BaseModel):
-    """What it takes."""
+    """The input."""
 
     word: str
 
 
 class Output(BaseModel):
-    """What it gives, in the end."""
+    """The final output."""
 
     letter: str
 
@@ -38,6 +38,6 @@ class Spell:
     async def stream(self, inputs: dict[str, Any], context: Any) -> AsyncIterator[dict[str, Any]]:
         for letter in inputs["word"]:
             if context.cancel_token is not None:
-                context.cancel_token.check()  # whoever cancels the task is heard here
+                context.cancel_token.check()  # raises if the task is canceled
             await asyncio.sleep(0.05)
             yield {"letter": letter}

@@ -86,7 +86,7 @@ def failure_of(error: str) -> KeelboltError:
         case "MISCONF":
             if "space" in error.lower():
                 return StorageFull("the server's disk is full; nothing was written. Free space and try again")
-            return StorageBroken("the server can't write to its disk and takes no writes; see its log")
+            return StorageBroken("the server can't write to its disk and refuses writes; see its log")
         case "LOADING":
             return StorageBusy("the server is loading its data; nothing was written. Try again")
         case "BUSY":
@@ -102,7 +102,7 @@ def failure_of(error: str) -> KeelboltError:
                 "this user lacks rights; it needs all keys and channels of its namespace, and the functions commands"
             )
         case "CROSSSLOT" | "MOVED" | "ASK":
-            return StorageUnavailable("the server is part of a cluster that has changed; open the storage anew")
+            return StorageUnavailable("the server is part of a cluster that has changed; open the storage again")
         case _:
             pass
     return StorageBroken("the server refused a call that should work; see its log, and run `keelbolt storage check`")

@@ -47,7 +47,7 @@ def check_place(path: Path) -> None:
     kind = filesystem(folder)
     if kind in _NETWORK:
         raise NetworkFilesystem(
-            f"{path.name!r} lies on a network filesystem ({kind}), where locks and fsync can't be trusted; use a local "
+            f"{path.name!r} is on a network filesystem ({kind}), where locks and fsync can't be trusted; use a local "
             "disk, or a server engine"
         )
 

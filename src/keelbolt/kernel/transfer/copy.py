@@ -182,8 +182,8 @@ async def verify(
         return
     names = ", ".join(differing[:5]) + (", …" if len(differing) > 5 else "")
     if outdated:
-        raise CopyOutdated(f"the source has changed since this copy started ({names}); copy anew with --restart")
-    raise CopyMismatch(f"the copy differs from the source ({names}); do not use it, and copy anew with --restart")
+        raise CopyOutdated(f"the source has changed since this copy started ({names}); copy again with --restart")
+    raise CopyMismatch(f"the copy differs from the source ({names}); do not use it, and copy again with --restart")
 
 
 async def finish(source: Source, destination: Transfer) -> None:

@@ -23,9 +23,9 @@ const allowed = (url) => [HOME, ...OTHERS].map(originOf).includes(originOf(url))
 
 // Why an agent can't be shown; empty: it can.
 export function refusal(url = BASE) {
-  if (!/^https?:\/\//.test(url) || !URL.canParse(url)) return `${url} is not an address of an agent.`;
+  if (!/^https?:\/\//.test(url) || !URL.canParse(url)) return `${url} is not the URL of an agent.`;
   if (allowed(url)) return "";
-  return `This page may not connect to ${originOf(url)}. Its operator can allow it: KEELBOLT_EXPLORER_AGENTS=${url}`;
+  return `This page may not connect to ${originOf(url)}. The operator can allow it with KEELBOLT_EXPLORER_AGENTS=${url}`;
 }
 
 export function pageOf(url) {
@@ -51,5 +51,5 @@ export function useCard(card) {
       each?.protocolBinding === "JSONRPC" && /^1\./.test(each.protocolVersion ?? "") && typeof each.url === "string",
   );
   if (found) rpcUrl = found.url;
-  reason = found ? refusal(found.url) : "The card names no JSON-RPC interface of A2A 1.0, which this page needs.";
+  reason = found ? refusal(found.url) : "The card has no JSON-RPC interface of A2A 1.0, which this page requires.";
 }

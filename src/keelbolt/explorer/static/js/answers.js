@@ -5,9 +5,9 @@ import { plainText } from "./parts.js";
 const NAMED = {
   approve: "Approve",
   reject: "Reject",
-  retry: "Do it again",
+  retry: "Run it again",
   done: "It took effect",
-  failed: "It did not, give up",
+  failed: "It had no effect; fail it",
 };
 
 // [{label, parts, tone}]: as the question itself proposes, or for something to approve.

@@ -127,8 +127,8 @@ export async function send(call, { signal, quiet = false } = {}) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(
       FOREIGN
-        ? `${BASE} can't be reached from this page. Is it running, and does it allow pages of ${location.origin} (CORS)?`
-        : "The agent can't be reached. Is it running? The page tries again when you do.",
+        ? `${BASE} can't be reached from this page. Is it running, and does it allow the origin ${location.origin} (CORS)?`
+        : "The agent can't be reached. Is it running? Retry the action once it is.",
       { reason: "UNREACHABLE" },
     );
   }
@@ -144,7 +144,7 @@ export function read(status, text) {
     answer = text;
   }
   if (typeof answer?.error === "object" && answer.error) throw failure(status, answer); // an `error` may also be data
-  if (status >= 400) throw new ApiError(`The agent answered with ${status}.`, { status, answer });
+  if (status >= 400) throw new ApiError(`The agent returned status ${status}.`, { status, answer });
   return answer?.jsonrpc ? answer.result : answer;
 }
 
@@ -152,5 +152,5 @@ export function read(status, text) {
 export function failure(status, answer) {
   const { message, data, details } = answer.error;
   const reason = [details, data].flat().find((each) => each?.reason)?.reason ?? "";
-  return new ApiError(message || `The agent answered with ${status}.`, { status, reason, answer });
+  return new ApiError(message || `The agent returned status ${status}.`, { status, reason, answer });
 }

@@ -25,7 +25,7 @@ export function attachments(complain) {
   async function add(given) {
     for (const file of given) {
       if (file.size > FILE_BYTES) {
-        complain(`${file.name} has ${bytes(file.size)}; send files of more than ${bytes(FILE_BYTES)} by URL.`);
+        complain(`${file.name} is ${bytes(file.size)} large; send files above ${bytes(FILE_BYTES)} by URL.`);
         continue;
       }
       const url = await read(file);

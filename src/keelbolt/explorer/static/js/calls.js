@@ -29,7 +29,7 @@ export function callsDrawer() {
       "div",
       { class: "drawer-head" },
       h("h2", {}, "Calls"),
-      h("p", {}, "What this page asked of the agent. Take any of them along; your token stays here."),
+      h("p", {}, "The calls of this page to the agent, as commands to copy. Your token is not included."),
       h("button", { type: "button", class: "quiet", onclick: () => show(false) }, "Close"),
     ),
     h("div", { class: "drawer-body" }, list, detail),
@@ -78,7 +78,7 @@ export function callsDrawer() {
   }
 
   function drawDetail() {
-    if (!chosen) return replace(detail, h("p", { class: "dim" }, "Nothing was asked yet."));
+    if (!chosen) return replace(detail, h("p", { class: "dim" }, "No calls yet."));
     const text = WAYS[way][1](chosen.call);
     return replace(
       detail,
@@ -106,7 +106,7 @@ export function callsDrawer() {
         copyButton(text),
       ),
       h("pre", { class: "command", tabindex: "0", "aria-label": "The call" }, text),
-      chosen.answer !== undefined && [h("h3", {}, "Answer"), raw(pretty(chosen.answer), { name: "answer.json" })],
+      chosen.answer !== undefined && [h("h3", {}, "Response"), raw(pretty(chosen.answer), { name: "response.json" })],
     );
   }
 

@@ -21,8 +21,8 @@ export function predicted(message) {
   if (!changes.length && !warnings.length) return null;
   return h(
     "section",
-    { class: "stack predicted", "aria-label": "What it would do" },
-    h("h3", {}, "What it would do"),
+    { class: "stack predicted", "aria-label": "Planned changes" },
+    h("h3", {}, "Planned changes"),
     warnings.map((each) => h("p", { class: "bad-ink" }, each)),
     changes.length > 0 && h("ul", {}, changes.map(change)),
   );

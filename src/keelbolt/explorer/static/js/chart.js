@@ -18,7 +18,7 @@ export function chart(list, about, onEvent) {
   return h(
     "div",
     { class: "stack" },
-    h("p", { class: "dim" }, `${duration(end - start)} in all, ${about}.`),
+    h("p", { class: "dim" }, `${duration(end - start)} in total, ${about}.`),
     h(
       "div",
       { class: "waterfall" },
@@ -29,7 +29,7 @@ export function chart(list, about, onEvent) {
         list.slice(0, ROWS).map((bar) => lane(bar, place, onEvent)),
       ),
     ),
-    list.length > ROWS && h("p", { class: "dim" }, `The first ${ROWS} of ${list.length}; the list has them all.`),
+    list.length > ROWS && h("p", { class: "dim" }, `The first ${ROWS} of ${list.length}; see the list for all.`),
   );
 }
 
@@ -49,7 +49,7 @@ function lane(bar, place, onEvent) {
       "div",
       { class: "track" },
       piece(`${bar.tone} ${bar.open ? "open" : ""}`, bar.from, bar.silent ?? bar.to),
-      bar.silent && piece("silent bad", bar.silent, bar.to, "Nothing was heard of the process any more"),
+      bar.silent && piece("silent bad", bar.silent, bar.to, "No heartbeat from the process since"),
       took(bar, place(bar.from), place(bar.to)),
     ),
   );

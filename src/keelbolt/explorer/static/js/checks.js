@@ -26,12 +26,12 @@ export function checkCard(card) {
     found.push({ level: good ? "good" : level, title, hint: good ? "" : hint });
 
   for (const name of ["name", "description", "version"]) {
-    check(text(card[name]), `It has a ${name}`, `Add "${name}", a text; clients show it to people and choose by it.`);
+    check(text(card[name]), `The card has a ${name}`, `Add a text "${name}"; clients display it and select agents by it.`);
   }
   const interfaces = card.supportedInterfaces ?? [];
   check(
     Array.isArray(interfaces) && interfaces.length > 0,
-    "It says where the agent is reached",
+    "The card lists interfaces",
     'Add "supportedInterfaces": one entry for each address, the preferred one first.',
   );
   check(
@@ -41,29 +41,29 @@ export function checkCard(card) {
   );
   check(
     interfaces.every((each) => BINDINGS.includes(each.protocolBinding) || url(each.protocolBinding)),
-    "The bindings are known",
-    `Use ${BINDINGS.join(", ")}, or the URI of a binding of your own.`,
+    "All bindings are known",
+    `Use ${BINDINGS.join(", ")}, or the URI of a custom binding.`,
     "warn",
   );
   const web = interfaces.filter((each) => each.protocolBinding !== "GRPC");
   check(
     web.every((each) => url(each.url)),
-    "The addresses are absolute",
-    "Write them with scheme and host; set the agent's url where a proxy stands before it.",
+    "All addresses are absolute",
+    "Add scheme and host; behind a proxy, set the agent's url.",
   );
   check(
     web.every((each) => secure(each.url)),
-    "Outside of this machine the addresses are https",
+    "Remote addresses use https",
     "Serve the agent behind TLS, and set its url to the https address.",
   );
   check(
     card.capabilities && typeof card.capabilities === "object",
-    "It says what the agent can do",
+    "The card lists capabilities",
     'Add "capabilities", if only {}.',
   );
   check(
     card.capabilities?.streaming === true,
-    "Answers can be streamed",
+    "Streaming is supported",
     'Say "streaming": true, so that clients see long answers grow.',
     "warn",
   );
@@ -79,7 +79,7 @@ export function checkCard(card) {
   security(card, check);
   for (const name of ["documentationUrl", "iconUrl"]) {
     if (card[name] !== undefined)
-      check(url(card[name]), `${name} is an address`, `Write "${name}" as an absolute URL.`);
+      check(url(card[name]), `${name} is an address`, `Make "${name}" an absolute URL.`);
   }
   if (card.provider)
     check(
@@ -93,16 +93,16 @@ export function checkCard(card) {
     "Extensions are named by URIs",
     'Each needs "uri", an absolute URI.',
   );
-  check(Boolean(card.signatures?.length), "It is signed", "Sign the card, so that clients know who wrote it.", "note");
+  check(Boolean(card.signatures?.length), "The card is signed", "Sign the card, so that clients can verify its author.", "note");
   if (card.url !== undefined || card.protocolVersion !== undefined) {
     check(
       url(card.url) && text(card.protocolVersion) && text(card.preferredTransport),
-      "Clients of 0.3 find their way",
+      "Clients of 0.3 can use the card",
       'Give "url", "protocolVersion" and "preferredTransport" together.',
       "warn",
     );
   } else {
-    check(false, "Clients of 0.3 find their way", "Only clients of 1.0 can use this card.", "note");
+    check(false, "Clients of 0.3 can use the card", "Only clients of 1.0 can use this card.", "note");
   }
   return found;
 }
@@ -110,7 +110,7 @@ export function checkCard(card) {
 function skills(list, check) {
   check(
     Array.isArray(list) && list.length > 0,
-    "It has skills",
+    "The card lists skills",
     'Add "skills": what the agent is good at, so that others can choose it.',
     "warn",
   );
@@ -118,23 +118,23 @@ function skills(list, check) {
   check(
     all.every((skill) => text(skill.id) && ID.test(skill.id) && text(skill.name) && text(skill.description)),
     "Every skill has an id, a name and a description",
-    "Fill them in; the description is what other agents choose by.",
+    "Add them; other agents select skills by the description.",
   );
   check(
     new Set(all.map(({ id }) => id)).size === all.length,
     "Skill ids are unique",
-    "Two skills have the same id; rename one.",
+    "Two skills have the same id; change one.",
   );
   check(
     all.every((skill) => Array.isArray(skill.tags) && skill.tags.length > 0),
     "Every skill has tags",
-    "1.0 requires tags; one or two words are enough.",
+    "A2A 1.0 requires tags; one or two are enough.",
     "warn",
   );
   check(
     all.length === 0 || all.some((skill) => skill.examples?.length),
-    "There are examples",
-    "An example or two show people what to say.",
+    "Skills have examples",
+    "Add one or two example messages for users.",
     "note",
   );
   const modes = all.flatMap((skill) => [...(skill.inputModes ?? []), ...(skill.outputModes ?? [])]);
@@ -153,13 +153,13 @@ function security(card, check) {
   ];
   check(
     wanted.every((name) => name in schemes),
-    "Required schemes are described",
+    "Required security schemes are defined",
     'Every name in "securityRequirements" needs an entry in "securitySchemes".',
   );
   check(
     Object.keys(schemes).length > 0,
     "Callers are authenticated",
-    "Without authentication, everybody who reaches the agent may use it.",
+    "Without authentication, every client that reaches the agent may use it.",
     "note",
   );
 }

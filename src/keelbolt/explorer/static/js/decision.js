@@ -32,7 +32,7 @@ export function decision({
     const filled = what.choice ? [] : (form?.problems() ?? []);
     try {
       if (filled.length) throw new Error(`${filled.join("; ")}.`);
-      if (!what.choice && !form && !what.text) throw new Error("Write an answer first.");
+      if (!what.choice && !form && !what.text) throw new Error("Enter an answer first.");
       buttons.forEach((each) => (each.disabled = true));
       await onAnswer(what);
     } catch (error) {
@@ -92,15 +92,15 @@ export function questionOf(message, state, { onAnswer, call, closed }) {
     title: doubt
       ? "A step is in doubt"
       : state === "auth_required"
-        ? "It needs a sign-in"
+        ? "Sign-in required"
         : approval
-          ? "It needs your approval"
-          : "It waits for an answer",
+          ? "Approval required"
+          : "Waiting for an answer",
     tone: doubt ? "bad" : "ask",
-    content: message ? asked(message) : h("p", {}, "It did not say for what."),
+    content: message ? asked(message) : h("p", {}, "The agent gave no details."),
     choices,
     schema,
-    words: schema ? null : choices.length ? "Or in your own words" : "Answer",
+    words: schema ? null : choices.length ? "Or a custom answer" : "Answer",
     onAnswer: (given) => onAnswer(partsOf(given)),
     call: call && ((given) => call(partsOf(given))),
     closed,

@@ -13,7 +13,7 @@ export function ask({
   text,
   fields = [],
   schema,
-  submit = "Do it",
+  submit = "Confirm",
   danger = false,
   call,
   perform = send,
@@ -119,6 +119,6 @@ function read(type, text) {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new Error(`This is no JSON: ${error.message}`);
+    throw new Error(`Not valid JSON: ${error.message}`);
   }
 }

@@ -38,7 +38,7 @@ function summary(data) {
 
 export function entryList(entries, { label, nothing, more, all }) {
   if (!entries.length) return empty(nothing);
-  const side = h("div", { class: "card detail", "aria-live": "polite" }, h("p", { class: "dim" }, "Choose an entry."));
+  const side = h("div", { class: "card detail", "aria-live": "polite" }, h("p", { class: "dim" }, "Select an entry."));
   const list = virtualList({
     rowHeight: 36,
     label,
@@ -62,8 +62,8 @@ export function entryList(entries, { label, nothing, more, all }) {
     h(
       "div",
       { class: "row" },
-      h("span", { class: "dim" }, `${more ? "Some of them: " : ""}${plural(entries.length, "entry", "entries")}`),
-      more && all && h("button", { type: "button", class: "small", onclick: all }, "All of them"),
+      h("span", { class: "dim" }, `${more ? "Partial list: " : ""}${plural(entries.length, "entry", "entries")}`),
+      more && all && h("button", { type: "button", class: "small", onclick: all }, "Load all"),
     ),
     h("div", { class: "panes" }, list.element, side),
   );

@@ -38,13 +38,13 @@ export function processName(worker) {
 }
 
 const STEP = {
-  started: "began",
+  started: "started",
   done: "done",
   failed: "failed",
-  asked: "the user is asked",
+  asked: "waiting for the user",
   answered: "the user answered",
-  retry: "to be done again",
-  refused: "answered as failed",
+  retry: "scheduled to run again",
+  refused: "marked as failed by the user",
 };
 
 // ~sleep, ~ask, ~relay NAME, and details of a relay: ~.at …, ~.ask …, ~.artifact …
@@ -86,9 +86,9 @@ export function summary(entry) {
     case "state":
       return JSON.stringify(masked(data.value));
     case "cleanup":
-      return data.due ? "The worker must still clean up" : "The worker's cleanup is over";
+      return data.due ? "Worker cleanup pending" : "Worker cleanup done";
     case "error": // its content is shown to operators only
-      return data.type ? `${data.type}: ${data.message}` : "An exception; operators see it";
+      return data.type ? `${data.type}: ${data.message}` : "An exception; details are visible to operators";
     default:
       return shorten(JSON.stringify(masked(data)) ?? "", 200);
   }
@@ -127,8 +127,8 @@ export function detail(entry, { href, start, actions }) {
       data.status && badge(data.status.state),
     ),
     facts([
-      ["When", `${fullMoment(entry.at)} (${precise(entry.at)})`],
-      ["Since the beginning", start],
+      ["Time", `${fullMoment(entry.at)} (${precise(entry.at)})`],
+      ["Since start", start],
       ["Process", kind === "attempt" ? data.worker : null],
       ["Artifact", kind === "artifact" ? data.artifact.artifactId : null],
     ]),

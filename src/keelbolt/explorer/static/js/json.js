@@ -77,7 +77,7 @@ function leaf(name, value) {
   if (typeof value !== "string")
     return h("span", { class: `value ${value === null ? "null" : typeof value}` }, String(value));
   if (isSecret(name, value)) {
-    const hidden = h("button", { type: "button", class: "quiet small", title: "Show it" }, "•••••••• show");
+    const hidden = h("button", { type: "button", class: "quiet small", title: "Show" }, "•••••••• show");
     hidden.addEventListener("click", () => hidden.replaceWith(text(value)));
     return hidden;
   }

@@ -57,7 +57,7 @@ async function whoami() {
     name &&
       h(
         "a",
-        { href: "#/agent", class: "who", title: "Who you are to this agent" },
+        { href: "#/agent", class: "who", title: "Your identity at this agent" },
         me.tenant ? `${name} · ${me.tenant}` : name,
         me.operator && " (operator)",
       ),
@@ -92,7 +92,7 @@ async function show() {
   main.replaceChildren();
   nav(view?.id);
   if (!view) {
-    replace(main, h("h1", {}, "There is nothing here"), empty(`The address names no view: ${location.hash}`));
+    replace(main, h("h1", {}, "Page not found"), empty(`No view has this address: ${location.hash}`));
     return;
   }
   document.title = `${view.title} · Keelbolt explorer`;
@@ -119,11 +119,11 @@ async function show() {
 function showKeys() {
   const keys = [
     ...offered().map(({ title }, index) => [String(index + 1), title]),
-    ["/", "Search the tasks"],
+    ["/", "Search tasks"],
     ["j, k", "Next and previous task"],
-    ["↑, ↓", "Through the entries of a log"],
+    ["↑, ↓", "Next and previous log entry"],
     ["Ctrl + Enter", "Send"],
-    ["?", "This"],
+    ["?", "This help"],
   ];
   const dialog = h(
     "dialog",
@@ -131,7 +131,7 @@ function showKeys() {
     h(
       "form",
       { method: "dialog", class: "stack" },
-      h("h2", { id: "keys-title" }, "Keys"),
+      h("h2", { id: "keys-title" }, "Keyboard shortcuts"),
       h(
         "dl",
         { class: "keys" },

@@ -48,6 +48,6 @@ export async function pagedTable({ call, items, heads, row, nothing }, panel, si
   }
   more.hidden = true;
   await load().catch((error) => {
-    if (!signal.aborted) replace(panel, empty("That could not be read", error.message));
+    if (!signal.aborted) replace(panel, empty("Loading failed", error.message));
   });
 }

@@ -100,7 +100,7 @@ function file({ raw, mediaType = "application/octet-stream", filename = "file" }
   try {
     data = Uint8Array.from(atob(raw.replaceAll("-", "+").replaceAll("_", "/")), (character) => character.charCodeAt(0));
   } catch {
-    return h("div", { class: "part" }, "A file that can't be read");
+    return h("div", { class: "part" }, "An unreadable file");
   }
   const blob = new Blob([data], { type: IMAGES.test(mediaType) ? mediaType : "application/octet-stream" });
   const about = h(
@@ -123,7 +123,7 @@ function address({ url, mediaType, filename }) {
   return h(
     "div",
     { class: "part file" },
-    h("strong", {}, filename ?? "A file elsewhere"),
+    h("strong", {}, filename ?? "External file"),
     " ",
     safe ? h("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, url) : h("code", {}, url),
     mediaType && h("span", { class: "dim" }, ` ${mediaType}`),
@@ -135,7 +135,7 @@ export function keptFile({ url, mediaType = "application/octet-stream", filename
   const image = IMAGES.test(mediaType);
   const fetched = async (more = {}) => {
     const answer = await fetch(url, { headers: { ...headers({}), ...more }, credentials: "same-origin" });
-    if (!answer.ok) throw new Error(`The agent answered with ${answer.status}.`);
+    if (!answer.ok) throw new Error(`The agent returned status ${answer.status}.`);
     return new Blob([await answer.arrayBuffer()], { type: image ? mediaType : "application/octet-stream" });
   };
   const wrong = h("span", { class: "bad-ink" });
@@ -152,7 +152,7 @@ export function keptFile({ url, mediaType = "application/octet-stream", filename
       box.append(h("img", { src: shown, alt: filename, onload: () => URL.revokeObjectURL(shown) }));
     } else {
       const start = await (await fetched({ Range: `bytes=0-${PREVIEW_BYTES - 1}` })).text();
-      box.append(h("pre", { class: "preview", tabindex: "0", "aria-label": `How ${filename} begins` }, start));
+      box.append(h("pre", { class: "preview", tabindex: "0", "aria-label": `Start of ${filename}` }, start));
       if (size > PREVIEW_BYTES) box.append(h("p", { class: "dim small" }, `The first ${bytes(PREVIEW_BYTES)}.`));
     }
     showing.remove();

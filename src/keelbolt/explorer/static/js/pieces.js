@@ -52,7 +52,7 @@ export function problem(error, again) {
   return h(
     "div",
     { class: "notice bad", role: "alert" },
-    h("p", {}, h("strong", {}, "That did not work. "), error.message),
+    h("p", {}, h("strong", {}, "Request failed. "), error.message),
     again && h("button", { type: "button", class: "small", onclick: again }, "Try again"),
   );
 }

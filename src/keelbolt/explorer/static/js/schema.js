@@ -35,11 +35,11 @@ export function validate(value, schema, root = schema, path = "") {
   const types = [schema.type].flat().filter(Boolean);
   if (schema.nullable) types.push("null");
   if (schema.type && !types.includes(kind) && !(kind === "integer" && types.includes("number"))) {
-    say(`is ${kind}, and should be ${types.join(" or ")}`);
+    say(`is ${kind}, but must be ${types.join(" or ")}`);
     return problems;
   }
   if (schema.enum && !schema.enum.some((each) => JSON.stringify(each) === JSON.stringify(value)))
-    say(`is none of ${schema.enum.map((each) => JSON.stringify(each)).join(", ")}`);
+    say(`is not one of ${schema.enum.map((each) => JSON.stringify(each)).join(", ")}`);
   if ("const" in schema && JSON.stringify(schema.const) !== JSON.stringify(value))
     say(`is not ${JSON.stringify(schema.const)}`);
   if (typeof value === "number") {
@@ -64,7 +64,7 @@ export function validate(value, schema, root = schema, path = "") {
     for (const [name, each] of Object.entries(value)) {
       const member = schema.properties?.[name];
       if (member) problems.push(...validate(each, member, root, join(path, name)));
-      else if (schema.additionalProperties === false) problems.push({ path: join(path, name), text: "is not known" });
+      else if (schema.additionalProperties === false) problems.push({ path: join(path, name), text: "is not allowed" });
     }
   }
   return problems;

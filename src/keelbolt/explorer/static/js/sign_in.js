@@ -32,7 +32,7 @@ export function signInForm(card, ...more) {
     autocomplete: "off",
     spellcheck: "false",
     required: true,
-    placeholder: known ? "•••••••• (kept for this tab)" : "Paste it here",
+    placeholder: known ? "•••••••• (stored in this tab)" : "Paste it here",
   });
   const place = h("div", {});
   const way = h(
@@ -44,7 +44,7 @@ export function signInForm(card, ...more) {
   function draw() {
     replace(
       place,
-      field(chosen().label, token, `It is kept in this tab until you close it, and sent to ${BASE} alone.`),
+      field(chosen().label, token, `Stored in this tab until you close it, and sent only to ${BASE}.`),
     );
   }
   draw();
@@ -81,8 +81,8 @@ export async function signInPage(main, error) {
       { class: "card sign-in" },
       h("h1", {}, `Sign in to ${card.name}`),
       credentials()
-        ? h("p", { class: "notice bad", role: "alert" }, h("span", {}, `The agent refused it: ${error.message}`))
-        : h("p", { class: "dim" }, "This agent shows its tasks to callers that it knows."),
+        ? h("p", { class: "notice bad", role: "alert" }, h("span", {}, `The agent refused the credentials: ${error.message}`))
+        : h("p", { class: "dim" }, "This agent shows tasks only to authenticated callers."),
       signInForm(card),
     ),
   );

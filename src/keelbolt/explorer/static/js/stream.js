@@ -79,7 +79,7 @@ export async function open(call, { signal, heard } = {}) {
       /* not ours */
     }
     if (answer?.error) throw failure(response.status, answer);
-    throw new ApiError(`The agent answered with ${response.status}.`, { status: response.status });
+    throw new ApiError(`The agent returned status ${response.status}.`, { status: response.status });
   }
   return events(response, heard);
 }
@@ -91,7 +91,7 @@ export async function drain(call) {
     if (typeof data?.error === "object" && data.error) throw failure(0, data);
     if (data?.result) result = data.result;
   }
-  if (!result) throw new ApiError("The operation ended without a result; look whether it was done.");
+  if (!result) throw new ApiError("The operation ended without a result; check whether it took effect.");
   return result;
 }
 
@@ -113,7 +113,7 @@ export async function follow({ call, onEvent, onOpen = () => {}, over = () => fa
     try {
       heard();
       const stream = await open(call(last), { signal: AbortSignal.any([signal, silence.signal, away.signal]), heard });
-      tell("live", before && tries > 1 ? "Connected again" : "Live");
+      tell("live", before && tries > 1 ? "Reconnected" : "Live");
       setTimeout(() => {
         if (!signal.aborted && place().dataset.state === "live") tell("live", "Live");
       }, 4000);
@@ -143,7 +143,7 @@ export async function follow({ call, onEvent, onOpen = () => {}, over = () => fa
     }
     const wait = WAITS_MS[Math.min(tries, WAITS_MS.length - 1)];
     tries += 1;
-    if (tries > 1 || !navigator.onLine) tell("lost", "Connection lost, trying again…");
+    if (tries > 1 || !navigator.onLine) tell("lost", "Connection lost, reconnecting…");
     await pause(wait, signal);
   }
   if (!signal.aborted) tell("", "");

@@ -28,7 +28,7 @@ const KINDS = {
     head: (data) => [tag("thought", "violet"), called(data.identity) !== "assistant" && called(data.identity)],
     body: (data) => [
       words(data.content) && h("div", { class: "dim" }, textPart(words(data.content))),
-      data.payload !== undefined && folded("What only its provider reads", () => tree(data.payload, { open: 2 })),
+      data.payload !== undefined && folded("Provider-specific data", () => tree(data.payload, { open: 2 })),
     ],
   },
   tool_call: {
@@ -54,7 +54,7 @@ const KINDS = {
 
 function outcome(data) {
   if (data.is_error) return tag("failed", "bad");
-  return data.is_complete ? tag("done", "good") : tag("under way", "ask");
+  return data.is_complete ? tag("done", "good") : tag("running", "ask");
 }
 
 // What is inside is made when somebody opens it.
@@ -78,7 +78,7 @@ export function entry(thread, each, { began, wanted }) {
 function fill(box, thread, each, began) {
   const { look, head, body } = KINDS[each.kind];
   const call = turns(`/threads/${named(thread.ref)}/${LISTS[each.kind]}/${named(each.ref)}`);
-  const whole = h("button", { type: "button", class: "small", onclick: all }, "Show all of it");
+  const whole = h("button", { type: "button", class: "small", onclick: all }, "Show all");
   async function all() {
     try {
       fill(box, thread, await send(call), began);
@@ -98,11 +98,11 @@ function fill(box, thread, each, began) {
       body(each.data),
       each.files.map((file) => attached(call, file)),
       each.cut && h("div", { class: "row tight" }, whole),
-      folded("Everything stored", () => [
+      folded("All stored fields", () => [
         h(
           "div",
           { class: "row tight" },
-          copyButton(() => JSON.stringify(masked(each), null, 2), "Copy it"),
+          copyButton(() => JSON.stringify(masked(each), null, 2), "Copy"),
           copyAs(call),
         ),
         tree(each, { open: 2 }),
@@ -117,7 +117,7 @@ const when = (thread, { seq, data, created }) =>
     {
       class: "dim entry-time",
       href: link(["turns", thread.ref], { tenant: tenant(), entry: seq }),
-      title: "The address of this entry",
+      title: "Link to this entry",
     },
     data.created_at || created ? time(data.created_at ?? created) : `#${seq}`,
   );
@@ -154,7 +154,7 @@ function part(title, sharers, member, path, item, signal) {
     "div",
     { class: "card" },
     h("h2", {}, title),
-    !those.length && h("p", { class: "dim" }, "None are kept."),
+    !those.length && h("p", { class: "dim" }, "None stored."),
     those.map((each) => group(each, member, path, item, signal)),
   );
 }

@@ -12,7 +12,7 @@ export function parsePartition(name) {
   if (name.includes("~")) return { label: name, query: null }; // shortened, or of those without a name: can't be asked for
   if (name.includes("//")) {
     const [owner, tenant] = name.split("//").map(plain);
-    return { label: `${owner} (says: ${tenant})`, query: { owner, askedTenant: tenant } };
+    return { label: `${owner} (claimed: ${tenant})`, query: { owner, askedTenant: tenant } };
   }
   if (name.includes("/")) {
     const [tenant, owner] = name.split("/").map(plain);

@@ -7,7 +7,7 @@ import { ENDED } from "../format.js";
 import { go } from "../router.js";
 
 const KINDS = ["pause", "resume", "inject", "redirect"]; // a kind for which the card declares fields needs no other button
-const REASON = { name: "reason", label: "Reason", hint: "The log keeps it, with your name.", type: "text" };
+const REASON = { name: "reason", label: "Reason", hint: "Stored in the log with your name.", type: "text" };
 
 // `own` are the buttons that the agent's card declares; `choose` opens a tab of the task.
 export function actions({ id, state, whose, head, dead, again, own = [], choose }) {
@@ -33,7 +33,7 @@ export function actions({ id, state, whose, head, dead, again, own = [], choose 
         () =>
           ask({
             title: "Cancel this task",
-            text: "Its worker is asked to stop; what it made so far stays.",
+            text: "The worker is asked to stop. Results so far are kept.",
             submit: "Cancel the task",
             danger: true,
             fields: [REASON],
@@ -72,30 +72,30 @@ export function actions({ id, state, whose, head, dead, again, own = [], choose 
         ),
       ),
       ...[
-        steer("pause", "Pause it", "The worker gets it, and decides what it means."),
-        steer("resume", "Resume it", "The worker gets it, and decides what it means."),
+        steer("pause", "Pause the task", "Sent to the worker, which decides how to handle it."),
+        steer("resume", "Resume the task", "Sent to the worker, which decides how to handle it."),
         steer(
           "inject",
-          "Inject words",
-          "The worker gets them while it works.",
-          [{ name: "text", label: "Words", type: "area", required: true }],
+          "Inject a message",
+          "Sent to the worker while it runs.",
+          [{ name: "text", label: "Message", type: "area", required: true }],
           ({ text }) => ({ text }),
         ),
         steer(
           "redirect",
-          "Redirect it",
-          "The worker gets it while it works, and decides what it means.",
+          "Redirect the task",
+          "Sent to the worker while it runs; the worker decides how to handle it.",
           [
-            { name: "text", label: "What to do instead", type: "area" },
-            { name: "payload", label: "Further members of the payload, as JSON", type: "json", extra: true },
+            { name: "text", label: "New instructions", type: "area" },
+            { name: "payload", label: "Additional payload fields, as JSON", type: "json", extra: true },
           ],
           ({ text, payload }) => clean({ text, ...payload }),
         ),
       ].filter((_, index) => !own.some(({ kind, schema }) => schema && kind === KINDS[index])),
       steer(
         "prioritise",
-        "Prioritise it",
-        "While it waits for a worker, the larger number goes first.",
+        "Prioritise the task",
+        "Among waiting tasks, the larger number runs first.",
         [{ name: "priority", label: "Priority", type: "number", value: "1" }],
         ({ priority }) => ({ priority }),
       ),
@@ -106,8 +106,8 @@ export function actions({ id, state, whose, head, dead, again, own = [], choose 
     found.push(
       button("Requeue", () =>
         ask({
-          title: "Try it anew",
-          text: "Its last message makes a new task; this one stays as it is.",
+          title: "Retry this task",
+          text: "Its last message creates a new task; this one does not change.",
           submit: "Requeue",
           call: () => call("POST", "/requeue", {}),
           done: ({ taskId }) => go(["tasks", taskId], whose),
@@ -121,8 +121,8 @@ export function actions({ id, state, whose, head, dead, again, own = [], choose 
       () =>
         ask({
           title: "Erase this task",
-          text: "The task, its log and its files are gone for good. Nobody can bring them back.",
-          submit: "Erase for good",
+          text: "The task, its log and its files are erased permanently. This cannot be undone.",
+          submit: "Erase permanently",
           danger: true,
           call: () => call("DELETE", ""),
           done: () => go(["tasks"], whose),
@@ -136,7 +136,7 @@ export function actions({ id, state, whose, head, dead, again, own = [], choose 
 export function fork({ call, head, seq = head }) {
   ask({
     title: "Fork as a new task",
-    text: "A new task is sent the user's last message up to this entry, with what was said and made before it. This one stays as it is.",
+    text: "A new task gets the user's last message up to this entry, with the earlier messages and results. This task does not change.",
     fields: [{ name: "seq", label: `Up to entry (1 to ${head})`, type: "number", value: String(seq), required: true }],
     submit: "Fork",
     call: (values) => call("POST", "/fork", { seq: values.seq }),

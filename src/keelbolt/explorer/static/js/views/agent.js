@@ -46,7 +46,7 @@ async function open({ main, query, signal, me }) {
         "div",
         { class: "row" },
         h("a", { class: "button primary", href: link(["try"]) }, "Try it"),
-        !me?.plain && h("a", { class: "button", href: link(["tasks"]) }, "See its tasks"),
+        !me?.plain && h("a", { class: "button", href: link(["tasks"]) }, "Show tasks"),
       ),
     ),
     pages.element,
@@ -70,7 +70,7 @@ function overview(card, me) {
       { class: "stack" },
       h("h2", {}, plural(card.skills?.length ?? 0, "skill")),
       (card.skills ?? []).map((each) => skill(each, card)),
-      !card.skills?.length && h("p", { class: "dim" }, "The card names no skills; write to the agent all the same."),
+      !card.skills?.length && h("p", { class: "dim" }, "The card lists no skills; you can still send messages."),
     ),
     h(
       "div",
@@ -78,7 +78,7 @@ function overview(card, me) {
       signing(card, me),
       others(),
       box(
-        "What it can do",
+        "Capabilities",
         h(
           "div",
           { class: "row tight" },
@@ -87,12 +87,12 @@ function overview(card, me) {
           ),
         ),
         facts([
-          ["Takes", (card.defaultInputModes ?? []).join(", ")],
-          ["Gives", (card.defaultOutputModes ?? []).join(", ")],
+          ["Input", (card.defaultInputModes ?? []).join(", ")],
+          ["Output", (card.defaultOutputModes ?? []).join(", ")],
         ]),
       ),
       box(
-        "Where it is",
+        "Interfaces",
         h(
           "ul",
           { class: "plain" },
@@ -126,9 +126,9 @@ function overview(card, me) {
         ),
       (card.provider || card.documentationUrl) &&
         box(
-          "Who runs it",
+          "Provider",
           facts([
-            ["Provider", card.provider?.organization],
+            ["Name", card.provider?.organization],
             ["Address", card.provider?.url],
             ["Documentation", card.documentationUrl],
           ]),
@@ -166,8 +166,8 @@ function skill(each, card) {
       ),
     (each.inputModes || each.outputModes) &&
       facts([
-        ["Takes", (each.inputModes ?? []).join(", ")],
-        ["Gives", (each.outputModes ?? []).join(", ")],
+        ["Input", (each.inputModes ?? []).join(", ")],
+        ["Output", (each.outputModes ?? []).join(", ")],
       ]),
     h("div", { class: "row" }, h("a", { href: link(["try"], { skill: each.id }) }, `Try ${each.name}`)),
   );
@@ -196,16 +196,16 @@ function others() {
           if (!wrong.textContent) location.href = pageOf(address.value);
         },
       },
-      field("Address of an agent, or of its card", address),
+      field("URL of an agent or of its card", address),
       wrong,
-      h("div", { class: "row" }, h("button", {}, "Show it")),
+      h("div", { class: "row" }, h("button", {}, "Show")),
     ),
   );
 }
 
 // ------------------------------------------------------------------------------------------------------ checks
 
-const WORDS = { good: "✓ Good", bad: "✗ Fix this", warn: "✗ Better", note: "○ Optional" };
+const WORDS = { good: "✓ Good", bad: "✗ Fix this", warn: "✗ Improve", note: "○ Optional" };
 const ORDER = { bad: 0, warn: 1, note: 2, good: 3 };
 const TONES = { good: "good", bad: "bad", warn: "ask", note: "still" };
 
@@ -219,8 +219,8 @@ function checks(card) {
       "p",
       { class: "lead" },
       bad
-        ? `${plural(bad, "thing")} in this card will keep clients away.`
-        : "Every client of the specification can use this card.",
+        ? `${plural(bad, "thing")} in this card to fix for clients.`
+        : "All clients that follow the specification can use this card.",
     ),
     h(
       "ul",
@@ -243,13 +243,13 @@ function signing(card, me) {
   const schemes = Object.entries(card.securitySchemes ?? {});
   if (!schemes.length && !me?.authentication) {
     return box(
-      "Who you are",
+      "Your identity",
       h(
         "p",
         {},
         me?.operator
-          ? "You sit at this agent's machine: you are its operator, and see everybody's tasks."
-          : "This agent has no authentication: everybody is the same caller.",
+          ? "You are on this agent's machine: you are its operator and see all tasks."
+          : "This agent has no authentication: all callers share one identity.",
       ),
     );
   }
@@ -278,9 +278,9 @@ function signing(card, me) {
         ? `You are ${me.owner}${me.tenant ? ` of ${me.tenant}` : ""}${me.operator ? ", an operator" : ""}.`
         : "You are not signed in.";
   return box(
-    "Who you are",
+    "Your identity",
     h("p", {}, state),
-    h("p", { class: "dim" }, `It takes: ${schemes.map(([name]) => name).join(", ")}`),
+    h("p", { class: "dim" }, `Accepted: ${schemes.map(([name]) => name).join(", ")}`),
     form,
   );
 }

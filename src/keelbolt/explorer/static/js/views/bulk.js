@@ -12,34 +12,34 @@ const ACTIONS = [
   {
     label: "Cancel",
     fits: (task) => !ENDED.includes(stateName(task.status.state)),
-    text: "Their workers are asked to stop; what they made so far stays.",
+    text: "The workers are asked to stop. Results so far are kept.",
     reason: true,
     call: (path, query, reason) => ops("POST", `${path}/cancel`, { query, body: reason ? { reason } : {} }),
   },
   {
     label: "Retry",
     fits: (task) => stateName(task.status.state) === "failed",
-    text: "The last message of each makes a new task; the failed ones stay as they are.",
+    text: "The last message of each task creates a new task; the failed tasks do not change.",
     call: (path, query) => ops("POST", `${path}/requeue`, { query, body: {} }),
   },
   {
     label: "Erase",
     fits: () => true,
-    text: "The tasks, their logs and their files are gone for good.",
+    text: "The tasks, their logs and their files are erased permanently.",
     call: (path, query) => ops("DELETE", path, { query }),
   },
 ];
 
 // `chosen` is a Map of tasks by id; `whose(task)` says whose it is; `done` is called when calls were made.
 export function bulkBar({ chosen, whose, clear, done, all }) {
-  const bar = h("div", { class: "bulk row", role: "group", "aria-label": "Chosen tasks" });
+  const bar = h("div", { class: "bulk row", role: "group", "aria-label": "Selected tasks" });
   function draw() {
     bar.hidden = !chosen.size;
     if (!chosen.size) return;
     const more = all();
     replace(
       bar,
-      h("strong", {}, `${plural(chosen.size, "task")} chosen`),
+      h("strong", {}, `${plural(chosen.size, "task")} selected`),
       ACTIONS.map((action) => {
         const tasks = [...chosen.values()].filter(action.fits);
         return h(
@@ -54,7 +54,7 @@ export function bulkBar({ chosen, whose, clear, done, all }) {
         );
       }),
       more && h("button", { type: "button", class: "quiet", onclick: more.choose }, more.label),
-      h("button", { type: "button", class: "quiet", onclick: clear }, "Choose none"),
+      h("button", { type: "button", class: "quiet", onclick: clear }, "Clear selection"),
     );
   }
 
@@ -86,7 +86,7 @@ export function bulkBar({ chosen, whose, clear, done, all }) {
         },
         h("h2", { id: "bulk-title" }, title),
         h("p", { class: "dim" }, action.text),
-        action.reason && field("Reason", reason, "The logs keep it, with your name."),
+        action.reason && field("Reason", reason, "Stored in the logs with your name."),
         meter,
         result,
         h("div", { class: "row" }, go, close),

@@ -19,7 +19,7 @@ export function composer(card, { start, onSend }) {
   );
   const text = h("textarea", {
     rows: "4",
-    placeholder: "Write to the agent",
+    placeholder: "Message to the agent",
     value: start.text ?? "",
     onkeydown: (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
@@ -42,9 +42,9 @@ export function composer(card, { start, onSend }) {
     { "aria-label": "How" },
     h("option", { value: "stream", selected: card.capabilities?.streaming }, "Stream the answer"),
     h("option", { value: "send", selected: !card.capabilities?.streaming }, "Wait for the answer"),
-    h("option", { value: "now" }, "Only send; look later"),
+    h("option", { value: "now" }, "Send only"),
   );
-  const messageId = h("input", { placeholder: "made anew for each message", spellcheck: "false", class: "mono" });
+  const messageId = h("input", { placeholder: "a new one for each message", spellcheck: "false", class: "mono" });
   const metadata = h("textarea", { rows: "2", class: "mono", placeholder: "{ }", spellcheck: "false" });
   const modes = h("input", { placeholder: "text/plain, application/json", spellcheck: "false" });
   const going = h("div", { class: "going" });
@@ -79,9 +79,9 @@ export function composer(card, { start, onSend }) {
       h(
         "div",
         { class: "stack" },
-        field("Go on with task", task),
+        field("Continue task", task),
         field("In context", context),
-        field("Message id", messageId, "The same id sent twice is one task."),
+        field("Message id", messageId, "Messages with the same id create one task."),
         field("Accepted output modes", modes),
         field("Metadata of the request", metadata),
       ),
@@ -169,7 +169,7 @@ export function composer(card, { start, onSend }) {
 
   function say() {
     const words = task.value
-      ? `Goes on with task ${shortId(task.value)}`
+      ? `Continues task ${shortId(task.value)}`
       : context.value
         ? "A new task in the same conversation"
         : "";
@@ -177,7 +177,7 @@ export function composer(card, { start, onSend }) {
       going,
       words && [
         h("span", {}, words),
-        h("button", { type: "button", class: "quiet small", onclick: () => anew(true) }, "Start a new one"),
+        h("button", { type: "button", class: "quiet small", onclick: () => anew(true) }, "Start a new task"),
       ],
     );
   }
@@ -197,14 +197,14 @@ export function composer(card, { start, onSend }) {
     const found = check();
     if (found.length) {
       jsonBox.open = true;
-      wrong.textContent = "The JSON does not fit; see below it.";
+      wrong.textContent = "The JSON is invalid; see the errors below it.";
       return null;
     }
     const { value } = data();
     if (value !== undefined && !(form && Object.keys(value).length === 0 && parts.length)) parts.push({ data: value });
     parts.push(...files.parts());
     if (!parts.length) {
-      wrong.textContent = "Write something, or add JSON or a file.";
+      wrong.textContent = "Enter a text, or add JSON or a file.";
       text.focus();
       return null;
     }
@@ -225,7 +225,7 @@ export function composer(card, { start, onSend }) {
       if (skill.value) more.skillId = skill.value;
       if (Object.keys(more).length) given.metadata = more;
     } catch (error) {
-      wrong.textContent = `The metadata is no JSON: ${error.message}`;
+      wrong.textContent = `The metadata is not valid JSON: ${error.message}`;
       return null;
     }
     return given;

@@ -58,7 +58,7 @@ function showFace(families, panel, signal, wanted) {
         ),
       ),
     );
-    records(family.family, {}, place, signal, `There are no ${family.title}`);
+    records(family.family, {}, place, signal, `No ${family.title}`);
   };
   replace(panel, chips, place);
   choose(families.find(({ family }) => family === wanted) ?? families[0]);
@@ -76,8 +76,8 @@ export function records(family, of, panel, signal, nothing) {
     {
       call,
       items: "records",
-      heads: ["Name", "Tenant or owner", "Changed", "Size", "About"],
-      nothing: [nothing ?? "Nothing of it is kept"],
+      heads: ["Name", "Tenant or owner", "Changed", "Size", "Subject"],
+      nothing: [nothing ?? "No records of this kind"],
       row: (each) => [
         h("a", { href: link(["data", each.ref]), title: each.id }, shorten(nameIn(each.id, of.id), 80)),
         h("span", { class: "dim break" }, tenantOf(each.partition)),

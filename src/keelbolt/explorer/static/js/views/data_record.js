@@ -101,7 +101,7 @@ function content({ value, beside, work }) {
       tree(state ? rest : value, { open: 2 }),
     ),
     Object.keys(beside ?? {}).length > 0 &&
-      h("section", { class: "card" }, h("h2", {}, "Kept with it"), tree(beside, { open: 2 })),
+      h("section", { class: "card" }, h("h2", {}, "Related data"), tree(beside, { open: 2 })),
     work?.length > 0 && h("section", { class: "card" }, h("h2", {}, "Work"), tree(work, { open: 2 })),
   );
 }
@@ -144,8 +144,8 @@ function eraseButton(subject, record) {
       onclick: () =>
         ask({
           title: `Erase this ${subject.kind}`,
-          text: "Everything of it, in all parts of Keelbolt that have a subject of this name in this tenant, is gone for good.",
-          submit: "Erase for good",
+          text: "All its data, in all parts of Keelbolt that have a subject of this name in this tenant, is erased permanently.",
+          submit: "Erase permanently",
           danger: true,
           call: () => ({ ...ops("POST", "/erase", { body: subject }), stream: true }),
           perform: drain,

@@ -25,13 +25,13 @@ export async function showGates(state, panel, signal) {
           "div",
           { class: "row flush" },
           copyAs(call),
-          h("button", { type: "button", class: "quiet small", onclick: again }, "Look again"),
+          h("button", { type: "button", class: "quiet small", onclick: again }, "Refresh"),
         ),
         gates.map((each) => gate(each, again)),
         !gates.length &&
           empty(
-            state === "open" ? "No turn waits" : "No gate was settled yet",
-            "Turns wait at a gate by ctx.wait_for.",
+            state === "open" ? "No waiting turns" : "No settled gates",
+            "A turn opens a gate with ctx.wait_for.",
           ),
       ),
     );
@@ -49,7 +49,7 @@ export function gate(each, again) {
     ["Turn", each.turnId && h("span", { class: "mono" }, shortId(each.turnId))],
     ["Task", task && h("a", { href: link(["tasks", task]) }, "Open the task")],
     ["Asked", each.createdAt && time(each.createdAt)],
-    ["Until", each.deadline && time(each.deadline)],
+    ["Expires", each.deadline && time(each.deadline)],
     ["Settled", each.settledAt && time(each.settledAt)],
     ["Error", each.error],
   ]);
@@ -75,7 +75,7 @@ export function gate(each, again) {
       done: again,
     });
   return decision({
-    title: each.reason || "It waits for an answer",
+    title: each.reason || "Waiting for an answer",
     content: [payload, about],
     schema: each.schema,
     words: each.schema ? null : "Answer",
@@ -88,7 +88,7 @@ export function gate(each, again) {
       {
         label: "Reject",
         danger: true,
-        onclick: refuse("reject", "Reject", "The turn gets the refusal and its reason."),
+        onclick: refuse("reject", "Reject", "The turn receives the rejection and its reason."),
       },
       { label: "Abort", onclick: refuse("abort", "Abort", "The turn stops waiting.") },
     ],

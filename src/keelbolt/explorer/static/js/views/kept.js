@@ -30,7 +30,7 @@ async function openMemory({ main, parts: [, ref], signal }) {
       ]),
       h("div", { class: "flush" }, copyAs(call)),
     ),
-    card("What is remembered", tree(found.state, { open: 3 })),
+    card("Memory content", tree(found.state, { open: 3 })),
   );
 }
 
@@ -59,7 +59,7 @@ async function openPause({ main, parts: [, ref], signal }) {
       ]),
       h("div", { class: "flush" }, cancel, copyAs(call)),
     ),
-    card("What waits", tree(found.payload, { open: 3 })),
+    card("Payload", tree(found.payload, { open: 3 })),
   );
 }
 
@@ -77,8 +77,8 @@ async function openArtifact({ main, parts: [, ref], signal }) {
       facts([
         ["Type", found.mediaType],
         ["Size", bytes(found.size)],
-        ["Made", found.created && time(found.created)],
-        ["Kept until", found.expires ? time(found.expires) : "for ever"],
+        ["Created", found.created && time(found.created)],
+        ["Expires", found.expires ? time(found.expires) : "never"],
         ["Session", found.scope?.session_id],
         ["SHA-256", h("code", { class: "break" }, found.sha256)],
       ]),
@@ -96,6 +96,6 @@ async function openArtifact({ main, parts: [, ref], signal }) {
           name: found.filename ?? "preview.txt",
         }),
     ),
-    h("details", { class: "more" }, h("summary", {}, "Everything known of it"), tree(found, { open: 2 })),
+    h("details", { class: "more" }, h("summary", {}, "All stored fields"), tree(found, { open: 2 })),
   );
 }

@@ -44,7 +44,7 @@ export function liveness({ log, look, signal }) {
     const after = duration(performance.now() - Math.max(lost.since, heard));
     taken = {
       at: performance.now(),
-      text: `${named(holder)} took over, ${after} after ${processName(lost.holder)} fell silent.`,
+      text: `${named(holder)} took over, ${after} after ${processName(lost.holder)} stopped sending heartbeats.`,
     };
     announce(taken.text);
     lost = null;
@@ -75,10 +75,10 @@ export function liveness({ log, look, signal }) {
     if (!lease || log.ended) silent = false;
     if (silent && lost?.holder !== lease.holder) {
       lost = { holder: lease.holder, since: lease.ends - lease.whole };
-      announce(`${named(lease.holder)} is silent`);
+      announce(`${named(lease.holder)} sends no heartbeats`);
     }
     if (taken && now - taken.at > TAKEN_MS) taken = null;
-    connectionNote(silent ? "Process silent" : "");
+    connectionNote(silent ? "No heartbeats" : "");
     if (silent) replace(element, countdown(lease, Math.min(silence(), now - heard), now));
     else replace(element, taken && !log.ended && h("p", { class: "notice busy" }, h("span", {}, taken.text)));
   }
@@ -110,15 +110,15 @@ function countdown(lease, silence, now) {
     h(
       "p",
       {},
-      h("strong", {}, `${named(lease.holder)} has been silent for ${tenths(silence)}. `),
+      h("strong", {}, `${named(lease.holder)} has sent no heartbeat for ${tenths(silence)}. `),
       left > 0
         ? `Another process takes over in ${tenths(left)}.`
-        : "Its lease has ended; the next free process takes over.",
+        : "Its lease has expired; the next free process takes over.",
     ),
     h("progress", {
       max: String(lease.whole),
       value: Math.max(0, left),
-      "aria-label": "Until another process takes over",
+      "aria-label": "Time until takeover",
     }),
   );
 }

@@ -81,7 +81,7 @@ function ending(state, items, log) {
   const error = log.entries.findLast(({ kind, data }) => kind === "error" && data.type)?.data;
   const answered = items.some((item) => item.kind === "artifact" || (item.state && ENDED.includes(item.state)));
   return [
-    !answered && h("p", { class: "dim" }, state === "completed" ? "It completed without a word." : `It was ${state}.`),
+    !answered && h("p", { class: "dim" }, state === "completed" ? "Completed without a message." : `The task was ${state}.`),
     error &&
       h(
         "details",
@@ -95,7 +95,7 @@ function ending(state, items, log) {
 const waiting = (state, items) =>
   (state === "working" || state === "submitted") &&
   !items.some(({ kind }) => kind === "artifact") &&
-  h("p", { class: "dim pulse" }, state === "working" ? "It works…" : "It waits for a process…");
+  h("p", { class: "dim pulse" }, state === "working" ? "Running…" : "Waiting for a process…");
 
 // ----------------------------------------------------------------------------------------------------- progress
 

@@ -14,7 +14,7 @@ export function question(task, state, { mine, again }) {
     });
   return questionOf(task.status?.message, state, {
     call,
-    closed: mine ? "" : "Only its owner can answer it.",
+    closed: mine ? "" : "Only the owner of the task can answer.",
     onAnswer: async (parts) => {
       await send(call(parts));
       again();

@@ -57,7 +57,7 @@ export function replay({ log, signal, onFork }) {
           "div",
           { class: "row tight", role: "group", "aria-label": "Step" },
           h("button", { type: "button", "aria-label": "First entry", onclick: () => move(first) }, "|◀"),
-          h("button", { type: "button", "aria-label": "Entry before", onclick: step(-1) }, "◀"),
+          h("button", { type: "button", "aria-label": "Previous entry", onclick: step(-1) }, "◀"),
           play,
           h("button", { type: "button", "aria-label": "Next entry", onclick: step(1) }, "▶"),
           h("button", { type: "button", "aria-label": "Last entry", onclick: () => move(log.last) }, "▶|"),
@@ -126,7 +126,7 @@ function state(task) {
     h(
       "div",
       { class: "row" },
-      h("h2", {}, "The task then"),
+      h("h2", {}, "Task at this entry"),
       badge(task.state),
       task.turn > 0 && h("span", { class: "dim" }, `turn ${task.turn}, run ${task.runs}`),
     ),
@@ -161,10 +161,10 @@ function changes(log, one, two, first) {
   return h(
     "section",
     { class: "card" },
-    h("h2", {}, from < first ? `What #${to} brought` : `From #${from} to #${to}`),
+    h("h2", {}, from < first ? `Changes by #${to}` : `Changes from #${from} to #${to}`),
     found.length
       ? h("p", { class: "dim" }, plural(found.length, "difference"))
-      : h("p", { class: "dim" }, "Nothing in the task changed."),
+      : h("p", { class: "dim" }, "No changes."),
     h(
       "ul",
       { class: "changes" },

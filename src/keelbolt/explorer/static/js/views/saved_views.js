@@ -49,7 +49,7 @@ export function savedViews() {
               draw();
             },
           },
-          `Forget “${current.name}”`,
+          `Remove “${current.name}”`,
         ),
       copyButton(() => location.href, "Copy link"),
     );
@@ -72,7 +72,7 @@ export function savedViews() {
           },
         },
         h("h2", { id: "view-title" }, "Save this view"),
-        field("Name", input, "It is kept in this browser."),
+        field("Name", input, "Stored in this browser."),
         h(
           "div",
           { class: "row" },

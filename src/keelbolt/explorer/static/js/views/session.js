@@ -47,7 +47,7 @@ async function open({ main, parts: [, ref], query, signal }) {
       facts([
         ["First seen", session.seen && time(session.seen)],
         ["Waiting patches", session.patches.length || null],
-        ["Waiting demands", session.controls.length || null],
+        ["Waiting controls", session.controls.length || null],
         ["Remote tasks", session.bindings.length || null],
       ]),
       h("div", { class: "flush" }, copyAs(call)),
@@ -69,9 +69,9 @@ function page(id, session, panel, signal) {
     case "tasks":
       return tasks(session);
     case "updates":
-      return log("updates", "Updates", "Nothing was told yet");
+      return log("updates", "Updates", "No updates");
     case "steering":
-      return log("steering", "Steering", "Nobody steered it");
+      return log("steering", "Steering", "No steering");
     case "traces":
       return list(session.traces, "No traces", (each) => [
         h("a", { href: link(["traces", each.ref], { session: session.ref, tenant: tenant() }) }, each.id),
@@ -84,7 +84,7 @@ function page(id, session, panel, signal) {
         h("span", { class: "dim" }, `${each.mediaType ?? ""} ${bytes(each.size)}`),
       ]);
     case "context":
-      return session.context ? tree(session.context, { open: 3 }) : empty("It has no context of its own");
+      return session.context ? tree(session.context, { open: 3 }) : empty("No context");
     default:
       return raw(session, { name: "session.json" });
   }
@@ -113,7 +113,7 @@ function tasks(session) {
       [task.task_type, task.holder && `runs in ${task.holder}`].filter(Boolean).join(", ").toLowerCase(),
     ),
     task.error && h("span", { class: "bad-ink" }, shorten(String(task.error), 200)),
-    h("details", { class: "more" }, h("summary", {}, "All of it"), tree(masked(task), { open: 1 })),
+    h("details", { class: "more" }, h("summary", {}, "All fields"), tree(masked(task), { open: 1 })),
   ]);
 }
 

@@ -57,7 +57,7 @@ const LISTS = {
   artifacts: {
     path: "/artifacts",
     items: "artifacts",
-    heads: ["Artifact", "Type", "Size", "Made"],
+    heads: ["Artifact", "Type", "Size", "Created"],
     row: ({ id, ref, filename, mediaType, size, created }) => [
       to("artifacts", ref, filename ?? id),
       mediaType,
@@ -79,7 +79,7 @@ async function open({ main, query, signal }) {
     tenants.map((name) => h("option", { value: name, selected: name === (chosen || "default") }, name)),
   );
   const pages = tabs(
-    "What is kept",
+    "Stored data",
     [
       { id: "sessions", title: "Sessions" },
       { id: "traces", title: "Traces" },
@@ -105,8 +105,8 @@ async function open({ main, query, signal }) {
     tenants.length
       ? pages.element
       : empty(
-          "No state is kept here",
-          "A StateStore on this agent's storage shows its sessions, traces and artifacts.",
+          "No stored state",
+          "Sessions, traces and artifacts of a StateStore on this agent's storage appear here.",
         ),
   );
   if (tenants.length) pages.start();

@@ -19,7 +19,7 @@ async function open({ main, signal, me }) {
     "div",
     { class: "view-head" },
     h("h1", {}, "System"),
-    health.status === "ok" ? tag("Reads and writes work", "good") : tag("The storage does not answer", "bad"),
+    health.status === "ok" ? tag("Reads and writes work", "good") : tag("The storage does not respond", "bad"),
   );
   if (!me?.allTenants) {
     replace(
@@ -28,18 +28,18 @@ async function open({ main, signal, me }) {
       facts([
         ["Engine", health.storage?.engine],
         ["Durability", health.storage?.durability],
-        ["Up for", duration(health.uptimeSeconds * 1000)],
+        ["Uptime", duration(health.uptimeSeconds * 1000)],
       ]),
       h(
         "div",
         { class: "card notice-card" },
-        h("h2", {}, "The rest is for operators"),
+        h("h2", {}, "More is visible to operators"),
         h(
           "p",
           {},
           me?.authentication
             ? "A token with the role operator:all shows queues, processes, dead letters and storage."
-            : "Start the agent with --operators loopback: then whoever sits at its machine is an operator.",
+            : "Start the agent with --operators loopback: then callers on its machine are operators.",
         ),
       ),
     );
@@ -73,10 +73,10 @@ async function open({ main, signal, me }) {
     const dead = queues.tasks?.dead ?? 0;
     replace(
       tiles,
-      tile("Waiting", number(queues.tasks?.waiting ?? 0), "tasks that no process works on yet", last("waiting")),
-      tile("Running", number(queues.tasks?.held ?? 0), "tasks, in all processes", last("running")),
-      tile("Dead letters", number(dead), "given up after their last attempt", last("dead"), dead ? "bad" : ""),
-      tile("Webhooks", number(queues.webhooks?.waiting ?? 0), "deliveries that wait", last("hooks")),
+      tile("Waiting", number(queues.tasks?.waiting ?? 0), "tasks without a process", last("waiting")),
+      tile("Running", number(queues.tasks?.held ?? 0), "tasks in all processes", last("running")),
+      tile("Dead letters", number(dead), "failed after the last attempt", last("dead"), dead ? "bad" : ""),
+      tile("Webhooks", number(queues.webhooks?.waiting ?? 0), "waiting deliveries", last("hooks")),
       tile("Leases", number(workers), process ? `of ${process.leaseSeconds} s, renewed by heartbeats` : "of processes"),
     );
   });
@@ -97,7 +97,7 @@ async function open({ main, signal, me }) {
         "div",
         { class: "stack" },
         storage(system, stored),
-        card("This page", h("p", { class: "dim" }, "Its numbers are this call and a stream."), copyAs(call)),
+        card("This page", h("p", { class: "dim" }, "The numbers come from this call and a stream."), copyAs(call)),
       ),
     );
   }

@@ -64,8 +64,8 @@ export function deadLetters(list, again) {
               class: "small",
               onclick: () =>
                 ask({
-                  title: "Try it anew",
-                  text: "Its last message makes a new task.",
+                  title: "Retry this task",
+                  text: "Its last message creates a new task.",
                   submit: "Requeue",
                   call: () => ops("POST", `/tasks/${encodeURIComponent(letter.taskId)}/requeue`, { body: {} }),
                   done: again,
@@ -80,14 +80,14 @@ export function deadLetters(list, again) {
               class: "quiet small",
               onclick: () =>
                 ask({
-                  title: "Forget this dead letter",
-                  text: "The task stays, and stays failed.",
-                  submit: "Forget",
+                  title: "Remove this dead letter",
+                  text: "The task stays failed.",
+                  submit: "Remove",
                   call: () => ops("DELETE", `/dead/${encodeURIComponent(letter.taskId)}`),
                   done: again,
                 }),
             },
-            "Forget",
+            "Remove",
           ),
         ),
       ),
@@ -122,7 +122,7 @@ export function storage({ engine, durability, version, uptimeSeconds, openStream
       ["Engine", engine],
       ["Durability", durability],
       ["Size", bytes(stored.bytes)],
-      ["Up for", duration(uptimeSeconds * 1000)],
+      ["Uptime", duration(uptimeSeconds * 1000)],
       ["Open streams", openStreams],
       ["Keelbolt", version],
       ["State", detail],
@@ -168,11 +168,11 @@ export function processesCard({ processes, process }, held) {
       "li",
       { class: "row" },
       h("span", {}, processName(name)),
-      name === here && h("span", { class: "tag still" }, "this one"),
+      name === here && h("span", { class: "tag still" }, "this process"),
       h(
         "span",
         { class: "dim" },
-        alive ? `holds ${number(holds)}` : `lease ended ${duration(-leaseLeftSeconds * 1000)} ago`,
+        alive ? `holds ${number(holds)}` : `lease expired ${duration(-leaseLeftSeconds * 1000)} ago`,
       ),
     );
   const dead = processes.filter(({ alive }) => !alive);
@@ -180,10 +180,10 @@ export function processesCard({ processes, process }, held) {
     "Processes",
     processes.length > dead.length
       ? h("ul", { class: "plain" }, processes.filter(({ alive }) => alive).map(row))
-      : h("p", { class: "dim" }, "No process is alive."),
+      : h("p", { class: "dim" }, "No live processes."),
     dead.length > 0 && [h("h3", {}, "Dead"), h("ul", { class: "plain" }, dead.map(row))],
     held.length > 0 && [
-      h("h3", {}, "Your tasks that run"),
+      h("h3", {}, "Your running tasks"),
       h(
         "ul",
         { class: "plain" },
@@ -203,14 +203,14 @@ export function processesCard({ processes, process }, held) {
 }
 
 export function retention({ retention: policy }) {
-  if (!policy) return card("Retention", h("p", {}, "Everything is kept for ever: no policy is set."));
+  if (!policy) return card("Retention", h("p", {}, "No retention policy: all data is kept."));
   const { every, ...ages } = policy;
   const set = Object.entries(ages).filter(([, seconds]) => seconds !== null);
   return card(
     "Retention",
     set.length
       ? facts(set.map(([name, seconds]) => [name.replaceAll("_", " "), duration(seconds * 1000)]))
-      : empty("Nothing is erased"),
-    h("p", { class: "dim small" }, `Looked at every ${duration(every * 1000)}`),
+      : empty("No limits"),
+    h("p", { class: "dim small" }, `Checked every ${duration(every * 1000)}`),
   );
 }

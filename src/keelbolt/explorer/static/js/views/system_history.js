@@ -29,7 +29,7 @@ export function history(signal) {
     const rate = (value) => number(Math.round(value * 10) / 10);
     replace(
       plots,
-      buckets.length === 0 && h("p", { class: "dim" }, "Processes write their numbers once a minute: nothing yet."),
+      buckets.length === 0 && h("p", { class: "dim" }, "No data yet: processes write their numbers once a minute."),
       plot("Tasks ended per minute", [["all", (b) => b.ended / minutes], ["failed", (b) => b.failed / minutes]], rate),
       plot("Duration of tasks", [["p50", (b) => b.p50Seconds], ["p95", (b) => b.p95Seconds]], seconds),
       plot("Queue", [["waiting", (b) => b.waiting], ["running", (b) => b.running]], number),

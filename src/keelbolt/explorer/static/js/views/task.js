@@ -77,7 +77,7 @@ async function open({ main, parts: [, id], query, signal, me }) {
   function show(tab, panel) {
     if (!log.entries.length && ["timeline", "waterfall", "replay"].includes(tab)) {
       panel.append(
-        empty("The log is no longer kept", "Retention trimmed it; the task as it ended is under Overview and Raw."),
+        empty("The log was removed", "Retention removed it. Overview and Raw show the final state of the task."),
       );
       return {};
     }
@@ -185,8 +185,8 @@ async function open({ main, parts: [, id], query, signal, me }) {
         h(
           "p",
           { class: "notice ask" },
-          h("span", {}, "The task waits for an answer."),
-          h("button", { type: "button", class: "small", onclick: () => pages.choose("overview") }, "See the question"),
+          h("span", {}, "The task is waiting for an answer."),
+          h("button", { type: "button", class: "small", onclick: () => pages.choose("overview") }, "Show the question"),
         ),
     );
   }
@@ -196,7 +196,7 @@ async function open({ main, parts: [, id], query, signal, me }) {
       draw();
     } catch (error) {
       if (!signal.aborted && error.status === 404)
-        replace(main, h("h1", {}, "This task is gone"), empty("It was erased.", ""), problem(error));
+        replace(main, h("h1", {}, "Task not found"), empty("The task was erased.", ""), problem(error));
     }
   }, 150);
 

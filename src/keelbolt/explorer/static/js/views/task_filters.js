@@ -13,7 +13,7 @@ export async function filterControls({ query, card, me, change }) {
   const text = h("input", {
     type: "search",
     value: query.text ?? "",
-    placeholder: "Words or an id   ( / )",
+    placeholder: "Text or id   ( / )",
     oninput: later(() => change({ text: text.value.trim() }), 300),
   });
   const context = h("input", {
@@ -55,7 +55,7 @@ export async function filterControls({ query, card, me, change }) {
             location.hash = link(["tasks"], whose);
           },
         },
-        h("option", { value: JSON.stringify([null, null, null]) }, "My own"),
+        h("option", { value: JSON.stringify([null, null, null]) }, "Mine"),
         h("option", { value: all, selected: query.all === "true" }, "Everyone"),
         options.map(({ query: each, label }) =>
           h("option", { value: value(each), selected: value(each) === current }, label),
@@ -69,6 +69,6 @@ export async function filterControls({ query, card, me, change }) {
     field("Skill", skill),
     field("Context", context),
     field("Changed", span),
-    owner && field("Whose", owner),
+    owner && field("Owner", owner),
   );
 }

@@ -18,7 +18,7 @@ export function heading({ about, log, state, whose }) {
     h("div", { class: "row" }, h("h1", {}, taskTitle(log, about)), badge(state)),
     about.cancelRequested &&
       !ENDED.includes(state) &&
-      h("p", { class: "notice ask" }, h("span", {}, "A cancel was requested; the worker got it.")),
+      h("p", { class: "notice ask" }, h("span", {}, "Cancellation requested; the worker is notified.")),
   ];
 }
 
@@ -40,8 +40,8 @@ export function taskFacts({ id, about, log, whose }) {
     return anchor;
   };
   return facts([
-    ["Began", time(about.created)],
-    [ended ? "Took" : "For", duration(took)],
+    ["Started", time(about.created)],
+    [ended ? "Duration" : "Running for", duration(took)],
     ["Turn", about.turn.number],
     ["Attempts of this turn", about.runs || null],
     [
@@ -58,11 +58,11 @@ export function taskFacts({ id, about, log, whose }) {
     ["Waiting messages", about.pendingMessages || null],
     [
       "Conversation",
-      h("a", { href: link(["tasks"], { context: task.contextId, ...whose }), title: task.contextId }, "Its tasks"),
+      h("a", { href: link(["tasks"], { context: task.contextId, ...whose }), title: task.contextId }, "Tasks of the conversation"),
     ],
     ["Forked from", origin?.taskId ? other(origin.taskId, { event: origin.seq }) : null],
     ["Refers to", refers.map((each) => h("div", {}, other(each)))],
-    ["Log", about.floor ? `trimmed up to #${about.floor}` : null],
+    ["Log", about.floor ? `removed up to #${about.floor}` : null],
     ["Id", h("span", { class: "row tight" }, h("code", { class: "dim break" }, id), copyButton(id, "Copy id"))],
   ]);
 }
@@ -78,7 +78,7 @@ export function doubts(about, state) {
       {},
       h("strong", {}, `${plural(found.length, "step")} in doubt: `),
       found.map(([name]) => tag(stepName(name), "bad")),
-      h("p", {}, "It began in a process that died before it reported. It may have taken effect, or not."),
+      h("p", {}, "The process died before the end of the step was recorded. The step may have taken effect."),
     ),
   );
 }

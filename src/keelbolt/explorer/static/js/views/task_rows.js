@@ -67,7 +67,7 @@ function row(task, { fresh, href, chosen, onChoose, owner }) {
       h("input", {
         type: "checkbox",
         checked: chosen.has(task.id),
-        "aria-label": `Choose ${name}`,
+        "aria-label": `Select ${name}`,
         onchange: (event) => onChoose(task, event.target.checked),
       }),
     ),

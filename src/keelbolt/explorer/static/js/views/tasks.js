@@ -98,7 +98,7 @@ async function open({ main, query, signal, me }) {
       token && chosen.size >= shown.size
         ? {
             label:
-              answer.total === undefined ? "Choose all that match" : `Choose all ${number(answer.total)} that match`,
+              answer.total === undefined ? "Select all matches" : `Select all ${number(answer.total)} matches`,
             choose: () => chooseAll(),
           }
         : null,
@@ -190,7 +190,7 @@ async function open({ main, query, signal, me }) {
     ["said", "Task"],
     ["skill", "Skill", "wide"],
     ...(everyone() ? [["owner", "Owner", "wide"]] : []),
-    ["took", "Took", "wide"],
+    ["took", "Duration", "wide"],
     ["changed", "Changed"],
   ];
 
@@ -210,7 +210,7 @@ async function open({ main, query, signal, me }) {
         h("input", {
           type: "checkbox",
           checked: all,
-          "aria-label": "Choose all that are shown",
+          "aria-label": "Select all shown",
           onchange: (event) => {
             if (event.target.checked) for (const task of shown.values()) chosen.set(task.id, task);
             else chosen.clear();
@@ -281,13 +281,13 @@ async function open({ main, query, signal, me }) {
         ),
     );
     const searched = Boolean(filters().text || filters().skill);
-    const sorted = here().query.sort && !oldestFirst() && token ? `, sorted among the ${number(shown.size)} that are loaded` : "";
+    const sorted = here().query.sort && !oldestFirst() && token ? `, sorted within the ${number(shown.size)} loaded` : "";
     note.textContent =
       searched || !states
-        ? `${plural(shown.size, "task")} found so far${token ? "" : ", all looked through"}${sorted}`
+        ? `${plural(shown.size, "task")} found so far${token ? "" : ", search complete"}${sorted}`
         : `${plural(answer.total, "task")}${answer.exact ? "" : " or more"}${sorted}`;
     more.hidden = !token;
-    more.textContent = searched ? "Look further" : "More";
+    more.textContent = searched ? "Search older tasks" : "More";
     for (const id of chosen.keys()) if (shown.has(id)) chosen.set(id, shown.get(id));
     drawHeads();
     views.draw();
@@ -309,20 +309,20 @@ async function open({ main, query, signal, me }) {
   function nothing() {
     if (token) {
       const [near, far] = oldestFirst() ? ["oldest", "newer"] : ["newest", "older"];
-      return empty(`Nothing found among the ${near}`, `Look further: ${far} tasks may match.`);
+      return empty(`No match among the ${near} tasks`, `${far === "older" ? "Older" : "Newer"} tasks may match.`);
     }
     if (Object.keys(filters()).length) {
       return h(
         "div",
         {},
-        empty("No task matches", "Take a filter away, or look at all of them."),
+        empty("No matching tasks", "Remove a filter, or show all tasks."),
         h("div", { class: "row center" }, h("a", { class: "button", href: link(["tasks"]) }, "All tasks")),
       );
     }
     return h(
       "div",
       {},
-      empty("No tasks yet", "The first message makes one."),
+      empty("No tasks yet", "The first message creates one."),
       h("div", { class: "row center" }, h("a", { class: "button primary", href: link(["try"]) }, "Try the agent")),
     );
   }

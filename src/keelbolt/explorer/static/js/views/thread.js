@@ -54,7 +54,7 @@ async function open({ main, parts: [, ref], query, signal }) {
       h("h1", {}, shorten(thread.id, 100)),
       facts([
         ["Last used", thread.at && time(thread.at)],
-        ["Waits", waiting > 0 ? tag(`at ${waiting === 1 ? "a gate" : `${waiting} gates`}`, "ask") : null],
+        ["Waiting", waiting > 0 ? tag(`at ${waiting === 1 ? "a gate" : `${waiting} gates`}`, "ask") : null],
         ["Tasks", h("a", { href: link(["tasks"], { context: thread.id }) }, "With this context")],
       ]),
       h("div", { class: "flush" }, copyAs(call)),
@@ -94,7 +94,7 @@ function conversation(thread, shared, wanted, signal) {
         turn = each.turn;
         return entry(thread, each, { began, wanted });
       }),
-      !found.length && empty("Nothing was said yet"),
+      !found.length && empty("No messages yet"),
     );
   }
   async function first() {
@@ -103,7 +103,7 @@ function conversation(thread, shared, wanted, signal) {
     token = String(Number(wanted) + 1); // it lies further back: begin there
     found.length = 0;
     await load();
-    above.append(h("a", { href: link(["turns", thread.ref], { tenant: tenant() }) }, "To the latest"));
+    above.append(h("a", { href: link(["turns", thread.ref], { tenant: tenant() }) }, "Latest"));
   }
   const element = h(
     "div",
@@ -115,7 +115,7 @@ function conversation(thread, shared, wanted, signal) {
       place,
       h("div", { class: "flush" }, copyAs(turns(path))),
     ),
-    h("section", { class: "stack", "aria-label": "Remembered" }, remembered(thread, shared, signal)),
+    h("section", { class: "stack", "aria-label": "Memory" }, remembered(thread, shared, signal)),
   );
   return {
     element,
@@ -128,17 +128,17 @@ function conversation(thread, shared, wanted, signal) {
 // --------------------------------------------------------------------------------------------- turns and their gates
 
 function progress(thread) {
-  return list(thread.turns, "No turn is known", ({ id, state, runs, iterations, at }) => [
-    tag(state === "ended" ? "ended" : "under way", state === "ended" ? "good" : "busy"),
+  return list(thread.turns, "No turns", ({ id, state, runs, iterations, at }) => [
+    tag(state === "ended" ? "ended" : "running", state === "ended" ? "good" : "busy"),
     h("span", { class: "mono break" }, id),
     h("span", { class: "dim" }, `${iterations} iteration${iterations === 1 ? "" : "s"} stored`),
-    runs > 1 && h("span", { class: "dim" }, `begun ${runs} times`),
+    runs > 1 && h("span", { class: "dim" }, `started ${runs} times`),
     at && time(at),
   ]);
 }
 
 function gates(thread, main, signal) {
-  if (!thread.gates.length) return empty("It has no gates", "Turns wait at a gate by ctx.wait_for.");
+  if (!thread.gates.length) return empty("No gates", "A turn opens a gate with ctx.wait_for.");
   const again = () => open({ main, parts: ["turns", thread.ref], query: { tab: "gates" }, signal });
   return h(
     "div",

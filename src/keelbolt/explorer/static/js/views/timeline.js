@@ -25,8 +25,8 @@ export function timeline({ log, onFork, onReplay }) {
   });
   const search = h("input", {
     type: "search",
-    placeholder: "Words in the log",
-    "aria-label": "Words in the log",
+    placeholder: "Search the log",
+    "aria-label": "Search the log",
     oninput: later(() => {
       filter.text = search.value.trim().toLowerCase();
       draw(true);
@@ -50,7 +50,7 @@ export function timeline({ log, onFork, onReplay }) {
         list.toEnd();
       },
     },
-    "To the newest",
+    "Newest",
   );
   const element = h(
     "div",
@@ -111,7 +111,7 @@ export function timeline({ log, onFork, onReplay }) {
         href: link(["tasks", log.id], { ...here().query, event: entry.seq }),
         start: duration(new Date(entry.at) - start) || "0 ms",
         actions: [
-          h("button", { type: "button", class: "small", onclick: () => onReplay(entry.seq) }, "The task as of here"),
+          h("button", { type: "button", class: "small", onclick: () => onReplay(entry.seq) }, "Task at this entry"),
           h("button", { type: "button", class: "small", onclick: () => onFork(entry.seq) }, "Fork from here"),
         ],
       }),
@@ -135,8 +135,8 @@ export function timeline({ log, onFork, onReplay }) {
             "p",
             { class: "dim" },
             asked
-              ? `Entry ${asked} is not in the log${asked <= log.floor ? ": it was trimmed" : ""}.`
-              : "Choose an entry to see all of it. The arrow keys go through them.",
+              ? `Entry ${asked} is not in the log${asked <= log.floor ? ": it was removed by retention" : ""}.`
+              : "Select an entry to see its details. Use the arrow keys to move.",
           ),
         );
       }

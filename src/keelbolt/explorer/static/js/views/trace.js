@@ -65,9 +65,9 @@ function page(id, trace, panel, signal) {
     });
   switch (id) {
     case "events":
-      return log("events", "events", "Events of the flow", "The flow said nothing");
+      return log("events", "events", "Events of the flow", "No events");
     case "planner":
-      return log("plannerEvents", "planner-events", "Events of the planner", "No planner was at work");
+      return log("plannerEvents", "planner-events", "Events of the planner", "No planner events");
     case "waterfall":
       return waterfall(trace, signal);
     case "trajectories":
@@ -92,7 +92,7 @@ function trajectory({ session, sessionRef, saved, size, trajectory: told }) {
       ["Steps", plural(steps.length, "step")],
     ]),
     h("ol", { class: "steps" }, steps.map(step)),
-    h("details", { class: "more" }, h("summary", {}, "All of it"), tree(told, { open: 1 })),
+    h("details", { class: "more" }, h("summary", {}, "All fields"), tree(told, { open: 1 })),
   );
 }
 
@@ -105,7 +105,7 @@ function step(each, index) {
     h("strong", {}, String(name)),
     (action.thought ?? each?.thought) && h("p", { class: "dim" }, String(action.thought ?? each.thought)),
     each?.error && h("p", { class: "bad-ink" }, String(each.error)),
-    h("details", { class: "more" }, h("summary", {}, "What it saw"), tree(each, { open: 2 })),
+    h("details", { class: "more" }, h("summary", {}, "Observation"), tree(each, { open: 2 })),
   );
 }
 
@@ -140,6 +140,6 @@ function waterfall(trace, signal) {
     const about = `${plural(flow.length, "event")} of the flow, ${number(planner.length)} of the planner`;
     replace(box, list.length ? chart(list, about, () => {}) : empty("Nothing to draw"));
   };
-  draw().catch((error) => !signal.aborted && replace(box, empty("That could not be read", error.message)));
+  draw().catch((error) => !signal.aborted && replace(box, empty("Loading failed", error.message)));
   return box;
 }

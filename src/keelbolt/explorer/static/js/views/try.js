@@ -51,14 +51,14 @@ async function open({ main, query, signal, me }) {
   );
   if (!talk.list.childElementCount)
     talk.list.append(
-      empty("Nothing said yet", "Choose an example, or write what you like. Answers grow here while the agent works."),
+      empty("No messages yet", "Select an example, or write a message. Answers appear here while the agent works."),
     );
 
   function clear() {
     talk.running.abort();
     talk.running = new AbortController();
     talk.context = "";
-    talk.list.replaceChildren(empty("Nothing said yet"));
+    talk.list.replaceChildren(empty("No messages yet"));
     compose.inContext("");
   }
 }

@@ -19,7 +19,7 @@ const THREADS = {
     h("span", { class: "break" }, last && said(last)),
     since(at),
   ],
-  nothing: ["No threads", "What a durable_storage on this agent's storage keeps is shown here."],
+  nothing: ["No threads", "Threads of a durable_storage on this agent's storage appear here."],
 };
 
 const said = ({ role, text, files }) => [

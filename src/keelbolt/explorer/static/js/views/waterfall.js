@@ -30,7 +30,7 @@ export function bars(entries, webhooks, now) {
       for (const step of steps.values()) {
         if (step.to !== null) continue;
         step.tone = "bad";
-        close(step, at, "never reported: in doubt");
+        close(step, at, "end not recorded: in doubt");
       }
       attempt = {
         lane: "attempt",
@@ -100,7 +100,7 @@ export function bars(entries, webhooks, now) {
         close(attempt, at, "asked");
         waits = {
           lane: "wait",
-          label: "Waits for an answer",
+          label: "Waiting for an answer",
           about: state.replace("_", " "),
           from: at,
           to: null,
@@ -128,10 +128,10 @@ export function bars(entries, webhooks, now) {
       label: `Webhook ${hook.id}`,
       about:
         hook.status === "failed"
-          ? `given up: ${hook.error}`
+          ? `failed: ${hook.error}`
           : hook.error
             ? `failing: ${hook.error}`
-            : `told up to #${hook.cursor}`,
+            : `delivered up to #${hook.cursor}`,
       from: Date.parse(first.at),
       to: Date.parse((told ?? first).at),
       tone: hook.error ? "bad" : "still",

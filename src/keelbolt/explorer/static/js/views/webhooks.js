@@ -6,7 +6,7 @@ import { number } from "../format.js";
 import { empty, facts, tag, time } from "../pieces.js";
 
 export function webhookList(webhooks, { call, again }) {
-  if (!webhooks.length) return empty("No webhooks", "Nobody asked to be told about this task.");
+  if (!webhooks.length) return empty("No webhooks", "No client registered a webhook for this task.");
   return h(
     "div",
     { class: "stack" },
@@ -18,13 +18,13 @@ export function webhookList(webhooks, { call, again }) {
         hook.error && h("p", { class: "bad-ink break" }, hook.error),
         facts([
           ["Id", hook.id],
-          ["Told up to", `#${hook.cursor}`],
+          ["Delivered up to", `#${hook.cursor}`],
           ["Delivered", number(hook.delivered)],
-          ["Last try", hook.triedAt && time(hook.triedAt)],
-          ["It answered", hook.triedAt && (hook.httpStatus ? `HTTP ${hook.httpStatus}` : "nothing")],
-          ["Failures in a row", hook.failures || null],
+          ["Last attempt", hook.triedAt && time(hook.triedAt)],
+          ["Response", hook.triedAt && (hook.httpStatus ? `HTTP ${hook.httpStatus}` : "nothing")],
+          ["Consecutive failures", hook.failures || null],
           ["Failing since", hook.failingSince && time(hook.failingSince)],
-          ["Next try", hook.retryAt && time(hook.retryAt)],
+          ["Next attempt", hook.retryAt && time(hook.retryAt)],
           ["Authentication", hook.authentication?.scheme],
         ]),
         h(
@@ -36,15 +36,15 @@ export function webhookList(webhooks, { call, again }) {
               type: "button",
               onclick: () =>
                 ask({
-                  title: "Deliver again",
-                  text: "From an entry on, or where the webhook stands. Receivers know repeats by their ids.",
-                  submit: "Deliver",
+                  title: "Replay",
+                  text: "Resume the delivery, or repeat events after an entry. Receivers recognise repeated events by their ids.",
+                  submit: "Replay",
                   fields: [
                     {
                       name: "after",
                       label: "After entry",
                       type: "number",
-                      hint: "0 repeats everything; empty goes on where it stands.",
+                      hint: "0 repeats all events; empty resumes the delivery.",
                     },
                   ],
                   call: ({ after }) =>
@@ -56,7 +56,7 @@ export function webhookList(webhooks, { call, again }) {
                   done: again,
                 }),
             },
-            "Deliver again",
+            "Replay",
           ),
         ),
       ),
@@ -66,6 +66,6 @@ export function webhookList(webhooks, { call, again }) {
 
 export const state = (hook) =>
   tag(
-    hook.status === "failed" ? "given up" : hook.failures ? "failing" : "active",
+    hook.status === "failed" ? "failed" : hook.failures ? "failing" : "active",
     hook.status === "failed" || hook.failures ? "bad" : "good",
   );
