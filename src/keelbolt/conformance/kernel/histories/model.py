@@ -35,7 +35,7 @@ from keelbolt.kernel.records import (
 from keelbolt.kernel.work import Bury, Claim, Complete, Enqueue, Fence, Release, Remove, Retry
 
 Key = tuple[str, str, str]
-Failure = tuple[int, str, Any]  # which operation, the reason, what was found
+Failure = tuple[int, str, Any]  # index of the operation, reason, stored value
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ModelItem:
     since: int  # the step at which it became ready
     attempt: int = 0
     holder: str | None = None
-    nudged: bool = False  # enqueued while held: comes back when it is completed
+    nudged: bool = False  # enqueued while held: waits again when it is completed
     nudged_since: int | None = None  # ... the step at which it is ready again; None: later
     reason: str | None = None
 
@@ -69,10 +69,10 @@ class EngineModel:
     records: dict[Key, Record] = field(default_factory=dict)
     streams: dict[Key, ModelStream] = field(default_factory=dict)
     items: dict[Key, ModelItem] = field(default_factory=dict)
-    fences: Counter[Key] = field(default_factory=Counter)  # the last one of each item, for ever
+    fences: Counter[Key] = field(default_factory=Counter)  # the last fence of each item, never removed
     blobs: set[tuple[str, str]] = field(default_factory=set)
     holders: set[tuple[str, str, str]] = field(default_factory=set)
-    expired: set[str] = field(default_factory=set)  # workers whose lease is over
+    expired: set[str] = field(default_factory=set)  # workers whose lease has ended
     step: int = 0
 
     # ------------------------------------------------------------------------------------------------------ commit

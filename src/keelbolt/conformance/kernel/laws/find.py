@@ -37,7 +37,7 @@ async def keys(kernel: Kernel, query: Query, *, limit: int = 50, partition: str 
 
 
 async def fill(kernel: Kernel, count: int = 36) -> list[Record]:
-    """Records in every combination, with many ties, written in an order that is none of the indexes'."""
+    """Write records of every combination, with many equal values, in an order that no index has."""
     rows: dict[str, Fields] = {
         f"k{(n * 7) % count:03}": {"state": "ab"[n % 2], "owner": "xyz"[n % 3], "rank": n % 5 - 2} for n in range(count)
     }

@@ -19,13 +19,13 @@ ENTRY = Draft("note", b"x")
 
 
 async def wakes(kernel: Kernel, topic: Topic, act: Callable[[], Awaitable[object]], what: str) -> None:
-    """A watch that waits is woken by this, and so is one that waits only afterwards."""
+    """``act`` wakes a watch that waits, and one that waits only afterwards."""
     with kernel.watch(topic) as waiting, kernel.watch(topic) as later:
         task = asyncio.create_task(waiting.wait(WAKE_SECONDS))
         await asyncio.sleep(0.005)
         await act()
         equal(await task, True, f"whether a waiting watch of {topic} was woken by {what}")
-        equal(await later.wait(WAKE_SECONDS), True, f"whether a later wait of {topic} knew of {what}")
+        equal(await later.wait(WAKE_SECONDS), True, f"whether a later wait of {topic} returned at once after {what}")
 
 
 @law()

@@ -174,7 +174,7 @@ async def a_forked_child_is_refused(kernel: Kernel) -> None:
         return
     await kernel.commit(P, Put("plain", "a", b""))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # that threads exist is the point
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork() with threads is tested here
         child = os.fork()
     if child == 0:
         os._exit(_count_not_refused(kernel))
@@ -186,7 +186,7 @@ async def a_forked_child_is_refused(kernel: Kernel) -> None:
 
 
 def _count_not_refused(kernel: Kernel) -> int:
-    """Runs in the child: there is no loop, so each use is driven by hand to its first pause."""
+    """Runs in the child. It has no loop, so each coroutine is sent to its first suspension."""
     allowed = 0
     for use in uses(kernel).values():
         try:

@@ -20,7 +20,7 @@ REALS = (-1e308, -65536.5, -2.0, -1.5, -1.0, -1e-9, -5e-324, 0.0, 5e-324, 1e-9, 
 
 
 async def sorted_by(kernel: Kernel, name: str, values: tuple[Scalar, ...]) -> None:
-    """These values, given in order, are found in order, both ways, and ranges cut them where they should."""
+    """These sorted values are found in this order in both directions, and ranges have the right bounds."""
     shuffled = sorted(range(len(values)), key=lambda n: (n * 7919) % 104_729)
     await kernel.commit(P, *(Put("typed", f"k{n:03}", b"", {name: values[n]}) for n in shuffled))
     for newest_first in (False, True):

@@ -28,7 +28,7 @@ async def claimed(kernel: Kernel, count: int, *, worker: str = "w", limit: int =
 
 
 async def hold_and_die(kernel: Kernel, *keys: str, worker: str = "dead", partition: str = P) -> list[Claim]:
-    """These items are held by a worker whose lease is over."""
+    """Hold these items by a worker whose lease has ended."""
     await kernel.commit(partition, *(Enqueue("runs", key) for key in keys))
     claims = list(await kernel.claim("runs", worker, limit=len(keys), lease_seconds=SHORT_SECONDS))
     equal(sorted(claim.key for claim in claims), sorted(keys), "the items that the first worker claimed")

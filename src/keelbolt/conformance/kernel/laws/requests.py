@@ -47,7 +47,7 @@ BAD_PARTITIONS: tuple[Any, ...] = ("", "p" * (MAX_PARTITION_BYTES + 1), "世" * 
 
 
 async def refused(kernel: Kernel, kind: type[InvalidRequest], *operations: Operation) -> None:
-    """The commit raises this error, and what stands beside the bad operation is not written."""
+    """The commit raises this error, and no other operation of the commit is written."""
     with raises(kind):
         await kernel.commit(P, Put("plain", "beside", b""), *operations)
     expect(
@@ -185,7 +185,7 @@ async def values_of_a_wrong_type_are_refused(kernel: Kernel) -> None:
         Append("log", "s", ()),
         Append("log", "s", ("entry",)),  # type: ignore[arg-type]
         Bury("runs", "a", 1, "x" * (MAX_REASON_CHARS + 1)),
-        Expire("passing", "a"),  # an engine's own, for its sweep
+        Expire("passing", "a"),  # an operation that only engines use, in a sweep
         "not an operation",
         None,
     )

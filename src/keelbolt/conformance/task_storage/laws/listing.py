@@ -15,7 +15,7 @@ PAUSE_SECONDS = 0.003  # more than the millisecond that a timestamp is precise t
 
 
 async def several(storage: AnyStorage, count: int, *, context: str = "context") -> list[Task]:
-    """Tasks, each later than the one before."""
+    """Create tasks, each later than the one before."""
     tasks = []
     for number in range(count):
         tasks.append(await new(storage, str(number), context=context))

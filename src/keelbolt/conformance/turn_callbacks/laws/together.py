@@ -11,7 +11,7 @@ from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
 
 
 class _LeftEarly(Exception):
-    """What ends a unit of work before its end."""
+    """Ends a unit of work by an error."""
 
 
 @law("unit_of_work")
