@@ -68,7 +68,6 @@ async def erase(
     kernel: Kernel,
     subject: Subject,
     *,
-    among: Sequence[Face] | None = None,
     dry_run: bool = False,
     if_idle: bool = False,
     tell: Tell | None = None,
@@ -78,9 +77,9 @@ async def erase(
     Raise SubjectNotFound if the subject has no data. ``dry_run`` only counts. A subject in use is erased as well, and
     its worker can no longer write; with ``if_idle``, raise SubjectInUse instead.
     """
-    chosen = faces() if among is None else among
+    chosen = faces()
     _check(subject, chosen)
-    await declare(kernel, chosen)
+    await declare(kernel)
     erased = Erased()
     if if_idle:
         async for each, target in _targets(kernel, chosen, subject):
@@ -118,18 +117,18 @@ async def erase_target(of: Face, target: SubjectLocation, *, version: int | None
     return eraser.erased
 
 
-async def resume_erasures(kernel: Kernel, *, among: Sequence[Face] | None = None) -> int:
+async def resume_erasures(kernel: Kernel) -> int:
     """Finish the erasures that other processes left unfinished, and return their number."""
     worker = incarnation()
     count = 0
     try:
         while claims := await kernel.claim(ERASURES, worker, lease_seconds=LEASE_SECONDS):
             for claim in claims:
-                await declare(kernel, among)
+                await declare(kernel)
                 record = await claim.scope.get(ERASURES, claim.key)
                 if record is not None:
                     try:
-                        await _resume(kernel, claim.scope, record, among)
+                        await _resume(kernel, claim.scope, record)
                     except InvalidValue as error:  # the face belongs to a package that is not installed here
                         await claim.scope.commit(claim.retry(str(error), ready_in=RESUME_SECONDS))
                         continue
@@ -141,20 +140,19 @@ async def resume_erasures(kernel: Kernel, *, among: Sequence[Face] | None = None
     return count
 
 
-async def declare(kernel: Kernel, among: Iterable[Face] | None = None) -> None:
-    """Declare the collections of these faces, or of all faces."""
-    for each in faces() if among is None else among:
+async def declare(kernel: Kernel) -> None:
+    """Declare the collections of all faces."""
+    for each in faces():
         await kernel.declare(*each.collections())
 
 
-async def _resume(kernel: Kernel, scope: Scope, record: Record, among: Sequence[Face] | None) -> None:
+async def _resume(kernel: Kernel, scope: Scope, record: Record) -> None:
     body = from_json(record.body)
     if "subject" in body:
         with contextlib.suppress(SubjectNotFound):  # nothing was left
-            await erase(kernel, Subject(**body["subject"]), among=among)
+            await erase(kernel, Subject(**body["subject"]))
         return
-    of = face(body["face"]) if among is None else next(each for each in among if each.name == body["face"])
-    await _Eraser(of, scope).repeat(body["subjects"])
+    await _Eraser(face(body["face"]), scope).repeat(body["subjects"])
 
 
 def _recording(key: str, body: dict[str, object]) -> tuple[Operation, ...]:

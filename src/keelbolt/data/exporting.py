@@ -58,7 +58,6 @@ async def export(
     subject: Subject | None,
     file: BinaryIO,
     *,
-    among: Sequence[Face] | None = None,
     tell: Tell | None = None,
 ) -> Exported:
     """Write all data of the subject to the file; with None, all data of the store.
@@ -66,11 +65,11 @@ async def export(
     Raise SubjectNotFound if the subject has no data. If a subject changes during every attempt to read it, raise
     SubjectInUse; an export of everything skips it instead.
     """
-    chosen = faces() if among is None else among
+    chosen = faces()
     kinds = sorted({kind for each in chosen for kind in each.kinds})
     if subject is not None and subject.kind not in kinds:
         raise InvalidValue(f"{subject.kind!r} is not a kind of subject; choose one of: {', '.join(kinds)}")
-    await declare(kernel, chosen)
+    await declare(kernel)
     exported, writer = Exported(), LineWriter(file)
     named = None if subject is None else {"kind": subject.kind, "id": subject.id}
     writer.write(encoded({"keelbolt": "export", "format": FORMAT, "subject": named}))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import BinaryIO
@@ -53,9 +53,7 @@ class Imported:
     bytes: int = 0
 
 
-async def import_export(
-    kernel: Kernel, file: BinaryIO, *, among: Sequence[Face] | None = None, tell: Tell | None = None
-) -> Imported:
+async def import_export(kernel: Kernel, file: BinaryIO, *, tell: Tell | None = None) -> Imported:
     """Import an export.
 
     Raise BadExport, with the line number, if the file is not an export, or is damaged, truncated or of a newer format.
@@ -66,8 +64,8 @@ async def import_export(
         start = file.tell()
         check(file)
         file.seek(start)
-    chosen = {face.name: face for face in (faces() if among is None else among)}
-    await declare(kernel, chosen.values())
+    chosen = {face.name: face for face in faces()}
+    await declare(kernel)
     reader = LineReader(file)
     lines = iter(reader)
     imported = Imported()

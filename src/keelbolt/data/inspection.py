@@ -22,7 +22,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -54,9 +54,9 @@ Shown = dict[str, Any]
 class Inspection:
     """Reads one open kernel. Unknown families and subject kinds raise InvalidValue, unknown refs SubjectNotFound."""
 
-    def __init__(self, kernel: Kernel, *, among: Sequence[Face] | None = None) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._faces = tuple(faces() if among is None else among)
+        self._faces = tuple(faces())
         self._families = {family.name: (face, family) for face in self._faces for family in face.families}
         self._declared: set[str] = set()
 

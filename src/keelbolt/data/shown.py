@@ -21,13 +21,13 @@ def plain(value: Any, *, large: bool = False) -> Any:
     return _cut(_plain(value), 0) if large else _plain(value)
 
 
-def plain_body(body: bytes, *, large_bytes: int = LARGE_BYTES) -> Any:
+def plain_body(body: bytes) -> Any:
     """Return the value of a JSON body; for any other body, its size."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
         return {"bytes": len(body)}
-    return plain(value, large=len(body) > large_bytes)
+    return plain(value, large=len(body) > LARGE_BYTES)
 
 
 def when(microseconds: Any) -> str | None:

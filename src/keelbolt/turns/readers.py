@@ -55,13 +55,6 @@ class MediaReader(Protocol):
 
 
 @runtime_checkable
-class Describable(Protocol):
-    """A reader that can be opened again after a restart."""
-
-    def describe(self) -> Descriptor | None: ...
-
-
-@runtime_checkable
 class ByteStore(Protocol[R_co]):
     """Stores bytes by id. Writing an id again replaces its bytes; earlier readers may still read the old ones."""
 
@@ -99,11 +92,6 @@ def is_range_reader(value: object) -> TypeGuard[RangeReader]:
 def is_media_reader(value: object) -> TypeGuard[MediaReader]:
     """Return whether it has the methods of a MediaReader, without calling them."""
     return _has(value, "stream", "byte_length")
-
-
-def is_byte_store(value: object) -> TypeGuard[ByteStore[object]]:
-    """Return whether it has the methods of a ByteStore, without calling them."""
-    return _has(value, "write", "read", "delete")
 
 
 def described(reader: object) -> Descriptor | None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt.turns import lines
-from keelbolt.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolReader, InMemorySpoolStore
-from keelbolt.turns.readers import is_byte_store, is_media_reader, is_range_reader, is_spool_reader
+from keelbolt.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolReader
+from keelbolt.turns.readers import is_media_reader, is_range_reader, is_spool_reader
 
 STRETCH = 7
 
@@ -49,7 +49,6 @@ def test_is_reader() -> None:
     assert is_spool_reader(reader)
     assert is_range_reader(reader)
     assert is_media_reader(reader)
-    assert is_byte_store(InMemorySpoolStore())
     for value in (InMemorySpoolReader, "text", None, 3, InMemoryMediaStore()):
         assert not is_spool_reader(value)
         assert not is_media_reader(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from keelbolt.data.shown import plain, when
@@ -17,11 +16,10 @@ PREVIEW_BYTES = 4096
 
 
 class ArtifactInspection:
-    """The artifacts of one tenant. ``clock`` is Unix time in seconds."""
+    """The artifacts of one tenant."""
 
-    def __init__(self, scope: Scope, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._clock = clock
 
     async def list(self, *, session: str | None = None, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
         """List a session's artifacts, the last used first; without a session, all, the latest expiry first."""
@@ -54,7 +52,7 @@ class ArtifactInspection:
         return ArtifactRecord.of(record).expires > self._now()
 
     def _now(self) -> int:
-        return int(self._clock() * 1_000_000)
+        return int(time.time() * 1_000_000)
 
 
 def described(record: Record) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from keelbolt.state.families import MEMORY, SESSIONS, STEERING, TASK_ORDER, TRAC
 from keelbolt.state.inspection.shown import original, reference, shown
 
 STATE = "~state/"
+TENANTS = 1000  # tenants in one list
 
 
-async def tenants(kernel: Kernel, *, after: str = "", limit: int = 1000) -> list[str]:
+async def tenants(kernel: Kernel, *, after: str = "") -> list[str]:
     """Return the tenants that have state here, sorted by name; for a long name, its digest."""
-    found = await kernel.partitions(after=STATE + after, limit=limit)
+    found = await kernel.partitions(after=STATE + after, limit=TENANTS)
     return [original(partition.removeprefix(STATE)) for partition in found if partition.startswith(STATE)]
 
 

@@ -45,8 +45,6 @@ NOTED_SECONDS = 2 * 3600.0  # processes write a note every hour, and its commit 
 _OVER = ("COMPLETE", "FAILED", "CANCELLED")
 _KV = "kv:v1:"  # values of tools have no time
 
-Tell = Callable[[str], None]
-
 
 @dataclass(slots=True)
 class StateSwept:
@@ -73,14 +71,13 @@ async def sweep_state(
     policy: StateRetention,
     *,
     clock: Callable[[], float] = time.time,
-    tell: Tell | None = None,
     dry: bool = False,
 ) -> StateSwept:
     """Remove data that the policy no longer keeps, and expired data, and return the counts.
 
     ``clock`` is Unix time in seconds. ``dry`` only counts the data that the policy no longer keeps.
     """
-    sweep = _Sweep(scope, policy, clock, tell or (lambda _text: None), dry=dry)
+    sweep = _Sweep(scope, policy, clock, dry=dry)
     await sweep.traces()
     await sweep.sessions()
     await sweep.records()
@@ -88,15 +85,12 @@ async def sweep_state(
 
 
 class _Sweep:
-    def __init__(
-        self, scope: Scope, policy: StateRetention, clock: Callable[[], float], tell: Tell, *, dry: bool
-    ) -> None:
+    def __init__(self, scope: Scope, policy: StateRetention, clock: Callable[[], float], *, dry: bool) -> None:
         self._dry = dry
         self._scope = scope
         self._policy = policy
         self._now = int(clock() * 1_000_000)
         self._shelf = ArtifactRepository(scope, ArtifactRetentionConfig(), WriteOrder(clock))
-        self._tell = tell
         self.swept = StateSwept()
 
     # ------------------------------------------------------------------------------------------------------- traces
@@ -177,13 +171,11 @@ class _Sweep:
             age: float | None = getattr(policy, name)
             if age is None:
                 continue
-            self._tell(name)
             async for record in self._scope.scan(Query(collection, order="saved", until=self._before(age))):
                 if collection == MEMORY and decode(record.body)["key"].startswith(_KV):
                     continue
                 if await self._commit(Delete(collection, record.key, version=record.version)):
                     setattr(self.swept, name, getattr(self.swept, name) + 1)
-        self._tell("artifacts")
         if policy.artifacts is not None:  # artifacts without a session
             before = self._before(policy.artifacts)
             await self._remove_artifacts(
@@ -235,14 +227,11 @@ class _Sweep:
         since = decode(kept.body) if kept is not None and not self._dry else None
         query = Query(collection, order="seen", since=since)
         cursor: str | None = None
-        visited = 0
         while True:
             page = await self._scope.find(query, limit=PAGE, cursor=cursor)
             for record in page.records:
                 await visit(record)
             cursor = page.cursor
-            visited += len(page.records)
-            self._tell(f"{visited:,} {collection.removeprefix('state_')}")
             if cursor is None:
                 break
             if not self._dry:

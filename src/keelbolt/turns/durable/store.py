@@ -136,9 +136,9 @@ class TurnStore:
         found = sorted((read(kind, record) for record in records), key=lambda stored: stored.seq)
         return [decoded(self.codec, stored, resolvers) for stored in found]
 
-    async def fetch_of_turn(self, where: WriteAddress, kind: Kind, *, among: int = PAGE) -> list[Any]:
-        """Return the records that this turn has stored, among the last ``among`` of its thread."""
-        records = await self._records(where, kind, Window(among))
+    async def fetch_of_turn(self, where: WriteAddress, kind: Kind) -> list[Any]:
+        """Return the records that this turn has stored, among the last PAGE of its thread."""
+        records = await self._records(where, kind, Window(PAGE))
         resolvers = self.blobs.resolvers(where.scope, self.codec.resolvers)
         found = [stored for stored in (read(kind, record) for record in records) if stored.turn == where.turn]
         return [decoded(self.codec, stored, resolvers) for stored in sorted(found, key=lambda stored: stored.seq)]

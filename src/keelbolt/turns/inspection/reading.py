@@ -28,6 +28,7 @@ from keelbolt.turns.inspection.records import WHOLE_BYTES, RecordFile, files, sh
 TALK: tuple[Kind, ...] = ("message", "thought", "tool_call", "retrievable")
 SHARED: tuple[Kind, ...] = ("memory", "standing_instruction")
 KIND_CALLED: dict[str, Kind] = {plural.replace("_", "-"): kind for kind, plural in PLURALS.items()}
+TENANTS = 1000  # tenants in one list
 _EXCERPT_CHARACTERS = 200
 
 
@@ -38,9 +39,9 @@ async def open_inspection(kernel: Kernel) -> None:
         await upgrade(kernel)
 
 
-async def tenants(kernel: Kernel, *, after: str = "", limit: int = 1000) -> list[dict[str, str]]:
+async def tenants(kernel: Kernel, *, after: str = "") -> list[dict[str, str]]:
     """Return the tenants that have turns here, ordered by ref."""
-    found = await kernel.partitions(after=PARTITIONS + after, limit=limit)
+    found = await kernel.partitions(after=PARTITIONS + after, limit=TENANTS)
     refs = [partition.removeprefix(PARTITIONS) for partition in found if partition.startswith(PARTITIONS)]
     return [{"id": original(ref), "ref": ref} for ref in refs]
 
