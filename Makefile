@@ -56,6 +56,7 @@ lint: $(STAMP) ## Check style, types and layers
 	$(BIN)/mypy
 	$(BIN)/python tests/docs/typed_pages.py
 	$(BIN)/lint-imports
+	$(BIN)/pytest -q -n0 tests/unit/test_language.py
 
 format: $(STAMP) ## Format the code and fix lint errors
 	$(BIN)/ruff check --fix

@@ -19,7 +19,7 @@ from benchmarks.processes import Served
 from benchmarks.report import Report
 from benchmarks.server import served
 from keelbolt.errors import KeelboltError, MissingExtra
-from keelbolt.explorer.files import static_files
+from keelbolt.explorer.app import static_files
 
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
 IDLE_SECONDS = 10.0

@@ -28,8 +28,8 @@ from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.requests import SendMessageRequest
 from keelbolt.protocol.types import encode
 from keelbolt.server import A2AServer
+from keelbolt.server.processes import settle_memory
 from keelbolt.server.settings import ServerSettings
-from keelbolt.server.tuning import settle_memory
 from keelbolt.tasks import TaskContext, TaskSettings
 
 CARD = AgentCardConfig(

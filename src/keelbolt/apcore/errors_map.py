@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,8 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from keelbolt.apcore.catalog import Module
-from keelbolt.apcore.library import ModuleError, apcore_errors
-from keelbolt.apcore.origins import INPUT, OUTPUT, origin_of
+from keelbolt.apcore.library import BaseStep, ModuleError, apcore_errors
 
 logger = logging.getLogger("keelbolt.apcore")
 
@@ -264,3 +264,33 @@ def _root_directory() -> frozenset[str]:
 def loggable(text: str) -> str:
     """Return received text without control characters and with limited length, for the log."""
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text)[:MAX_LOGGED_CHARACTERS]
+
+
+# -------------------------------------------------------------------------------------------------------------- origins
+
+
+GATE = "approval_gate"
+INPUT = "input_validation"
+OUTPUT = "output_validation"
+
+
+class Origin(NamedTuple):
+    """The name of the step, and the module that the pipeline ran."""
+
+    step: str
+    module_id: str
+
+
+def origin_of(error: BaseException) -> Origin | None:
+    """Return the innermost step in the error's traceback; None if no step raised the error.
+
+    apcore's steps and modules raise the same errors, and a module may call another one: only the traceback
+    distinguishes these cases.
+    """
+    found = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        step = frame.f_locals.get("self")
+        if isinstance(step, BaseStep):
+            module_id = getattr(frame.f_locals.get("ctx"), "module_id", None)
+            found = Origin(step.name, module_id if isinstance(module_id, str) else "")
+    return found

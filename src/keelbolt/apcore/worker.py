@@ -32,7 +32,7 @@ from keelbolt.apcore.calls import ModuleCall, ModuleCallReader
 from keelbolt.apcore.catalog import Module, SkillCatalog
 from keelbolt.apcore.delegation import TASK, TaskBinding
 from keelbolt.apcore.elicitation import conversing
-from keelbolt.apcore.errors_map import ErrorMapper, MappedError, hides, sanitized, without_error_texts
+from keelbolt.apcore.errors_map import GATE, ErrorMapper, MappedError, hides, origin_of, sanitized, without_error_texts
 from keelbolt.apcore.inputs import RESERVED, Input
 from keelbolt.apcore.library import (
     ApprovalDeniedError,
@@ -44,7 +44,6 @@ from keelbolt.apcore.library import (
     TraceContext,
 )
 from keelbolt.apcore.once import RecordedFailure, call_once
-from keelbolt.apcore.origins import GATE, origin_of
 from keelbolt.apcore.outputs import output_to_parts
 from keelbolt.apcore.previews import preview_of
 from keelbolt.apcore.running import Running, running_var

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from keelbolt.grpc.address import GrpcAddress, cannot_listen
 from keelbolt.grpc.handlers import Handlers
-from keelbolt.grpc.health import Healthy
-from keelbolt.grpc.library import aio, grpc, health, health_pb2_grpc, reflection
+from keelbolt.grpc.library import aio, grpc, health, health_pb2, health_pb2_grpc, reflection
 from keelbolt.protocol.protobuf.methods import METHODS_V03, METHODS_V1, SERVICE_V03, SERVICE_V1, Method
 from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.dispatch import Dispatcher
@@ -111,3 +110,29 @@ def _options(settings: ServerSettings, at: GrpcAddress) -> list[tuple[str, int]]
         ("grpc.http2.min_ping_interval_without_data_ms", int(LEAST_PING_SECONDS * 1000)),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", int(LEAST_PING_SECONDS * 1000)),
     ]
+
+
+# --------------------------------------------------------------------------------------------------------------- health
+
+
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class Healthy(health.aio.HealthServicer):  # type: ignore[misc]  # an untyped class
+    """Checks the store at each call; watching clients are notified when the agent stops."""
+
+    def __init__(self, ours: HealthRoutes, services: Sequence[str]) -> None:
+        super().__init__()
+        self._ours = ours
+        self._services = ("", *services)
+
+    async def begin(self) -> None:
+        for service in self._services:
+            await self.set(service, _SERVING)
+
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        if request.service not in self._services:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
+        status, _ = await self._ours.ready()
+        return health_pb2.HealthCheckResponse(status=_SERVING if status == 200 else _NOT_SERVING)

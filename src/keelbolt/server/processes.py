@@ -24,12 +24,12 @@ from keelbolt.errors import KeelboltError
 from keelbolt.grpc.address import reserved
 from keelbolt.observability.logs import log_to_stderr
 from keelbolt.server.connections import connections
-from keelbolt.server.tuning import settle_memory
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from keelbolt.server.app import A2AServer
+import gc
 
 logger = logging.getLogger("keelbolt.server")
 
@@ -218,3 +218,20 @@ def _waited() -> tuple[int, int]:
         return os.wait()
     except InterruptedError:
         return 0, 0
+
+
+# --------------------------------------------------------------------------------------------------------------- tuning
+
+
+THRESHOLDS = (20_000, 50, 100)
+
+
+def settle_memory() -> None:
+    """Run the garbage collector less often, and exclude permanent objects from it.
+
+    A request creates a few hundred objects, nearly all of which reference counting frees; Python's default checks for
+    cycles every 700. (Measured: a fifth to a third more requests per second.)
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from keelbolt.turns.abort import AbortController, AbortSignal
 from keelbolt.turns.buses import Emitter
 from keelbolt.turns.events import Kind, Op, TextReport, ToolCallReport, ToolExecutionEnd, ToolExecutionStart
-from keelbolt.turns.fetched import fetched
 from keelbolt.turns.holdings import TurnSets
 from keelbolt.turns.primitives import Memory, Message, Moment, Retrievable, Thought, Tokenizable, ToolCall
 from keelbolt.turns.readers import ByteSource, MediaReader, SpoolReader
@@ -18,6 +17,10 @@ from keelbolt.turns.sets import InstructionSet, PrimitiveSet
 
 if TYPE_CHECKING:
     from keelbolt.turns.tools import Tool
+from collections.abc import Iterable, Mapping
+
+from keelbolt.errors import InvalidInitialValue
+from keelbolt.turns.codec.kinds import PLURALS, TYPES
 
 Written: TypeAlias = Coroutine[Any, Any, Any]
 
@@ -233,3 +236,26 @@ class BaseContext(Reads, Writes):
 
     def emit_tool_execution_end(self, event: ToolExecutionEnd) -> None:
         self._emitter.emit("tool_execution_end", event)
+
+
+# -------------------------------------------------------------------------------------------------------------- fetched
+
+
+_TYPES: dict[str, tuple[type, ...]] = {f"fetch_{PLURALS[kind]}_callback": (type_,) for kind, type_ in TYPES.items()}
+_TYPES["refresh_standing_instructions_callback"] = (str, Tokenizable)
+
+
+def fetched(callback: str, found: Any) -> Sequence[Any]:
+    """Return the fetched values; raise InvalidInitialValue if they are not a list of the callback's type."""
+    if found is None:
+        raise InvalidInitialValue(f"{callback} returned None; return a list, empty if there are no values")
+    if isinstance(found, str | bytes | Mapping) or not isinstance(found, Iterable):
+        raise InvalidInitialValue(f"{callback} returned {type(found).__name__}; return a list")
+    values = found if isinstance(found, Sequence) else list(found)
+    wanted = _TYPES.get(callback)
+    for value in values if wanted is not None else ():
+        if not isinstance(value, wanted or object):
+            name = " or ".join(type_.__name__ for type_ in wanted or ())
+            make = f"; make them with {name}(**row)" if isinstance(value, Mapping) else ""
+            raise InvalidInitialValue(f"{callback} returned a list with {type(value).__name__}, not {name}{make}")
+    return values

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from keelbolt.errors import CommitRefused, KeelboltError, LogTrimmed, TaskNotFoundError
-from keelbolt.kernel import Claim, Entry, Head, QueueTopic, Remove, Scope, Version
+from keelbolt.kernel import Claim, Entry, Head, Insert, Operation, QueueTopic, Record, Remove, Replace, Scope, Version
 from keelbolt.leases import Lease, Outage, cancelled, give_back
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing, carried
@@ -25,9 +25,8 @@ from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.stored_tasks import StoredTasks
 from keelbolt.webhooks.configs import StoredConfig
-from keelbolt.webhooks.cursor import LONGEST_SECONDS
+from keelbolt.webhooks.cursor import LONGEST_SECONDS, DeliveryCursor
 from keelbolt.webhooks.post import Poster, PostResult
-from keelbolt.webhooks.progress import DeliveryProgress
 from keelbolt.webhooks.receivers import Receivers, receiver_of
 from keelbolt.webhooks.requests import WebhookRequest, WebhookRequests, wanted
 from keelbolt.webhooks.sealing import Sealer
@@ -334,3 +333,58 @@ class Deliverer:
 
     def _now(self) -> float:
         return self._store.clock.wall() / 1_000_000
+
+
+# ------------------------------------------------------------------------------------------------------------- progress
+
+
+SAVE_SECONDS = 0.25
+
+
+class DeliveryProgress:
+    """``cursor`` is the current position. A write of it is refused if another process or a replay has changed it."""
+
+    def __init__(self, claim: Claim, stored: Record | None) -> None:
+        self.cursor = DeliveryCursor.of(stored) if stored is not None else DeliveryCursor()
+        self._claim = claim
+        self._version = stored.version if stored is not None else 0
+        self._saving: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._saved_at = self._loop.time()
+
+    async def moved(self, cursor: DeliveryCursor) -> None:
+        """Move the cursor after a delivery. Raises CommitRefused if the previous save was refused."""
+        now = self._loop.time()
+        if now - self._saved_at < SAVE_SECONDS:
+            self.cursor = cursor
+            return
+        await self._saved()
+        self.cursor, self._saved_at = cursor, now
+        self._saving = asyncio.create_task(self._save(self._claim.fenced()), name=f"cursor of {self._claim.key}")
+        self._saving.add_done_callback(_looked_at)
+
+    async def end(self, cursor: DeliveryCursor, *operations: Operation) -> None:
+        """Save the cursor, together with the end of the work item."""
+        await self._saved()
+        self.cursor = cursor
+        await self._save(*operations)
+
+    def abandon(self) -> None:
+        if self._saving is not None:
+            self._saving.cancel()
+
+    async def _saved(self) -> None:
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            await saving
+
+    async def _save(self, *operations: Operation) -> None:
+        key, body = self._claim.key, self.cursor.json()
+        write = Replace(PUSH_CURSORS, key, self._version, body) if self._version else Insert(PUSH_CURSORS, key, body)
+        await self._claim.scope.commit(write, *operations)
+        self._version += 1
+
+
+def _looked_at(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()  # the process that continues raises it; otherwise it is not needed

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from keelbolt.errors import InvalidValue
 from keelbolt.explorer import Explorer
-from keelbolt.explorer.files import static_files
+from keelbolt.explorer.app import static_files
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from tests.integration.server.actor import agent

@@ -18,8 +18,7 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from keelbolt.apcore.inputs import check_input, parts_to_input
-from keelbolt.apcore.media_types import media_type_of
-from keelbolt.apcore.outputs import INLINE_BYTES, output_to_parts
+from keelbolt.apcore.outputs import INLINE_BYTES, media_type_of, output_to_parts
 from keelbolt.apcore.schemas import inline
 from keelbolt.errors import InvalidAgentResponseError, SkillInputError
 from keelbolt.protocol.types import Part, encode

@@ -14,9 +14,9 @@ from keelbolt.errors import (
     MethodNotFoundError,
     RateLimitedError,
 )
+from keelbolt.grpc.handlers import DETAILS, MAX_DETAILS_BYTES, fail
 from keelbolt.grpc.library import grpc
 from keelbolt.grpc.metadata import pairs, scope_of
-from keelbolt.grpc.statuses import DETAILS, MAX_DETAILS_BYTES, fail
 from keelbolt.protocol.errors import QUIET, TABLE, ErrorRow
 from keelbolt.protocol.protobuf.official import error_details_pb2, status_pb2
 

@@ -11,8 +11,7 @@ import pytest
 
 from keelbolt.errors import InvalidState, StorageFull
 from keelbolt.kernel import Append, Delete, Draft, FieldIn, Head, Put
-from keelbolt.state.engine.spool import FileSpool, MemorySpool, WriteSpool
-from keelbolt.state.engine.spool_lines import dump_write, load_write
+from keelbolt.state.engine.spool import FileSpool, MemorySpool, WriteSpool, dump_write, load_write
 from keelbolt.state.engine.writes import StateWrite
 
 

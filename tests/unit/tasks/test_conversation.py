@@ -12,8 +12,8 @@ from keelbolt.errors import ConcurrencyError, InvalidAgentResponseError
 from keelbolt.kernel import Kernel, open_storage
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskContext
-from keelbolt.tasks.conversation import Conversation
 from keelbolt.tasks.families import FAMILIES
+from keelbolt.tasks.turn_input import Conversation
 from tests.integration.tasks.stage import Stage, ask
 
 

@@ -9,7 +9,7 @@ import pytest
 from keelbolt.errors import TaskNotFoundError
 from keelbolt.tasks import TaskContext, TaskEngine
 from keelbolt.tasks.erase import erase_task
-from keelbolt.tasks.fork import forked
+from keelbolt.tasks.manager import forked
 from tests.integration.tasks.stage import message
 
 

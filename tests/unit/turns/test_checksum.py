@@ -11,7 +11,7 @@ from typing import Any
 
 import playwright
 
-from keelbolt.turns.primitives.checksum import canonical
+from keelbolt.turns.primitives.tool_call import canonical
 
 NODE = Path(playwright.__file__).parent / "driver" / "node"
 PROGRAM = """

@@ -36,7 +36,7 @@ from keelbolt.turns.primitives import (
     register_encoding,
     tool_call_checksum,
 )
-from keelbolt.turns.primitives.checksum import canonical
+from keelbolt.turns.primitives.tool_call import canonical
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TIMES: dict[str, Any] = {"created_at": NOW, "updated_at": NOW}

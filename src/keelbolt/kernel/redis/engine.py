@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from keelbolt.errors import InvalidValue, SchemaMismatch, StorageCorrupt, StorageError
+from keelbolt.errors import InvalidValue, SchemaMismatch, StorageCorrupt, StorageError, StorageUnavailable
 from keelbolt.kernel.base_kernel import BaseKernel
-from keelbolt.kernel.blobs import Blob
+from keelbolt.kernel.blobs import CHUNK_BYTES, Blob
 from keelbolt.kernel.clock import Clock
 from keelbolt.kernel.commits import Operation, Receipt, relieves
 from keelbolt.kernel.contract import Durability, Problem, Stats, Swept, WorkCounts
@@ -30,6 +31,7 @@ from keelbolt.kernel.redis.operations import (
     RECORD_WRITES,
     came_back,
     entry_checksum,
+    micros,
     outcomes_of,
     record_of,
     topics_of,
@@ -39,7 +41,6 @@ from keelbolt.kernel.redis.operations import (
 from keelbolt.kernel.redis.queues import RedisQueues
 from keelbolt.kernel.redis.servers import RedisServers
 from keelbolt.kernel.redis.transfer import StoreTransfer
-from keelbolt.kernel.redis.uploads import Uploads
 from keelbolt.kernel.transfer.ports import Transfer
 from keelbolt.kernel.work import Claim, Enqueue, WorkItem, WorkState
 
@@ -370,3 +371,46 @@ def _work_row(row: Sequence[bytes]) -> WorkRow:
         int(again_at) if again_at else None,
         reason[1:].decode() if reason else None,
     )
+
+
+# -------------------------------------------------------------------------------------------------------------- uploads
+
+
+_DIGEST_BYTES = 32
+
+
+def _name(upload: int) -> bytes:
+    return b"%016x" % upload
+
+
+class Uploads:
+    def __init__(self, store: RedisServers) -> None:
+        self._store = store
+
+    async def begin(self, partition: str, keep_seconds: float) -> int:
+        upload = secrets.randbits(63)
+        await self._store.write("blob_begin", partition, _name(upload), micros(keep_seconds))
+        return upload
+
+    async def chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
+        await self._store.command(partition, b"SET", b"u/%b/%d" % (_name(upload), number), digest + data, writes=True)
+
+    async def done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
+        chunks = -(-blob.size // CHUNK_BYTES)
+        words = (_name(upload), blob.digest.encode(), b"%d" % blob.size, b"%d" % chunks, micros(keep_seconds))
+        if not await self._store.write("blob_name", partition, *words):
+            raise StorageUnavailable(
+                "parts of this blob were lost, because the server failed over or the upload took more than an hour; "
+                "nothing was written. Store it again"
+            )
+
+    async def undo(self, partition: str, upload: int) -> None:
+        await self._store.write("blob_undo", partition, _name(upload))
+
+    async def find(self, partition: str, digest: str) -> tuple[int, int] | None:
+        upload, size = await self._store.command(partition, b"HMGET", b"b/" + digest.encode(), b"u", b"s")
+        return (int(upload, 16), int(size)) if upload is not None else None
+
+    async def read(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
+        data = await self._store.command(partition, b"GET", b"u/%b/%d" % (_name(upload), number))
+        return (data[_DIGEST_BYTES:], data[:_DIGEST_BYTES]) if data is not None else None

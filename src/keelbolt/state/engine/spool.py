@@ -6,19 +6,23 @@ of dead processes and replays them first. A line is a JSON object with one write
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
+import json
 import os
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 from uuid import uuid4
 
-from keelbolt.errors import StorageFull
+from msgspec.structs import astuple
+
+from keelbolt.errors import InvalidState, StorageFull
+from keelbolt.kernel import Absent, Append, Complete, Delete, Draft, Drop, Fence, FieldIn, Operation, Put, Version
 from keelbolt.kernel.private_files import create_private, ensure_private_folder
 from keelbolt.state.engine.policy import logger
-from keelbolt.state.engine.spool_lines import dump_write, load_write
 from keelbolt.state.engine.writes import StateWrite
 
 MEMORY_BYTES = 64 * 1024 * 1024
@@ -192,3 +196,69 @@ def _write_all(file: int, data: bytes, place: int) -> None:
     while data:
         written = os.pwrite(file, data, place)
         data, place = data[written:], place + written
+
+
+# ---------------------------------------------------------------------------------------------------------- spool lines
+
+
+def dump_write(write: StateWrite) -> bytes:
+    """Return the write as one line of JSON."""
+    return json.dumps(
+        {
+            "partition": write.partition,
+            "method": write.method,
+            "trace_id": write.trace_id,
+            "spooled_at": write.spooled_at,
+            "operations": [_dump(operation) for operation in (*write.guards, *write.certain)],
+        }
+    ).encode()
+
+
+def load_write(line: bytes) -> StateWrite:
+    """Return the write of such a line."""
+    stored = json.loads(line)
+    operations = tuple(_load(operation) for operation in stored["operations"])
+    return StateWrite(
+        stored["partition"],
+        stored["method"],
+        operations,
+        len(line),
+        trace_id=stored["trace_id"],
+        spooled_at=stored["spooled_at"],
+    )
+
+
+def _dump(operation: Operation) -> dict[str, Any]:
+    match operation:
+        case Put(collection, key, body, fields, expires_in):
+            return {"put": [collection, key, _text(body), dict(fields), expires_in]}
+        case Append(log, stream, entries):
+            return {"append": [log, stream, [[entry.kind, _text(entry.data), entry.dedupe] for entry in entries]]}
+        case FieldIn(collection, key, field, values):
+            return {"field_in": [collection, key, field, list(values)]}
+        case Delete(collection, key, None):
+            return {"delete": [collection, key]}
+        case Absent() | Version() | Fence() | Complete() | Drop():
+            return {type(operation).__name__: list(astuple(operation))}
+        case _:
+            raise InvalidState(f"a {type(operation).__name__} can't be stored in a spool")
+
+
+def _load(stored: dict[str, Any]) -> Operation:
+    if "put" in stored:
+        collection, key, body, fields, expires_in = stored["put"]
+        return Put(collection, key, base64.b64decode(body), fields, expires_in)
+    if "field_in" in stored:
+        collection, key, field, values = stored["field_in"]
+        return FieldIn(collection, key, field, tuple(values))
+    if "delete" in stored:
+        return Delete(*stored["delete"])
+    for kind in (Absent, Version, Fence, Complete, Drop):
+        if kind.__name__ in stored:
+            return kind(*stored[kind.__name__])
+    log, stream, entries = stored["append"]
+    return Append(log, stream, tuple(Draft(kind, base64.b64decode(data), dedupe) for kind, data, dedupe in entries))
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -10,8 +10,7 @@ from keelbolt.state.memory.config import (
 )
 from keelbolt.state.memory.conversation import MemoryConversation, Summarizer
 from keelbolt.state.memory.health import MemoryHealth
-from keelbolt.state.memory.keys import MemoryKey, resolve_key
-from keelbolt.state.memory.memory import ShortTermMemory
+from keelbolt.state.memory.memory import MemoryKey, ShortTermMemory, resolve_key
 from keelbolt.state.memory.summarizers import summarizer_of
 from keelbolt.state.memory.turns import ConversationTurn, TrajectoryDigest
 

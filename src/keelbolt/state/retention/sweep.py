@@ -5,6 +5,7 @@ The store can be used meanwhile: a record that is saved during its removal stays
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
@@ -12,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from keelbolt.errors import CommitRefused, LogTrimmed
-from keelbolt.kernel import Delete, Put, Query, Record, Scope, Trim
+from keelbolt.kernel import Delete, Drop, Head, Operation, Put, Query, Record, Scope, Trim, Version
 from keelbolt.state.artifacts.ids import Owner
 from keelbolt.state.artifacts.order import WriteOrder
 from keelbolt.state.artifacts.record import NEVER, ArtifactRecord
@@ -21,9 +22,13 @@ from keelbolt.state.codec import decode, encode
 from keelbolt.state.families import (
     ARTIFACTS,
     BINDINGS,
+    CONTEXTS,
+    CONTROLS,
     EVENTS,
     MEMORY,
+    PATCHES,
     PLANNER_EVENTS,
+    RUNS,
     SESSIONS,
     SNAPSHOTS,
     STEERING,
@@ -34,10 +39,59 @@ from keelbolt.state.families import (
     TRAJECTORIES,
     UPDATES,
 )
-from keelbolt.state.retention.forget import forget_session, forget_trace
 from keelbolt.state.retention.logs import trim
 from keelbolt.state.retention.policy import StateRetention
 from keelbolt.state.types import ArtifactRetentionConfig
+
+
+async def forget_trace(scope: Scope, noted: Record) -> bool:
+    """Remove the note and the empty logs of a trace that has no data; return whether it was removed."""
+    logs = (EVENTS, PLANNER_EVENTS)
+    states = await asyncio.gather(*(scope.log_state(log, noted.key) for log in logs))
+    if any(state.head > state.floor for state in states):
+        return False
+    for collection in (TRAJECTORIES, BINDINGS):
+        if (await scope.count(Query(collection, {"trace": noted.key}, order="saved"), cap=1)).value:
+            return False
+    operations: list[Operation] = [Delete(TRACES, noted.key, version=noted.version)]
+    for log, state in zip(logs, states, strict=True):
+        operations += [Head(log, noted.key, state.head), Drop(log, noted.key)]
+    return await _done(scope, *operations)
+
+
+async def forget_session(scope: Scope, noted: Record) -> bool:
+    """Remove all data of a session except its artifacts, then its note. Return False if it was used meanwhile."""
+    ref = noted.key
+    unused = Version(SESSIONS, ref, noted.version)
+    for collection, order in (
+        (TASKS, None),
+        (SNAPSHOTS, None),
+        (TRAJECTORIES, "saved"),
+        (BINDINGS, "saved"),
+        (PATCHES, "arrived"),
+        (CONTROLS, "arrived"),
+        (RUNS, "arrived"),
+    ):
+        query = Query(collection, {"session": ref}, order=order)
+        while records := (await scope.find(query, limit=PAGE)).records:
+            gone = (Delete(collection, record.key, version=record.version) for record in records)
+            if not await _done(scope, unused, *gone):
+                return False
+    logs = (UPDATES, STEERING, TASK_ORDER)
+    heads = await asyncio.gather(*(scope.log_state(log, ref) for log in logs))
+    operations: list[Operation] = [Delete(SESSIONS, ref, version=noted.version), Delete(CONTEXTS, ref)]
+    for log, state in zip(logs, heads, strict=True):
+        operations += [Head(log, ref, state.head), Drop(log, ref)]
+    return await _done(scope, *operations)
+
+
+async def _done(scope: Scope, *operations: Operation) -> bool:
+    try:
+        await scope.commit(*operations)
+    except CommitRefused:  # used meanwhile
+        return False
+    return True
+
 
 PAGE = 100
 NOTED_SECONDS = 2 * 3600.0  # processes write a note every hour, and its commit may be delayed

@@ -6,7 +6,6 @@ with descriptors instead of bytes, and long values are truncated.
 
 from __future__ import annotations
 
-from keelbolt.turns.inspection.reading import TurnInspection, open_inspection, tenants
-from keelbolt.turns.inspection.records import RecordFile
+from keelbolt.turns.inspection.reading import RecordFile, TurnInspection, open_inspection, tenants
 
 __all__ = ["RecordFile", "TurnInspection", "open_inspection", "tenants"]
