@@ -225,8 +225,8 @@ class StoredTasks:
             more += b',"artifacts":[%b]' % b",".join(await self.artifacts_json(task))
         metadata = view.metadata or task.record.metadata
         if self.tell_transitions:
-            history = [{"state": state.replace("_", "-"), "timestamp": moment} for state, moment in view.transitions]
-            metadata = {**metadata, "stateTransitionHistory": history}
+            changes = [{"state": state.replace("_", "-"), "timestamp": moment} for state, moment in view.transitions]
+            metadata = {**metadata, "stateTransitionHistory": changes}
         if generation:
             metadata = {**metadata, GENERATION: {"generation": view.generation}}
         if metadata:

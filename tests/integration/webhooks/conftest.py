@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keelbolt.tasks import runner
-from keelbolt.webhooks import cursor, delivery, progress
+from keelbolt.webhooks import cursor, delivery
 from tests.integration.tasks.conftest import ENGINES, store_url
 from tests.integration.webhooks.office import Office
 from tests.integration.webhooks.receiver import Receiver, receiving
@@ -46,6 +46,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "POLL_SECONDS", 0.03)
     monkeypatch.setattr(delivery, "LOOK_AGAIN_SECONDS", 0.05)
     monkeypatch.setattr(delivery, "HOLD_SECONDS", 0.05)
-    monkeypatch.setattr(progress, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(delivery, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(cursor, "FIRST_SECONDS", 0.02)
     monkeypatch.setattr(cursor, "LONGEST_SECONDS", 0.05)
