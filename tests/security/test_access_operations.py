@@ -25,6 +25,7 @@ PLAIN = {
     "brief",
     "report",
     "all",
+    "sort",
     "everything",
     "last",
     "whole",

@@ -1,4 +1,6 @@
-"""Erases subjects: every record, log, work item, blob and key that belongs to them, on any engine.
+"""Erases subjects (a task, a session, a thread, a user, a whole tenant) on any engine.
+
+An erasure covers every record, log, work item, blob and key that belongs to the subject.
 
 An erasure is recorded before the first deletion. If the process dies, the record remains and `resume_erasures` finishes
 the erasure. The record of the subject is deleted first, together with its work item: readers no longer find the

@@ -1,6 +1,8 @@
 """Notifications wake the readers of a log or a queue. If one is lost, the engine's safety poll wakes them instead.
 
 Each kernel has one safety poll, so readers need no polls of their own: a thousand idle readers cost nothing.
+A process notifies others of its commits by datagrams (`sqlite/hints.py`), NOTIFY (`postgres/hints.py`) or publish and
+subscribe (`redis/hints.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The delivery state of a receiver: kept with the config, changed by the process that delivers."""
+"""The delivery state of a receiver, and the delay of its retries: stored with the config, changed by the sender."""
 
 from __future__ import annotations
 

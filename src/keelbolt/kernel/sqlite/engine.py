@@ -31,8 +31,8 @@ from keelbolt.kernel.sqlite.backup import restore_file
 from keelbolt.kernel.sqlite.catalog import declare, load_catalog
 from keelbolt.kernel.sqlite.checksums import UNREADABLE
 from keelbolt.kernel.sqlite.connection import SQL, Connect, SqliteConnection, connect, empty_log, prepare
-from keelbolt.kernel.sqlite.datagrams import Datagrams
 from keelbolt.kernel.sqlite.files import Reserve, WriteLock, check_place
+from keelbolt.kernel.sqlite.hints import Datagrams
 from keelbolt.kernel.sqlite.poll import POLL_SECONDS, Poll
 from keelbolt.kernel.sqlite.readers import (
     ReadByWriter,

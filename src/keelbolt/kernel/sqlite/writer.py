@@ -2,6 +2,8 @@
 
 There is no timer: while one batch is written, the next one queues. Commits are decided one after another, so a refused
 one does not affect the others. Callers get their results after the commit, all in one wake-up of the event loop.
+
+COMMIT syncs the write-ahead log to disk, because `connection.prepare` sets ``synchronous = FULL``.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from keelbolt.kernel.hints import LogTopic, QueueTopic, topic_digest
-from keelbolt.kernel.sqlite import datagrams
-from keelbolt.kernel.sqlite.datagrams import DATAGRAM_BYTES, DIGEST_BYTES, Datagrams
+from keelbolt.kernel.sqlite import hints
+from keelbolt.kernel.sqlite.hints import DATAGRAM_BYTES, DIGEST_BYTES, Datagrams
 
 TOPIC = LogTopic("p", "events", "a")
 
@@ -83,7 +83,7 @@ async def test_later_processes_are_found(post: Post) -> None:
 async def test_a_settled_folder_is_not_read_again(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     sender, _ = post.open()
     post.open()
-    monkeypatch.setattr(datagrams, "SETTLED_NANOSECONDS", -1)
+    monkeypatch.setattr(hints, "SETTLED_NANOSECONDS", -1)
     sender.send([TOPIC])
     reads: list[Path] = []
 
