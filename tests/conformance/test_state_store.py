@@ -73,7 +73,7 @@ test_redis = state_store_laws(
 
 
 class Adapted(StateStoreSessionAdapter):
-    """penguiflow's store, of which only the three methods are used."""
+    """penguiflow's store, with only the three methods."""
 
     def __init__(self) -> None:
         inner = InMemoryStateStore()
