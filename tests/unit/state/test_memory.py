@@ -33,7 +33,7 @@ def turn(number: int, *, chars: int = 0) -> ConversationTurn:
 
 
 class Summariser:
-    """Joins its inputs. It fails a given number of times first, and waits at ``gate`` if there is one."""
+    """Joins its inputs. The first ``failures`` calls raise; the others wait at ``gate`` if there is one."""
 
     def __init__(self, failures: int = 0) -> None:
         self.calls: list[Mapping[str, Any]] = []
@@ -172,7 +172,7 @@ def test_wrong_budgets_are_named(wrong: dict[str, Any]) -> None:
     strategy=st.sampled_from(["truncation", "rolling_summary"]),
 )
 async def test_the_context_equals_penguiflow_s(sizes: list[int], zone: int, total: int, strategy: Any) -> None:
-    """With the policy "truncate_oldest"; summaries are made between turns, so that both are in the same state."""
+    """The policy is "truncate_oldest"; summaries are made between turns, so that both are in the same state."""
     budget: dict[str, Any] = {
         "full_zone_turns": zone,
         "total_max_tokens": total,

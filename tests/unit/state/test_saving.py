@@ -21,7 +21,7 @@ async def test_awaiting_a_finished_save_does_not_suspend() -> None:
 
 
 async def test_awaiting_an_unfinished_save_waits() -> None:
-    """This includes tasks and futures that another thread sets."""
+    """The save and a task of it wait for a result that another thread sets."""
     for wait in (lambda saving: saving, asyncio.create_task):
         saving = Saving()
         threading.Timer(0.01, settle, ((saving,),)).start()

@@ -503,7 +503,7 @@ async def test_a_fetch_of_a_wrong_type_is_explained(rows: Any, words: str) -> No
 
 
 async def test_a_write_of_the_turn_takes_effect_when_called() -> None:
-    """It need not be awaited; its error fails the turn."""
+    """The call need not be awaited; its error fails the turn."""
     stored: list[str] = []
 
     async def store(_ctx: Any, value: Any) -> None:
