@@ -17,7 +17,7 @@ from tests.chaos.nemesis import Processes
 
 PACE = 20.0  # factor of the users' pauses
 SAMPLE_SECONDS = 5.0
-WARM_UP = 0.4  # the share of the samples before the store has something to sweep, and caches are full
+WARM_UP = 0.4  # share of the samples before the first sweep, while caches fill
 PROGRAMS = ("agent", "state", "framework")
 
 # The allowed growth of a value over the counted samples: a share of its mean, and a constant.

@@ -15,7 +15,7 @@ from keelbolt.state.types import ArtifactRetentionConfig, StateUpdate, StoredEve
 from tests.chaos.history import PACE, History, rotating
 
 MEMORIES = 4
-# None is evicted, and none expires: the time to live of artifacts follows the wall clock, which jumps.
+# No artifact is evicted or expires: the time to live of artifacts follows the wall clock, which jumps.
 MANY = ArtifactRetentionConfig(ttl_seconds=0, max_session_bytes=1 << 40, max_artifacts_per_session=1_000_000)
 PAUSE_SECONDS = 0.05
 
@@ -84,7 +84,7 @@ class StateUser:
         self._history.answer(asked, "trajectory")
 
     async def remember(self) -> None:
-        """Compare and set: a register whose versions are its order."""
+        """Compare and set a register; its versions are the order of its writes."""
         key = f"memory-{self._dice.randrange(MEMORIES)}"
         read = self._history.ask("recall", memory=key)
         state, version = await self._store.load_memory_version(key)

@@ -36,7 +36,7 @@ BEYOND_THE_SPECIFICATION = {
     "memory_versions",
     "pause_leases",
     "waiting_pauses",
-}  # capabilities that penguiflow does not know
+}  # capabilities that penguiflow does not have
 
 
 @pytest.fixture(scope="module", autouse=True)

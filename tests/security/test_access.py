@@ -54,7 +54,7 @@ async def alices(app: ASGIApp) -> dict[str, Alice]:
 
 
 async def reach(app: ASGIApp, entry: Entry, row: Row, things: Alice, *, who: Headers, tenant: str) -> Reply:
-    """Request these things at this entry."""
+    """Request the data that ``things`` names at this entry."""
     wish = Wish(tenant=tenant if entry.tenant else "")
     if row.own:
         wish = replace(wish, task=(await started(app, "input", who))["id"])

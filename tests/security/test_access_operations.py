@@ -107,7 +107,7 @@ async def test_every_parameter_is_known() -> None:
 
 
 async def asked(app: ASGIApp, route: OpsRoute, reach: str, things: Alice, who: Headers, owner: str = "") -> Reply:
-    """Request these things at this route."""
+    """Request the data that ``things`` names at this route."""
     query = {"state": "waiting"} if route.name == "list_work" else {}
     if route.name == "data_subject":
         query = {"kind": "task", "id": "none"}

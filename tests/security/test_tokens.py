@@ -45,7 +45,7 @@ async def refusal(authenticator: JWTAuthenticator, text: str) -> str:
     return caught.value.reason
 
 
-# ----------------------------------------------------------------------------------------------------- accepted tokens
+# ------------------------------------------------------------------------------------------------------ accepted tokens
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "RS512", "PS256", "ES256", "ES384", "ES512", "EdDSA"])

@@ -139,7 +139,7 @@ def test_the_level_filters_lines(capsys: pytest.CaptureFixture[str], level: str,
 
 
 def test_levels_are_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files and NO_COLOR get no colours; the message, which contains foreign text, is never coloured."""
+    """Files and NO_COLOR get no colours; the message, which contains text of clients, is never coloured."""
     record = logging.LogRecord("keelbolt", logging.WARNING, "", 0, "look", (), None)
     for terminal, no_color, coloured in ((True, "", True), (True, "1", False), (False, "", False)):
         monkeypatch.setenv("NO_COLOR", no_color)

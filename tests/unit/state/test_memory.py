@@ -438,7 +438,7 @@ SAVED = [("a", "turn"), ("a", "turn"), ("a", "flush"), ("a", "turn"), ("a", "uns
 async def test_two_processes_lose_nothing_and_keep_nothing_twice(steps: list[tuple[str, str]]) -> None:
     """For any sequence of operations, each turn ends up in the summary or next to it, exactly once.
 
-    A started summary is finished at the next flush, whatever was stored meanwhile. (Reads and writes at the same
+    A started summary is finished at the next flush, also if other data was stored. (Reads and writes at the same
     moment are excluded: then the last writer wins, as the specification allows.)"""
     shelf, added = Shelf(), 0
     summarisers = {name: Summariser() for name in "ab"}

@@ -64,7 +64,7 @@ async def _awaits(saving: Saving) -> None:
 
 
 def test_a_caller_that_races_with_the_end_of_its_save_wakes_up() -> None:
-    """The caller races with the thread that settles the save; the caller always wakes up."""
+    """The thread that settles a save always wakes the caller."""
     savings = [Saving() for _ in range(2000)]
 
     async def caller() -> None:

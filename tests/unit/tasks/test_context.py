@@ -363,7 +363,7 @@ async def test_an_exception_group(stage: Stage) -> None:
 
 
 async def test_a_cancelled_error_of_its_own(stage: Stage) -> None:
-    """A worker that awaits a cancelled future fails; it is not taken for a stop and not retried forever."""
+    """A worker that awaits a cancelled future fails; it is not treated as a stop and not retried forever."""
     runs = []
 
     async def worker(ctx: TaskContext) -> None:

@@ -187,7 +187,6 @@ def test_a_status_without_a_message_adds_nothing() -> None:
 
 @given(st.lists(NOTES, max_size=30))
 def test_a_view_of_the_log_is_the_view_of_the_writer(notes: list[Note]) -> None:
-    """A reader of the log sees the writer's view."""
     assert told(fold(map(read_note, entries(notes))), Disk()) == told(fold(notes), Disk())
 
 

@@ -562,12 +562,12 @@ async def test_iterations_with_progress_cause_no_warning(caplog: pytest.LogCaptu
         match ctx.iteration:
             case 0 | 1:
                 await ctx.store_message(message(f"chapter-{ctx.iteration}", f"Chapter {ctx.iteration}"))
-            case 2 | 3:  # asks for the same again
+            case 2 | 3:  # repeats the tool call
                 await ctx.store_tool_call(tool_call(f"call-{ctx.iteration}").completed("5", at=NOW))
             case 4:
                 await ctx.store_tool_call(tool_call("slow"))
             case 5 | 6:
-                pass  # waits
+                pass  # waits for the tool
             case _:
                 ctx.ack()
 
