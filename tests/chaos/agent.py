@@ -1,6 +1,6 @@
 """An agent of a campaign: a server whose worker runs the command in its message, and records its effects.
 
-The text of a message is ``<what> <number>``:
+The text of a message is ``<kind> <number>``:
 
 - *work*: chunks of a stream between durable steps; each step has an external effect;
 - *ask*: asks its user, and completes with the answer;

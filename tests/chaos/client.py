@@ -120,24 +120,24 @@ class ChaosClient:
         return task
 
     async def send(self) -> None:
-        """A task, and its end."""
+        """Send a task and record its end."""
         await self._send(self._dice.choice(("echo", "work")))
 
     async def send_and_leave(self) -> None:
-        """A task with a webhook for its end."""
+        """Send a task with a webhook for its end."""
         await self._send("work", at_once=True, hook=True)
 
     async def repeat(self) -> None:
-        """A message that was sent before, with its key."""
+        """Send an earlier message again, with its key."""
         if self._sent:
             await self._send_again(self._dice.choice(self._sent))
 
     async def ask_and_answer(self) -> None:
-        """A task that asks, and the answer."""
+        """Send a task that asks, and answer it."""
         await self._answer(await self._send("ask"), "answer")
 
     async def turn(self) -> None:
-        """A turn that asks before it pays, in a thread of several turns, and the decision."""
+        """Send a turn that asks before it pays, in a thread of several turns, and decide."""
         context = f"thread-{self._name}-{self._turns // TURNS_OF_THREAD}"
         self._turns += 1
         await self._answer(await self._send("turn", context=context), self._dice.choice(("yes", "yes", "yes", "no")))
@@ -157,7 +157,7 @@ class ChaosClient:
         self._history.answer(asked, what, task=done.get("id"), state=state, error=answer.get("error"))
 
     async def cancel(self) -> None:
-        """A task that waits, and its cancel."""
+        """Send a task that waits, and cancel it."""
         task = await self._send("wait", at_once=True)
         if not task:
             return
@@ -168,7 +168,7 @@ class ChaosClient:
         self._history.answer(asked, "cancel", task=task["id"], state=state, error=answer.get("error"))
 
     async def read(self) -> None:
-        """A task that was sent before."""
+        """Read a task that was sent before."""
         if not self._sent:
             return
         task_id = self._dice.choice(self._sent)["task"]
@@ -179,7 +179,7 @@ class ChaosClient:
         self._history.answer(asked, "get", task=task.get("id"), state=state, error=answer.get("error"))
 
     async def spy(self) -> None:
-        """A task of another owner, which must look like a missing one."""
+        """Read a task as another owner; it must look like a missing one."""
         if not self._sent:
             return
         task_id = self._dice.choice(self._sent)["task"]
@@ -193,7 +193,7 @@ class ChaosClient:
     # ------------------------------------------------------------------------------------------------------ streams
 
     async def stream(self) -> None:
-        """A stream from its first to its last event, resumed on other servers where it breaks."""
+        """Read a stream from its first to its last event; resume it on other servers when it breaks."""
         name, message = self._message("work")
         asked = self._history.ask("stream", message=name, owner=self._owner)
         params: dict[str, Any] = {"message": message}
@@ -236,7 +236,7 @@ def digest(result: dict[str, Any]) -> str:
 
 
 async def frames(response: httpx2.Response) -> Any:
-    """The frames of an SSE response: id and data."""
+    """Yield the frames of an SSE response: id and data."""
     seq: int | None = None
     async for line in response.aiter_lines():
         if line.startswith("id:"):

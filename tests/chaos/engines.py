@@ -108,7 +108,7 @@ class NetworkEngine(Engine):
         self._proxy.allow()
 
     async def _mute(self, dice: random.Random) -> None:
-        """Half-open connections: they look open but transfer nothing."""
+        """Make connections half-open: they look open but transfer nothing."""
         self._proxy.swallow()
         await asyncio.sleep(dice.uniform(0.2, 1.5))
         self._proxy.cut()
@@ -152,7 +152,7 @@ class PostgresEngine(NetworkEngine):
 
 
 class ValkeyEngine(NetworkEngine):
-    """A Valkey with a replica. Each write is on both, so that either may die, or take over."""
+    """A Valkey with a replica. Each write is on both, so that either can die or take over."""
 
     def __init__(self, primary: OwnValkey, replica: OwnValkey, url: str, proxy: Proxy) -> None:
         super().__init__(f"{url}?replicas=1", proxy)
@@ -179,7 +179,7 @@ class ValkeyEngine(NetworkEngine):
         await asyncio.to_thread(self._primary.start)
 
     async def _fail_over(self, _dice: random.Random) -> None:
-        """The primary dies, its replica takes over, and the dead one comes back as the replica."""
+        """Kill the primary; its replica takes over, and the old primary returns as the replica."""
 
         def switch() -> None:
             self._primary.kill()

@@ -29,7 +29,7 @@ def answered(asked: Sequence[Asked]) -> list[Asked]:
 
 
 async def graph_threads_are_one_chain(histories: Histories, store: Store) -> list[Violation]:
-    """Acknowledged checkpoints and writes of a LangGraph thread are there, in one chain: no run forks it silently."""
+    """Acknowledged checkpoints and writes of a LangGraph thread exist, in one chain: no run forks it silently."""
     found: list[Violation] = []
     runs, writes = by(histories, "graph", "thread"), by(histories, "writes", "thread")
     with KeelboltSaver(store.url) as saver:
@@ -69,7 +69,7 @@ def _parent(stored: Any) -> str | None:
 
 
 async def session_items_are_kept_in_order(histories: Histories, store: Store) -> list[Violation]:
-    """Items of an OpenAI Agents session are there once, together and in order, until one caller pops them."""
+    """Items of an OpenAI Agents session exist once, together and in order, until one caller pops them."""
     found: list[Violation] = []
     pops, reads = by(histories, "pop", "session"), by(histories, "items", "session")
     for name, adds in by(histories, "add", "session").items():
@@ -107,7 +107,7 @@ def _item_violations(adds: list[Asked], pops: list[Asked], last: list[str], show
 
 
 async def adk_events_and_state_are_one(histories: Histories, store: Store) -> list[Violation]:
-    """An ADK event that was acknowledged is there once, and the state of its session is the sum of its events."""
+    """An acknowledged ADK event exists once, and the state of its session is the sum of its events."""
     found: list[Violation] = []
     async with KeelboltSessionService(store.url) as service:
         for name, appends in by(histories, "append", "session").items():

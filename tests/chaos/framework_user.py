@@ -116,7 +116,7 @@ class FrameworkUser:
         await self._run_graph({"log": [self._next()]})
 
     async def resume(self) -> None:
-        """The rest of a run whose process may be dead."""
+        """Resume a run whose process may be dead."""
         await self._run_graph(None)
 
     async def _run_graph(self, given: State | None) -> None:
@@ -139,7 +139,7 @@ class FrameworkUser:
         return KeelboltSession(rotating("conversation"), self._url)
 
     async def add(self) -> None:
-        """Items that are stored all or none, next to each other."""
+        """Add items; all or none are stored, next to each other."""
         name = self._next()
         async with self._session() as session:
             asked = self._history.ask("add", session=session.session_id, name=name)
@@ -154,7 +154,7 @@ class FrameworkUser:
             self._history.answer(asked, "pop", item=item["content"] if item else None)
 
     async def items(self) -> None:
-        """All items, in their order."""
+        """Read all items, in their order."""
         async with self._session() as session:
             asked = self._history.ask("items", session=session.session_id)
             found: list[Any] = list(await session.get_items())
@@ -163,7 +163,7 @@ class FrameworkUser:
     # ------------------------------------------------------------------------------------------------------- ADK
 
     async def append(self) -> None:
-        """An event and the state that it changes, in one commit."""
+        """Append an event and the state that it changes, in one commit."""
         where, name = rotating("adk"), self._next()
         session = await self._open(where)
         event = Event(author="agent", invocation_id=name, actions=EventActions(state_delta={name: True}))

@@ -87,14 +87,14 @@ class Histories:
         return [asked for asked in self.requests[what] if asked.answer is not None]
 
     def runs_of(self, task: str) -> list[dict[str, Any]]:
-        """The notes of the runs of a task."""
+        """Return the notes of the runs of a task."""
         if not self._runs:
             for note in self.notes["run"]:
                 self._runs[note["task"]].append(note)
         return self._runs[task]
 
     def count(self) -> dict[str, int]:
-        """The answered requests by kind."""
+        """Return the answered requests by kind."""
         return {what: len(self.answered(what)) for what in sorted(self.requests)}
 
 

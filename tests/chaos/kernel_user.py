@@ -46,7 +46,7 @@ class KernelUser:
         return f"{self._history.id}-{next(_numbers)}"
 
     async def pair(self) -> None:
-        """A record and an entry in one commit: version n of the record goes with entry n."""
+        """Write a record and an entry in one commit: version n of the record goes with entry n."""
         key, name = rotating("pair"), self._next()
         asked = self._history.ask("pair", pair=key, name=name)
         entry = Append("pair", key, (Draft("a", name.encode()),))
@@ -54,7 +54,7 @@ class KernelUser:
         self._history.answer(asked, "pair")
 
     async def group(self) -> None:
-        """An entry in each of two streams, in one commit."""
+        """Append an entry to each of two streams, in one commit."""
         key, name = rotating("group"), self._next()
         asked = self._history.ask("group", group=key, name=name)
         entries = (Draft("a", name.encode()),)
@@ -62,13 +62,13 @@ class KernelUser:
         self._history.answer(asked, "group")
 
     async def look(self) -> None:
-        """A check of the whole store, which others use meanwhile."""
+        """Check the whole store, while other processes use it."""
         asked = self._history.ask("look")
         problems = [str(problem) async for problem in self._kernel.check()]
         self._history.answer(asked, "look", problems=problems)
 
     async def erase(self) -> None:
-        """A task that is over."""
+        """Erase a task that has ended."""
         owner = self._dice.choice(OWNERS)
         query = ListTasksQuery(status=TaskState.completed, page_size=20)
         page = await self._engine.tasks.list(query, Principal(owner))

@@ -22,9 +22,9 @@ from tests.chaos.history import PROGRESS, History
 ROOT = Path(__file__).parents[2]
 PROCESS_FAULT_SECONDS = 0.3  # between two faults of processes, on average
 ENGINE_FAULT_SECONDS = 0.6  # between the end of a fault of the store and the next one
-ANSWERS_PER_PROCESS_FAULT = 3  # a busy machine gets fewer faults, so that work progresses between them
+ANSWERS_PER_PROCESS_FAULT = 3  # fewer faults on a busy machine, so that work progresses between them
 ANSWERS_PER_ENGINE_FAULT = 20
-PROGRESS_SECONDS = 5.0  # the longest wait for them
+PROGRESS_SECONDS = 5.0  # the longest wait for these answers
 OTHERS_PER_KILL = 0.3  # faults of another kind that a campaign with a number of kills has
 START_SECONDS = 60.0  # the longest wait for the first answers
 JUMP_SECONDS = 7200  # of the wall clock, forward or back
@@ -96,11 +96,11 @@ class Processes:
         return self.signal(name, signal.SIGKILL)
 
     def named(self, program: str) -> list[str]:
-        """The processes of a program that run."""
+        """Return the running processes of a program."""
         return [name for name in self.slots if name.startswith(program) and self.alive(name)]
 
     def at_work(self, program: str) -> list[str]:
-        """Those that have written something to their histories."""
+        """Return the running processes that have written to their histories."""
         return [name for name in self.named(program) if self._size(program, self.pids[name])]
 
     def answered(self) -> int:
@@ -242,5 +242,5 @@ class Nemesis:
             os.kill(pid, signal.SIGCONT)
 
     async def _jump(self, dice: random.Random) -> None:
-        """The wall clock of all processes jumps; the servers of the store keep theirs."""
+        """Make the wall clock of all processes jump; the servers of the store keep theirs."""
         wall_clock.jump(self._processes.clock, dice.uniform(-JUMP_SECONDS, JUMP_SECONDS))

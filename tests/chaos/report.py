@@ -27,13 +27,13 @@ the machine did. The files of the stores lie in memory: processes die here, mach
 
 
 def summary(times: list[float]) -> dict[str, float]:
-    """Count, p50, p99 and max of sorted times."""
+    """Return count, p50, p99 and max of sorted times."""
     shares = {"p50": percentile(times, 0.5), "p99": percentile(times, 0.99), "max": max(times, default=0.0)}
     return {"count": len(times), **{name: round(value, 3) for name, value in shares.items()}}
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """The figures of one campaign."""
+    """Return the figures of one campaign."""
     return {
         "engine": result.engine,
         "seed": result.seed,
@@ -53,7 +53,7 @@ def as_json(result: Result) -> dict[str, Any]:
 
 
 def as_markdown(result: Result) -> str:
-    """The page that people read."""
+    """Return the Markdown page."""
     figures = as_json(result)
     takeover = figures["takeover_seconds"]
     faults, answers = sum(result.faults.values()), sum(result.operations.values())
@@ -93,12 +93,12 @@ def as_markdown(result: Result) -> str:
 
 
 def row(name: str, times: dict[str, float]) -> str:
-    """A line of a table of times."""
+    """Return a line of a table of times."""
     return f"| {name} | {times['count']} | {times['p50']:.2f} | {times['p99']:.2f} | {times['max']:.2f} |"
 
 
 def as_svg(result: Result) -> str:
-    """Answers per second over time."""
+    """Return a plot of the answers per second."""
     width, height = 720, 160
     points = result.answered or [(0.0, 0)]
     most = max(count for _, count in points) or 1
@@ -113,7 +113,7 @@ def as_svg(result: Result) -> str:
 
 
 def samples_svg(result: Result) -> str:
-    """What a soak measured, one small plot below the other."""
+    """Return small plots of the measurements of a soak, one below the other."""
     width, height, gap = 720, 80, 40
     names = [name for name in result.samples[0] if name != "at"]
     first, last = result.samples[0]["at"], result.samples[-1]["at"]
@@ -148,7 +148,7 @@ def publish(reports: list[dict[str, Any]]) -> None:
 
 
 def as_page(reports: list[dict[str, Any]]) -> str:
-    """The page of the last full run."""
+    """Return the page of the last full run."""
     lines = [HEAD]
     for report in reports:
         faults = report["faults"]

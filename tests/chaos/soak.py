@@ -17,10 +17,10 @@ from tests.chaos.nemesis import Processes
 
 PACE = 20.0  # factor of the users' pauses
 SAMPLE_SECONDS = 5.0
-WARM_UP = 0.4  # the share of the samples before the store has something to sweep, and caches are full
+WARM_UP = 0.4  # share of the samples before the first sweep, while caches fill
 PROGRAMS = ("agent", "state", "framework")
 
-# How much a value may grow over the samples that count: a share of its mean, and a constant.
+# The allowed growth of a value over the counted samples: a share of its mean, and a constant.
 BOUNDS = {
     "rss_bytes": (0.10, 8_000_000),
     "descriptors": (0.10, 5),
@@ -58,11 +58,11 @@ def _rss(pid: int) -> int:
 
 
 def with_latency(samples: list[Sample], read: Histories) -> list[Sample]:
-    """The samples, each with the p99 of the requests that were answered in the minute before it."""
+    """Return the samples, each with the p99 of the requests that were answered in the minute before it."""
     ends = sorted(
         (asked.ended, asked.ended - asked.began)
         for what, found in read.requests.items()
-        if what not in ("stream", "send", "cancel", "decision", "answer", "sweep")  # those wait for work
+        if what not in ("stream", "send", "cancel", "decision", "answer", "sweep")  # these requests wait for work
         for asked in found
         if asked.answer is not None
     )

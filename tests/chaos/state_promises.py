@@ -71,7 +71,7 @@ def memory_is_linearizable(histories: Histories, _store: Store) -> Iterator[Viol
 
 
 def pauses_are_taken_once(histories: Histories, _store: Store) -> Iterator[Violation]:
-    """Of several that take a pause, one gets it."""
+    """Of several callers that take a pause, one gets it."""
     takers: dict[str, list[Asked]] = defaultdict(list)
     for asked in histories.answered("take"):
         assert asked.answer is not None

@@ -15,7 +15,7 @@ from keelbolt.state.types import ArtifactRetentionConfig, StateUpdate, StoredEve
 from tests.chaos.history import PACE, History, rotating
 
 MEMORIES = 4
-# None is evicted, and none expires: the time to live of artifacts follows the wall clock, which jumps.
+# No artifact is evicted or expires: the time to live of artifacts follows the wall clock, which jumps.
 MANY = ArtifactRetentionConfig(ttl_seconds=0, max_session_bytes=1 << 40, max_artifacts_per_session=1_000_000)
 PAUSE_SECONDS = 0.05
 
@@ -58,7 +58,7 @@ class StateUser:
         return f"{self._history.id}-{self._number}"
 
     async def event(self) -> None:
-        """An event of a trace that all users write."""
+        """Save an event of a trace that all users write."""
         trace, name = rotating(f"trace-{self._dice.randrange(3)}"), self._next()
         asked = self._history.ask("event", trace=trace, name=name)
         event = StoredEvent(trace_id=trace, ts=0.0, kind=name, node_name=None, node_id=None, payload={"name": name})
@@ -66,7 +66,7 @@ class StateUser:
         self._history.answer(asked, "event")
 
     async def update(self) -> None:
-        """An update of a session that all users write."""
+        """Save an update of a session that all users write."""
         session, name = rotating("updates"), self._next()
         asked = self._history.ask("update", session=session, name=name)
         await self._store.save_update(
@@ -77,14 +77,14 @@ class StateUser:
         self._history.answer(asked, "update")
 
     async def trajectory(self) -> None:
-        """A trajectory of its own trace."""
+        """Save a trajectory under its own trace."""
         session, name = rotating("trajectories"), self._next()
         asked = self._history.ask("trajectory", session=session, name=name)
         await self._store.save_trajectory(name, session, Trajectory(query=name))
         self._history.answer(asked, "trajectory")
 
     async def remember(self) -> None:
-        """Compare and set: a register whose versions are its order."""
+        """Compare and set a register; its versions are the order of its writes."""
         key = f"memory-{self._dice.randrange(MEMORIES)}"
         read = self._history.ask("recall", memory=key)
         state, version = await self._store.load_memory_version(key)
@@ -101,21 +101,21 @@ class StateUser:
         self._history.answer(asked, "remember", done=True)
 
     async def recall(self) -> None:
-        """A read of such a register."""
+        """Read such a register."""
         key = f"memory-{self._dice.randrange(MEMORIES)}"
         asked = self._history.ask("recall", memory=key)
         state, version = await self._store.load_memory_version(key)
         self._history.answer(asked, "recall", value=(state or {}).get("value"), version=version)
 
     async def pause(self) -> None:
-        """A pause that some process will take."""
+        """Save a pause that some process will take."""
         token = f"pause-{self._next()}"
         asked = self._history.ask("pause", token=token)
         await self._store.save_planner_state(token, {"token": token})
         self._history.answer(asked, "pause")
 
     async def take(self) -> None:
-        """A pause that some process has saved; of several takers one gets it."""
+        """Take a pause that some process has saved; of several takers one gets it."""
         waiting = await self._store.list_pauses(limit=5)
         if not waiting:
             return
@@ -125,14 +125,14 @@ class StateUser:
         self._history.answer(asked, "take", token=token, got=found is not None and found["token"] == token)
 
     async def artifact(self) -> None:
-        """Bytes that are stored completely or not at all."""
+        """Store bytes, completely or not at all."""
         data = os.urandom(self._dice.choice((10, 5_000, 300_000)))
         asked = self._history.ask("artifact")
         reference = await self._store.artifact_store.put_bytes(data, mime_type="application/octet-stream")
         self._history.answer(asked, "artifact", id=reference.id, digest=hashlib.sha256(data).hexdigest())
 
     async def merge(self) -> None:
-        """A result that is merged into the context of a session."""
+        """Merge a result into the context of a session."""
         session, name = rotating("session"), self._next()
         asked = self._history.ask("merge", session=session, name=name)
         opened = await self._sessions.get_or_create(session)
@@ -140,14 +140,14 @@ class StateUser:
         self._history.answer(asked, "merge")
 
     async def gated(self) -> None:
-        """A result that waits for a decision."""
+        """Save a result that waits for a decision."""
         session, name = rotating("session"), self._next()
         opened = await self._sessions.get_or_create(session)
         patch = ContextPatch(task_id=name)
         await opened.apply_context_patch(patch=patch, strategy=MergeStrategy.HUMAN_GATED)
 
     async def decide(self) -> None:
-        """A decision on a result that waits, perhaps of another process; one of several decisions counts."""
+        """Decide on a waiting result, perhaps of another process; one of several decisions counts."""
         session = rotating("session")
         await self._sessions.drop(session)  # reload the data of other processes
         opened = await self._sessions.get_or_create(session)

@@ -27,7 +27,7 @@ def acknowledged_is_present(histories: Histories, store: Store) -> Iterator[Viol
 
 
 def sends_succeed(histories: Histories, _store: Store) -> Iterator[Violation]:
-    """A message that is valid is not refused."""
+    """A valid message is not refused."""
     for asked in histories.answered("send"):
         assert asked.answer is not None
         if asked.answer["error"] is not None:
@@ -64,7 +64,7 @@ def logs_are_dense_with_one_end(_histories: Histories, store: Store) -> Iterator
 
 
 def streams_show_what_is_stored(histories: Histories, store: Store) -> Iterator[Violation]:
-    """Readers see committed data only, each event once, in order, without a hole."""
+    """Readers see committed data only, each event once, in order, without a gap."""
     for asked in histories.answered("stream"):
         assert asked.answer is not None
         if asked.answer["task"] in store.erased:
@@ -102,7 +102,7 @@ def one_holder_per_fence(histories: Histories, _store: Store) -> Iterator[Violat
 
 
 def a_worker_that_lost_its_task_writes_no_more(_histories: Histories, store: Store) -> Iterator[Violation]:
-    """One writer per task: after a chunk of one fence comes none of a lower fence."""
+    """One writer per task: no chunk follows a chunk of a higher fence."""
     for task, entries in store.logs.items():
         chunks = [json.loads(entry.data)["artifact"]["parts"] for entry in entries if entry.kind == "artifact"]
         texts = [part["text"] for parts in chunks for part in parts if ":" in part.get("text", "")]
@@ -124,7 +124,7 @@ def recorded_steps_are_not_repeated(histories: Histories, _store: Store) -> Iter
 
 
 def ends_stay(histories: Histories, store: Store) -> Iterator[Violation]:
-    """A task whose end was returned to a client has this end, and no other."""
+    """A task whose end was returned to a client keeps this end."""
     for what in ("send", "answer", "decision", "get", "cancel", "stream"):
         for asked in histories.answered(what):
             assert asked.answer is not None

@@ -38,7 +38,7 @@ async def test_every_promise_is_kept(engine: str, tmp_path: Path) -> None:
 
 
 async def test_planted_bugs_are_found(tmp_path: Path) -> None:
-    """A bug in the product breaks the promise that it must break."""
+    """A planted bug breaks the promise that it must break."""
 
     async def is_found(bug: str) -> bool:
         for seed in range(1, 7):  # a busy machine makes little progress in this time

@@ -71,6 +71,6 @@ def test_the_kernel_has_many_faults() -> None:
     ],
 )
 async def test_the_base_of_the_faults_obeys_every_law(package: ModuleType, kind: type, only: list[str]) -> None:
-    """So that a seeded fault alone makes its law fail."""
+    """The base obeys every law, so only the seeded fault makes its law fail."""
     report = await package.validate(FAULTS[package].subject(kind), only=only)
     assert report.ok, str(report)

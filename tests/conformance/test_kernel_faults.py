@@ -24,7 +24,7 @@ async def test_every_shared_law_can_fail(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_a_fault_of_locks_is_caught(
     subject: KernelSubject, caught_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The suite catches an engine that does not detect dead processes, and one that takes live ones for dead."""
+    """The suite catches an engine that does not detect dead processes, and one that treats live ones as dead."""
     monkeypatch.setattr(suite, "LAW_SECONDS", 30.0)
     report = await validate(subject, only=[caught_by])
     assert [finding.law.name for finding in report.failed] == [caught_by], str(report)

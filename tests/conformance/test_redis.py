@@ -33,7 +33,7 @@ def make(place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
 
 @cache
 def small_server() -> str:
-    """The URL of a server with little memory; it stops with this process."""
+    """Return the URL of a server with little memory; the server stops with this process."""
     server = own_valkey(settings={"maxmemory": "24mb", "maxmemory-policy": "noeviction"})
     atexit.register(server.__exit__, None, None, None)
     return server.__enter__().url

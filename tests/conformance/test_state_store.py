@@ -36,7 +36,7 @@ BEYOND_THE_SPECIFICATION = {
     "memory_versions",
     "pause_leases",
     "waiting_pauses",
-}  # capabilities that penguiflow does not know
+}  # capabilities that penguiflow does not have
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,7 +73,7 @@ test_redis = state_store_laws(
 
 
 class Adapted(StateStoreSessionAdapter):
-    """penguiflow's store, of which only the three methods are used."""
+    """penguiflow's store, with only the three methods."""
 
     def __init__(self) -> None:
         inner = InMemoryStateStore()

@@ -70,7 +70,7 @@ def test_every_law_is_one_sentence(package: ModuleType) -> None:
 
 @pytest.mark.parametrize(("package", "page"), PAGES.items())
 def test_the_documentation_lists_the_laws(package: ModuleType, page: str) -> None:
-    """If this fails: `python -m keelbolt.conformance PACKAGE` prints the right list."""
+    """`python -m keelbolt.conformance PACKAGE` prints the current list."""
     documented = (ROOT / "docs/reference" / page).read_text().split("<!-- laws -->\n")[1]
     assert documented.split("\n") == [*package.laws_as_markdown().rstrip().split("\n"), ""]
 

@@ -47,7 +47,7 @@ async def test_check_48_an_adapter_in_memory_passes() -> None:
 async def test_check_48_the_durable_adapter_passes(
     engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """On every engine. All laws use one store; each has its own tenants."""
+    """The adapter passes on every engine. All laws use one store; each has its own tenants."""
     url = store_url(engine, request, tmp_path_factory.mktemp("store"))
 
     def make(place: TurnCallbacksPlace) -> DurableStorage:

@@ -1,4 +1,4 @@
-"""Draws the life of a task from the code. After a change of it: python -m tests.docs.lifecycle_page"""
+"""Draws the lifecycle of a task from the code. After a change of the code: python -m tests.docs.lifecycle_page"""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def table() -> str:
 
 
 def drawn() -> str:
-    """What stands between the two marks of the page."""
+    """Return the generated text between the two marks of the page."""
     return f"\n```mermaid\n{drawing()}\n```\n\n{table()}\n\n"
 
 
 def parts(page: str) -> tuple[str, str, str]:
-    """The page before the marks, between them, and after them."""
+    """Return the page before the marks, between them, and after them."""
     before, rest = page.split(BEGIN)
     between, after = rest.split(END)
     return before, between, after

@@ -1,4 +1,4 @@
-"""Writes the reference of the operations API from its table. To renew it: python -m tests.docs.operations_page"""
+"""Writes the reference of the operations API from its table. To update it: python -m tests.docs.operations_page"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ END = "<!-- written from keelbolt.operations.table.ROUTES: end -->\n"
 
 
 def given(route: OpsRoute) -> str:
-    """What the route takes, without what all take that act for somebody."""
+    """Return the parameters of the route, without those that name the owner."""
     query = [f"`{name}`: {text}" for name, text in route.query if name not in ("tenant", "owner", "askedTenant")]
     body = [f"`{name}` (body): {text}" for name, text in route.body]
     return "<br>".join([*query, *body])
@@ -24,13 +24,13 @@ def row(route: OpsRoute) -> str:
 
 
 def written() -> str:
-    """What stands between the two marks of the page."""
+    """Return the generated text between the two marks of the page."""
     head = f"\nAll paths are under `{PREFIX}`.\n\n| route | | takes |\n|---|---|---|\n"
     return head + "".join(f"{row(route)}\n" for route in ROUTES) + "\n"
 
 
 def parts(page: str) -> tuple[str, str, str]:
-    """The page before the marks, between them, and after them."""
+    """Return the page before the marks, between them, and after them."""
     before, rest = page.split(BEGIN)
     between, after = rest.split(END)
     return before, between, after

@@ -1,4 +1,4 @@
-"""The page about deploying: its commands, on a real PostgreSQL; a machine is killed, and another one goes on."""
+"""The commands of the page about deploying, on a real PostgreSQL; one machine is killed, and another continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_commands_of_the_page(tmp_path: Path, port: str, postgres_url: str) 
 
     def start(line: str) -> subprocess.Popen[str]:
         line = line.replace(WRITTEN, shlex.quote(postgres_url)).replace("0.0.0.0", "127.0.0.1")
-        line = line.replace("https://agent.example.com", "http://localhost:8000")  # here is no proxy
+        line = line.replace("https://agent.example.com", "http://localhost:8000")  # this test has no proxy
         line = re.sub(r"\b8000\b", port, line).replace("--processes 4", "--processes 2")
         command = line.replace("keelbolt", KEELBOLT, 1)
         return subprocess.Popen(
@@ -60,7 +60,7 @@ def test_the_commands_of_the_page(tmp_path: Path, port: str, postgres_url: str) 
             machine.communicate(timeout=30)
     with start(worker) as other:
         try:
-            told = run(f"keelbolt tasks tail {task_id} --after 0")  # until it ends
+            told = run(f"keelbolt tasks tail {task_id} --after 0")  # until the task ends
             assert "9 forms are filed, in 2 attempt(s)" in told
             assert told.count("1 filed") <= 2  # the second run repeats at most the report after the last recorded step
             assert task_id in run(listed)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_kernel_demonstration_loses_nothing() -> None:
-    """A worker is killed, another one takes its job over, and what the demonstration says to try next works."""
+    """After a kill, another worker takes over the job; the commands that the demonstration prints work."""
     command = [sys.executable, "examples/kernel_demo.py", "--seconds", "3"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -29,7 +29,7 @@ def test_the_kernel_demonstration_loses_nothing() -> None:
 
 
 def test_the_research_agent_survives_its_process() -> None:
-    """Its process is killed after the second page; another one goes on, and no page is read twice."""
+    """After a kill after the second page, another process continues, and no page is read twice."""
     command = [sys.executable, "examples/research_agent.py", "knots", "--answer", "a long one", "--kill"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -48,7 +48,7 @@ def test_the_research_agent_survives_its_process() -> None:
     ],
 )
 def test_the_payment_agent_pays_once(way: str, answer: str) -> None:
-    """Its process is killed inside the step; whatever the way out of the doubt, the bank has one payment."""
+    """The process is killed inside the step; with each policy for steps in doubt, the bank has one payment."""
     command = [sys.executable, "examples/payment_agent.py", way]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -59,7 +59,7 @@ def test_the_payment_agent_pays_once(way: str, answer: str) -> None:
 
 
 def test_the_clerk_asks_before_it_orders_what_is_dear() -> None:
-    """Each message meets a clerk that has nothing in memory: it remembers, waits for an approval, and orders once."""
+    """Each message goes to a clerk without data in memory: it remembers, waits for an approval, and orders once."""
     command = [sys.executable, "examples/turns_agent.py"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -75,7 +75,7 @@ def test_the_clerk_asks_before_it_orders_what_is_dear() -> None:
 
 
 def test_the_penguiflow_program_goes_on_after_a_kill() -> None:
-    """Its flow's history, its session's tasks and its planner's pause are there for the next process."""
+    """The next process finds the flow's history, the session's tasks and the planner's pause."""
     command = [sys.executable, "examples/penguiflow_agent.py"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -91,7 +91,7 @@ def test_the_penguiflow_program_goes_on_after_a_kill() -> None:
 
 
 def test_the_shop_pays_when_it_may() -> None:
-    """The ready executor: a price, a question, a payment; and a question that is answered with no."""
+    """The built-in executor gets a price, asks, and pays; another question gets the answer no."""
     command = [sys.executable, "examples/shop_agent.py"]
     environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=environment)

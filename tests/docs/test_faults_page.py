@@ -1,4 +1,4 @@
-"""The page of the last full run of the chaos machine: generated, and complete."""
+"""The page of the last full chaos run is generated and complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXT = PAGE.read_text()
 
 
 def test_the_page_has_a_full_run_of_every_engine() -> None:
-    """Each engine has its kills, its other faults and what was found."""
+    """Each engine has the numbers of its kills, other faults and violations."""
     assert TEXT.startswith(HEAD)
     sections = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
     for title in TITLES.values():

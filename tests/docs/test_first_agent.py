@@ -1,4 +1,4 @@
-"""The tutorial about the first agent, and the agent of the README: typed in, they do what the pages say."""
+"""The commands and programs of the tutorial First agent and of the README work as described."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def block(words: str, language: str = "sh") -> str:
-    """The one block of the tutorial that has these words."""
+    """Return the only block of the tutorial that contains these words."""
     found = {text for text in blocks(TUTORIAL, language) if words in text}
     assert len(found) == 1, words
     return found.pop()
@@ -41,7 +41,7 @@ def port() -> str:
 
 
 class Terminal:
-    """A shell that keeps its variables, in a directory; localhost:8000 is at another port."""
+    """A shell in a directory that keeps its variables; localhost:8000 is replaced by another port."""
 
     def __init__(self, folder: Path, port: str) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Terminal:
         self.stdout: IO[str] = self.shell.stdout
 
     def type(self, lines: str) -> Iterator[str]:
-        """Type lines in; what they print, line by line, as it comes."""
+        """Run these lines; yield each line of their output when it arrives."""
         self.stdin.write(lines.replace("localhost:8000", f"localhost:{self.port}") + "\necho; echo --over--\n")
         self.stdin.flush()
         for line in self.stdout:
@@ -68,7 +68,7 @@ class Terminal:
 
     @contextmanager
     def serving(self, line: str) -> Iterator[subprocess.Popen[str]]:
-        """The first terminal, which serves; the process, once it listens."""
+        """Run the server of the first terminal; yield its process when it listens."""
         assert "keelbolt serve" in line
         command = f"{line.strip().replace('keelbolt', KEELBOLT)} --port {self.port}"
         with serving(f"exec env {command}", self.folder) as process:
@@ -82,13 +82,13 @@ class Terminal:
 
 @contextmanager
 def serving(command: str, folder: Path, begins: str = "as process") -> Iterator[subprocess.Popen[str]]:
-    """A process that serves, once it says so."""
+    """Run a server; yield its process when it listens."""
     process = subprocess.Popen(["sh", "-c", command], cwd=folder, stderr=subprocess.PIPE, text=True)
     with process:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
-            while "write-ahead log" in line:  # what a killed process left there may be told first
+            while "write-ahead log" in line:  # the write-ahead log of a killed process may be reported first
                 line = process.stderr.readline()
             assert begins in line, line
             yield process
@@ -128,7 +128,7 @@ def test_the_tutorial_can_be_typed_in(terminal: Terminal) -> None:
             if line == "id: 14\n":
                 assert block("kill -9").split()[:2] == ["kill", "-9"]
                 os.kill(process.pid, 9)
-        assert "".join(seen).count("artifactUpdate") in (2, 3)  # the rest of the event may not have come through
+        assert "".join(seen).count("artifactUpdate") in (2, 3)  # the rest of the event may not have arrived
         assert process.wait(20) == -9
 
     with terminal.serving(serve):
@@ -149,7 +149,7 @@ def test_the_tutorial_installs_what_it_uses() -> None:
 
 
 def test_the_agent_of_the_readme_serves(terminal: Terminal) -> None:
-    """Run by Python, and by the command."""
+    """The agent serves when started by Python and by the command."""
     [program] = [text for text in blocks((ROOT / "README.md").read_text(), "python") if "# agent.py" in text]
     (terminal.folder / "agent.py").write_text(program.replace("port=8000", f"port={terminal.port}"))
     line = block("poppy roll").replace("poppy roll", "well said")

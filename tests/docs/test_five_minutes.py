@@ -1,4 +1,4 @@
-"""The tutorial of five minutes can be typed in: its agent is killed, and its client is answered all the same."""
+"""The commands of the tutorial Five minutes work: its agent is killed, and its client still gets its result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_agent_of_five_minutes_is_killed_and_goes_on(tmp_path: Path, port: s
     assert run == "make run\n"
     with serving(f"exec env {keelbolt(serve, port)} --port {port}", tmp_path) as process:
         assert process.stderr is not None
-        assert "as process" in process.stderr.readline()  # the second one, too
+        assert "as process" in process.stderr.readline()  # the second process
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         assert len(children) == 2
         client = subprocess.Popen(
@@ -41,7 +41,7 @@ def test_the_agent_of_five_minutes_is_killed_and_goes_on(tmp_path: Path, port: s
                 os.kill(int(pid), 9)
             said += client.stdout.read()
             assert client.wait(30) == 0
-        assert said.splitlines() == ["page 1. ", "page 1. page 2. page 3. "]  # from the start again; page 1 is recorded
+        assert said.splitlines() == ["page 1. ", "page 1. page 2. page 3. "]  # starts again; page 1 is recorded
         again = keelbolt(send.replace(" 12 ", " 3 "), port)
         sent = subprocess.run(["sh", "-c", again], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30)
         assert sent.stdout == "page 1. page 2. page 3. \n"

@@ -1,4 +1,4 @@
-"""The glossary has each term once, with a meaning and the standard word."""
+"""The glossary has each term once, with a meaning and the standard synonym."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PAGE = Path(__file__).parents[2] / "docs/reference/glossary.md"
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """Term, meaning and standard synonym of each row."""
+    """Return term, meaning and standard synonym of each row."""
     found = []
     for line in PAGE.read_text().splitlines():
         if line.startswith("| ") and not line.startswith("| term"):

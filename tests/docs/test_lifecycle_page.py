@@ -1,4 +1,4 @@
-"""The page about the life of a task is the code's own account of it."""
+"""The page about the lifecycle of a task is generated from the code."""
 
 from __future__ import annotations
 

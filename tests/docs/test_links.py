@@ -1,4 +1,4 @@
-"""Links between the pages lead somewhere."""
+"""The targets of links between the pages exist."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "benchmarks/README.md", *sorted((ROO
 
 
 def prose(page: Path) -> str:
-    """The page without its code blocks."""
+    """Return the page without its code blocks."""
     return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, made the way that GitHub makes them."""
+    """Return the anchors of a page's headings, made as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

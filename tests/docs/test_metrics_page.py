@@ -1,4 +1,4 @@
-"""The reference of the metrics: it lists exactly what a scrape returns, with types and labels."""
+"""The reference of the metrics lists exactly the metrics of a scrape, with types and labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def documented() -> dict[str, tuple[str, set[str]]]:
 
 
 def shown(text: str) -> dict[str, tuple[str, set[str]]]:
-    """The families of a scrape. The parser leaves out the suffix of counters."""
+    """Return the families of a scrape. The parser removes the suffix of counters."""
     return {
         family.name + ("_total" if family.type == "counter" else ""): (
             family.type,

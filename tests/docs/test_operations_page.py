@@ -1,4 +1,4 @@
-"""The reference of the operations API is its table."""
+"""The reference of the operations API is generated from its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures are drawn from their texts, and the life of a task is that of the task engine."""
+"""The pictures are drawn from their texts, and the lifecycle of a task equals that of the task engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_picture_is_drawn_from_its_text(text: Path) -> None:
 
 
 def test_the_life_of_a_task_has_the_arrows_of_the_engine() -> None:
-    """A box stands for all states that it names; boxes without a state (a message, a kill) are not compared."""
+    """A box represents all states that it names; boxes without a state (a message, a kill) are not compared."""
     _, boxes, arrows = read((FOLDER / "task-life.txt").read_text())
     states = {state.name for state in TRANSITIONS}
     home = {

@@ -1,4 +1,4 @@
-"""The page about the promises has each of them, and the tests and files that it names exist."""
+"""The page about the promises contains each promise, and the tests and files that it names exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_each_promise_has_its_place_and_its_tests() -> None:
 
 
 def test_what_is_named_exists() -> None:
-    """Also of a test that is named alone: it stands in the file that was named before it."""
+    """A test that is named without a file is in the last named file."""
     file = ""
     for name in re.findall(r"`((?:tests/\S+\.py)?(?:::)?(?:test_\w+(?:\.py)?)?)`", PAGE):
         path, _, test = name.partition("::")

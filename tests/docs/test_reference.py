@@ -1,4 +1,4 @@
-"""A command, an option or an error that is not in the reference is a failure."""
+"""The reference contains every command, option and error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of the page about workers do what the page says."""
+"""The commands of the page about workers work as described."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def commands() -> Iterator[list[str]]:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """The worker of the page, which takes tasks."""
+    """Run the worker of the page until it takes tasks."""
     (tmp_path / "agent.py").write_text(blocks("python")[0])
     command = next(words for words in commands() if words[0] == "worker")
     process = subprocess.Popen([*KEELBOLT, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
@@ -43,7 +43,7 @@ def worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_the_page_can_be_typed_in(worker: subprocess.Popen[str], tmp_path: Path) -> None:
-    """Each command as it stands there; the task that `show` shows is made up."""
+    """Each command runs unchanged; the task id of `show` is fictitious."""
     said = {}
     for words in commands():
         if words[0] != "worker":

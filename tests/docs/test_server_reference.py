@@ -1,4 +1,4 @@
-"""An argument or setting of the server that is not in the reference is a failure, and so is one that does not exist."""
+"""The reference contains every argument and setting of the server, and no other."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_field_of_the_card_is_documented(kind: type[AgentCardConfig]) -> N
 
 
 def of_commands(command: click.Command) -> Iterator[str]:
-    """The variables that stand for options."""
+    """Return the environment variables of the options."""
     for option in command.params:
         names = option.envvar or []
         yield from [names] if isinstance(names, str) else names

@@ -1,4 +1,4 @@
-"""What the documentation site is built of; `make docs`, which .ci/run calls, builds it with warnings as errors."""
+"""The sources of the documentation site; `make docs`, run by .ci/run, builds it with warnings as errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pages(navigation: Any) -> set[str]:
-    """All pages below an entry of the navigation."""
+    """Return all pages below an entry of the navigation."""
     match navigation:
         case str():
             return {navigation}

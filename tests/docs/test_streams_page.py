@@ -1,4 +1,4 @@
-"""The page about streams tells what the code does."""
+"""The page about streams matches the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages that the page of symptoms quotes are those of the code."""
+"""The messages that the troubleshooting page quotes are those of the code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUOTED = sorted({message for row in ROWS for message in re.findall(r'"(.+?)"', r
 
 
 def texts() -> str:
-    """All string constants of the package; of a formatted one, its fixed pieces."""
+    """Return all string constants of the package, and the constant parts of formatted strings."""
     nodes = (node for path in (ROOT / "src/keelbolt").rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
     constants = (node.value for node in nodes if isinstance(node, ast.Constant))
     return "\n".join(re.sub(r"\s+", " ", value) for value in constants if isinstance(value, str))

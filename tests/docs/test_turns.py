@@ -1,4 +1,4 @@
-"""A callback, an option or an event of turns that is not in the reference is a failure."""
+"""The reference contains every callback, option and event of turns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_option_of_durable_storage_is_documented(name: str) -> None:
 
 
 async def test_the_agent_of_turns_asks_and_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over A2A, with a server in the place of the model's provider that speaks its wire format; at most 40 lines."""
+    """It runs over A2A, with a local server that speaks the wire format of the model provider; at most 40 lines."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/tutorial/faces.md").read_text(), re.DOTALL)
     (program,) = [text for text in blocks if "# shop.py" in text]
     assert len(program.strip().splitlines()) <= 40

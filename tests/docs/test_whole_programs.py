@@ -1,4 +1,4 @@
-"""What the pages say about their examples: a whole program runs alone, and others run in one file, in order."""
+"""The examples of the pages run as described: whole programs alone, others in one file, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member of the context, a setting, a hook or a call of the engine that is not in the reference is a failure."""
+"""The reference contains every member of the context, setting, hook and call of the engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def section(heading: str) -> str:
 
 
 def members(kind: type) -> list[str]:
-    """Everything public: methods, properties, and what __init__ sets."""
+    """Return all public methods, properties, and attributes that __init__ sets."""
     source = inspect.getsource(kind.__init__)  # type: ignore[misc]
     set_there = re.findall(r"^        self\.([a-z]\w*)\b.* = ", source, re.MULTILINE)
     inherited = [name for base in kind.__mro__[:-1] for name in vars(base)]

@@ -18,23 +18,23 @@ ROOT = Path(__file__).parents[2]
 MYPY = [
     "--config-file",
     str(ROOT / "pyproject.toml"),
-    "--disable-error-code=no-redef",  # a later block of a page may define a name anew
+    "--disable-error-code=no-redef",  # a later block of a page may redefine a name
     "--disable-error-code=untyped-decorator",  # apcore has no types
     "--disable-error-code=ignore-without-code",
 ]
-# What pyright checks by default. Its stricter modes report each value of a package without types.
+# pyright's default checks. Its stricter modes report each value of a package without types.
 PYRIGHT = {
     "typeCheckingMode": "standard",
     "pythonVersion": "3.11",
-    "reportRedeclaration": False,  # a later block of a page may define a name anew
-    "reportMissingImports": False,  # mypy reports what is misspelt
+    "reportRedeclaration": False,  # a later block of a page may redefine a name
+    "reportMissingImports": False,  # mypy reports misspelled imports
     "reportMissingModuleSource": False,
 }
-WITHOUT_TYPES = re.compile(r"^(?:from|import) (penguiflow(?:\.\w+)*)", re.MULTILINE)  # mypy sees Any there, too
+WITHOUT_TYPES = re.compile(r"^(?:from|import) (penguiflow(?:\.\w+)*)", re.MULTILINE)  # mypy infers Any there, too
 
 
 def program(page: Path) -> str:
-    """The Python of a page; every line stands where it stands in the page."""
+    """Return the Python code of a page; every line keeps its line number."""
     lines, inside = [], False
     for line in page.read_text().splitlines():
         if line.startswith("```"):
@@ -46,7 +46,7 @@ def program(page: Path) -> str:
 
 
 def programs(directory: Path) -> dict[str, str]:
-    """Write the program of each page into the directory; returns the names of the pages by their modules."""
+    """Write the program of each page into the directory; return the names of the pages by module."""
     names: dict[str, str] = {}
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         name = page.relative_to(ROOT).as_posix()
@@ -59,7 +59,7 @@ def programs(directory: Path) -> dict[str, str]:
 
 
 def configured(directory: Path) -> Path:
-    """Write the configuration of basedpyright, and stubs of packages that are not typed."""
+    """Write the configuration of basedpyright, and stubs of packages without types."""
     examples = ROOT / "examples"
     texts = [path.read_text() for path in (*directory.glob("*.py"), *examples.rglob("*.py"))]
     stubs = directory / "typings"

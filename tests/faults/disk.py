@@ -59,7 +59,7 @@ class Cut:
     """The files at one moment."""
 
     files: dict[str, File]
-    moment: str  # what SQLite was about to do
+    moment: str  # the operation that SQLite was about to do
     unsynced: int  # writes that are held back
 
     def after(self, keep: Callable[[Write], Write | None]) -> Disk:
@@ -163,7 +163,7 @@ class _File:
         return len(self._file.content)
 
     def xDeviceCharacteristics(self) -> int:  # noqa: N802
-        return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE  # what SQLite assumes of real disks
+        return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE  # SQLite assumes this of real disks
 
     def xSectorSize(self) -> int:  # noqa: N802
         return 4096

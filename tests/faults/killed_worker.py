@@ -3,7 +3,7 @@
     python -m tests.faults.killed_worker URL FOLDER
 
 ``FOLDER/plans.json`` has a plan for each task: ``before:3`` kills before the third commit about the task, ``during:3``
-while it runs, ``after:3`` when it is committed and before the caller gets the result. ``effect:1`` and
+during it, ``after:3`` after it is committed and before the caller gets the result. ``effect:1`` and
 ``effect:2`` kill before and after the effect of the payment. The commits of a task are counted over all processes, so
 each plan kills once.
 

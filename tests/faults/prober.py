@@ -2,7 +2,7 @@
 
     python -m tests.faults.prober PATH NAME
 
-It prints its wall clock, then, for each line of input, what it could claim and whether it sees the record.
+It prints its wall clock, then, for each line of input, the items that it could claim and whether it sees the record.
 """
 
 from __future__ import annotations

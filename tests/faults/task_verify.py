@@ -1,4 +1,4 @@
-"""Checks that must hold for every task, whichever processes died, on its log and on the workers' notes."""
+"""Checks that must hold for every task after any deaths of processes, on its log and on the workers' notes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _look_at_runs(entries: list[Entry], notes: Notes, verdict: TaskVerdict, wron
         body = from_json(entry.data)
         if entry.kind == "attempt":
             attempts[body["turn"]].append(body["attempt"])
-            fence = fences.get((body["worker"], body["attempt"]))  # none: killed before it wrote the note
+            fence = fences.get((body["worker"], body["attempt"]))  # none: the run was killed before it wrote the note
             if fence is not None:
                 if fence <= last:
                     wrong(f"fence {fence} came after {last}")

@@ -84,7 +84,7 @@ async def test_a_new_boot_ends_all_leases(tmp_path: Path) -> None:
 async def test_a_process_with_a_wrong_wall_clock_steals_nothing(
     tmp_path: Path, children: Children, figures: Figures, full: bool, offset: str
 ) -> None:
-    """One hour ahead or behind, a process claims only what is free, and sees what is not expired."""
+    """A process whose clock is an hour off claims only free work, and sees only records that are not expired."""
     library = faketime_library()
     path = str(tmp_path / "kernel.db")
     env = {"LD_PRELOAD": library, "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}

@@ -226,7 +226,7 @@ def summary(outcomes: dict[str, str]) -> dict[str, int]:
 async def test_a_flipped_byte_is_reported_or_harmless(
     tmp_path: Path, figures: Figures, full: bool, ending: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whichever byte of the files is flipped, no read silently returns wrong data."""
+    """No flipped byte of the files makes a read silently return wrong data."""
     caplog.set_level(logging.CRITICAL)
     whole = await specimen(tmp_path / "whole", closed=ending == "")
     size = (whole.path.parent / f"{whole.path.name}{ending}").stat().st_size
@@ -244,7 +244,7 @@ async def test_a_flipped_byte_is_reported_or_harmless(
 async def test_a_flipped_byte_in_any_table_is_reported_or_harmless(
     tmp_path: Path, figures: Figures, full: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The same for each table and index; random offsets would rarely hit the small ones."""
+    """The same holds for each table and index; random offsets would rarely hit the small ones."""
     caplog.set_level(logging.CRITICAL)
     whole = await specimen(tmp_path / "whole", closed=True)
     dice = random.Random(11)

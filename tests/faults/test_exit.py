@@ -18,7 +18,7 @@ from tests.faults.processes import Children
 async def test_pending_commits_are_written_when_the_interpreter_exits(
     tmp_path: Path, children: Children, figures: Figures, full: bool, how: str
 ) -> None:
-    """Commits that were not awaited are stored, however the program ends."""
+    """Commits that were not awaited are stored at every kind of exit."""
     commits = 20_000 if full else 2000
     path = str(tmp_path / "kernel.db")
     child = children.start("leaver", path, how, commits, quiet=True)

@@ -33,7 +33,7 @@ async def found(kernel: Kernel) -> int:
 async def test_an_fsync_error_is_raised_and_no_acknowledged_commit_is_lost(
     figures: Figures, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever fsync fails: CommitInDoubt, then StorageBroken until it is opened again, and no data is missing."""
+    """A failed fsync raises CommitInDoubt, then StorageBroken until the storage is reopened; no data is missing."""
     monkeypatch.setattr(connection, "WAL_PAGES", 20)
     monkeypatch.setattr(writer, "WAL_PAGES", 20, raising=False)
     dice = random.Random(5)
@@ -95,7 +95,7 @@ async def test_an_fsync_error_is_raised_and_no_acknowledged_commit_is_lost(
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("strace")
 async def test_an_fsync_error_of_the_system(tmp_path: Path, children: Children, figures: Figures, full: bool) -> None:
-    """The same with the system's own fsync, failing in a real process on a real file."""
+    """The same holds for the system's own fsync, failing in a real process on a real file."""
     figure = {"failures": 0, "told": 0, "unnoticed": 0}
     for failing in range(3, 3 + (24 if full else 3)):
         path = tmp_path / f"{failing}.db"

@@ -162,7 +162,7 @@ async def test_deletes_free_space_on_a_full_disk(tmp_path: Path, figures: Figure
 
 
 async def test_a_full_disk_without_a_reserve(tmp_path: Path, figures: Figures) -> None:
-    """On a disk too small for a reserve: StorageFull, reads work, and writes resume when there is space."""
+    """On a disk too small for a reserve, writes raise StorageFull until there is space, and reads work."""
     with small_disk(tmp_path / "disk", 24) as disk:
         async with SQLiteKernel(str(disk.place / "kernel.db"), declare=FAMILIES) as kernel:
             await seed(kernel)
@@ -184,7 +184,7 @@ async def test_several_storages_on_a_full_disk(tmp_path: Path, figures: Figures)
             await seed(one)
             disk.fill()
             acknowledged = await write_until_full(one)
-            acknowledged += await write_until_full(other)  # and does not use the reserve
+            acknowledged += await write_until_full(other)  # without the reserve
             assert disk.free() > 8 * MEGABYTE
             await asyncio.gather(
                 *(one.commit(PARTITION, Delete("doc", f"{number}")) for number in range(50)),

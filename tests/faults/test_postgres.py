@@ -174,7 +174,7 @@ FAULTS: dict[str, tuple[Callable[[OwnPostgres, str], None], int, int]] = {
 async def test_callers_wait_for_a_server_that_comes_back(
     tmp_path: Path, children: Children, figures: Figures, full: bool, server: OwnPostgres, url: str, fault: str
 ) -> None:
-    """No caller fails, no acknowledged commit is lost, and tails see every entry once, however the server goes down."""
+    """In every kind of outage, no caller fails, no acknowledged commit is lost, and tails see every entry once."""
     strike, few, many = FAULTS[fault]
     rounds = many if full else few
     dice = random.Random(fault)
@@ -206,7 +206,7 @@ async def test_callers_wait_for_a_server_that_comes_back(
 async def test_a_server_that_stays_away_raises_an_error(
     figures: Figures, server: OwnPostgres, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Callers get an error after a while; calls queued behind them do not wait as long again; later all works."""
+    """Callers get an error after a timeout; queued calls do not wait for another one; later all calls work."""
     monkeypatch.setattr("keelbolt.kernel.postgres.committer.OUTAGE_SECONDS", 1.0)
     monkeypatch.setattr("keelbolt.kernel.postgres.readers.OUTAGE_SECONDS", 1.0)
     append = Append("events", "s", (Draft("a", b""),))

@@ -96,7 +96,7 @@ async def bytes_of_a_commit(kernel: ByProxy, proxy: Proxy) -> dict[Direction, in
 async def test_a_commit_cut_at_any_byte_happens_once(
     kernel: ByProxy, proxy: Proxy, figures: Figures, full: bool, direction: Direction
 ) -> None:
-    """Before BEGIN, with its locks, loaded, written, after COMMIT was sent: wherever it breaks, it is stored once."""
+    """A commit is stored once if cut before BEGIN, with its locks, loaded, written, or after COMMIT was sent."""
     length = (await bytes_of_a_commit(kernel, proxy))[direction]
     cuts = range(0, length + 1, 4 if full else max(length // 24, 1))
     acknowledged: dict[str, int] = {}
@@ -123,7 +123,7 @@ async def test_a_commit_cut_at_any_byte_happens_once(
 
 
 async def test_late_responses_are_awaited(kernel: ByProxy, proxy: Proxy, figures: Figures) -> None:
-    """A slow network makes commits slow, and nothing else."""
+    """A slow network only makes commits slow."""
     proxy.delay(0.15)
     began = time.monotonic()
     await append(kernel, "slow")
@@ -165,7 +165,7 @@ async def cut_before_the_answer(kernel: ByProxy, proxy: Proxy) -> None:
 async def test_a_commit_without_a_response_is_in_doubt(
     kernel: ByProxy, proxy: Proxy, figures: Figures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the server stays away after COMMIT was sent, the caller gets CommitInDoubt; it is stored at most once."""
+    """If the server does not return after COMMIT was sent, the caller gets CommitInDoubt; it is stored at most once."""
     monkeypatch.setattr("keelbolt.kernel.postgres.committer.OUTAGE_SECONDS", 0.5)
     await cut_before_the_answer(kernel, proxy)
     call = asyncio.ensure_future(append(kernel, "in doubt"))
@@ -187,7 +187,7 @@ async def test_a_commit_without_a_response_is_in_doubt(
 async def test_a_commit_that_was_never_sent_is_not_in_doubt(
     kernel: ByProxy, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the server is away before COMMIT is sent, the error says that nothing was written, and that is true."""
+    """If the server is away before COMMIT is sent, nothing is written, and the error reports that."""
     monkeypatch.setattr("keelbolt.kernel.postgres.committer.OUTAGE_SECONDS", 0.5)
     proxy.refuse()
     with pytest.raises(StorageUnreachable) as caught:

@@ -19,12 +19,12 @@ from tests.faults.disk import Cut, Disk, Write, anything, nothing
 PARTITION = "power"
 FAMILIES = (Collection("doc", fields={"number": int}),)
 STREAMS = 3
-MOMENTS = {"write wal": 60, "sync wal": 8, "write database": 40, "sync database": 2}  # and how many to let go by
+MOMENTS = {"write wal": 60, "sync wal": 8, "write database": 40, "sync database": 2}  # most skipped before a cut
 
 
 @dataclass
 class Run:
-    """The acknowledged commits in order, and the cuts, each with the number of commits acknowledged before."""
+    """The acknowledged commits in order, and the cuts, each with the number of commits acknowledged before it."""
 
     acknowledged: list[tuple[int, int]] = field(default_factory=list)  # stream, seq
     cuts: list[tuple[Cut, int]] = field(default_factory=list)

@@ -52,7 +52,7 @@ FAULTS: dict[str, tuple[Callable[[OwnValkey], None], int, int]] = {
 async def test_callers_wait_for_a_server_that_comes_back(
     tmp_path: Path, children: Children, figures: Figures, full: bool, server: OwnValkey, fault: str
 ) -> None:
-    """No caller fails, no acknowledged commit is lost, and tails see every entry once, however the server goes down."""
+    """In every kind of outage, no caller fails, no acknowledged commit is lost, and tails see every entry once."""
     strike, few, many = FAULTS[fault]
     dice = random.Random(fault)
     writers = WriterPool(children, tmp_path, server.url, dice)
@@ -73,7 +73,7 @@ async def test_callers_wait_for_a_server_that_comes_back(
 
 
 async def test_a_list_of_keys_is_complete_although_the_server_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A SCAN cursor is not valid on a restarted server; a new index that misses records would hide them."""
+    """A restart invalidates the SCAN cursor; a new index that misses records would hide them."""
     monkeypatch.setattr(redis_store, "SCAN_COUNT", b"50")
     wanted = {f"key {number}" for number in range(2000)}
     with own_valkey() as server:

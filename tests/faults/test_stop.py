@@ -132,7 +132,7 @@ async def test_a_stopped_writer_does_not_make_others_hang(
                 async with asyncio.timeout(10):
                     await kernel.commit(PARTITION, append)
         except BaseException:
-            child.kill()  # or closing would wait for it too
+            child.kill()  # otherwise closing would wait for it too
             raise
         waited = time.monotonic() - began
         assert (await kernel.log_state(PARTITION, "events", "others")).head == 1

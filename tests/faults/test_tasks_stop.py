@@ -71,7 +71,7 @@ async def test_every_write_of_a_stopped_holder_is_refused(
 async def test_a_worker_that_never_yields_loses_its_task_and_not_its_process(
     tmp_path: Path, children: Children, figures: Figures, some_task_url: str
 ) -> None:
-    """Another process takes the task over; late writes of the first one are refused; then it works as before."""
+    """Another process takes over the task; late writes of the first process are refused, and it works as before."""
     pool = Pool(children, tmp_path, some_task_url)
     async with open_storage(some_task_url) as kernel, TaskEngine(kernel, settings=SETTINGS) as engine:
         busy = await pool.start()

@@ -34,7 +34,7 @@ async def fill(engine: TaskEngine, count: int) -> None:
 async def test_orphans_are_taken_over_before_anything_new_is_begun(
     tmp_path: Path, children: Children, task_url: str
 ) -> None:
-    """Whatever is waiting, the next free process claims the tasks of a dead process first."""
+    """The next free process claims the tasks of a dead process before any waiting task."""
     pool = Pool(children, tmp_path, task_url)
     order: list[str] = []
     enough = asyncio.Event()
@@ -123,9 +123,7 @@ async def taken_over(pool: Pool, tasks: set[str]) -> list[float]:
 async def test_sigterm_releases_the_tasks(
     tmp_path: Path, children: Children, figures: Figures, full: bool, task_url: str
 ) -> None:
-    """After SIGTERM it claims nothing more and releases its tasks at once, without counting an attempt; then it ends by
-    itself.
-    """
+    """After SIGTERM a process claims no more work, releases its tasks at once without counting an attempt, and ends."""
     pool = Pool(children, tmp_path, task_url, lease=60.0)
     async with open_storage(task_url) as kernel, TaskEngine(kernel, settings=SETTINGS) as engine:
         first = await pool.start()

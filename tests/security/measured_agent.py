@@ -31,7 +31,7 @@ class Measurement:
         self.reset()
 
     def reset(self) -> None:
-        Path("/proc/self/clear_refs").write_text("5")  # sets VmHWM to what the process has now
+        Path("/proc/self/clear_refs").write_text("5")  # sets VmHWM to the current resident set
         self.pause_seconds = self.cpu_seconds = 0.0
         self._before = _resident("VmRSS")
 

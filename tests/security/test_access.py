@@ -1,4 +1,4 @@
-"""A caller sees only its own data: at every entry, another owner's data responds like data that does not exist."""
+"""A caller sees only its own data: at every entry, another owner's data looks like data that does not exist."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def alices(app: ASGIApp) -> dict[str, Alice]:
 
 
 async def reach(app: ASGIApp, entry: Entry, row: Row, things: Alice, *, who: Headers, tenant: str) -> Reply:
-    """Request these things at this entry."""
+    """Request the data that ``things`` names at this entry."""
     wish = Wish(tenant=tenant if entry.tenant else "")
     if row.own:
         wish = replace(wish, task=(await started(app, "input", who))["id"])
@@ -74,8 +74,8 @@ async def test_every_operation_has_a_row() -> None:
 async def test_data_of_another_owner_does_not_exist(
     app: ASGIApp, alices: dict[str, Alice], entry: Entry, name: str
 ) -> None:
-    """Another owner, the same name in another tenant, and another owner there: each is answered as for an invention,
-    and as somebody who has tasks is when guessing.
+    """Another owner, the same name in another tenant, and another owner there get the response for an invented id;
+    so does a caller with tasks that guesses.
     """
     row = MATRIX[entry.operation][name]
     for alice in alices.values():
@@ -133,7 +133,7 @@ async def test_another_tenant_does_not_exist(app: ASGIApp, alices: dict[str, Ali
 
 @pytest.mark.parametrize("newest_first", [True, False])
 async def test_a_forged_page_token_shows_nothing(app: ASGIApp, alices: dict[str, Alice], newest_first: bool) -> None:
-    """A page token is a position; a forged one can't lead outside of the caller's own data."""
+    """A page token is a position; a forged one gives no access to other callers' data."""
     owner = "a"  # sorts before alice's partition
     raw = base64.urlsafe_b64decode(alices["completed"].page + "==")
     start = f"acme/{owner}".encode()
@@ -148,7 +148,7 @@ async def test_a_forged_page_token_shows_nothing(app: ASGIApp, alices: dict[str,
 
 
 async def test_response_times_do_not_reveal_existence(app: ASGIApp, alices: dict[str, Alice]) -> None:
-    """The response for another's task takes as long as for none: within a millisecond, at the median."""
+    """The response for another owner's task takes as long as for a missing one: within a millisecond, at the median."""
     alice, headers = alices["completed"], bearer("mallory")
     took: dict[bool, list[float]] = {True: [], False: []}
     for number in range(300):
@@ -160,7 +160,7 @@ async def test_response_times_do_not_reveal_existence(app: ASGIApp, alices: dict
 
 
 async def test_alices_data_is_unchanged(app: ASGIApp, alices: dict[str, Alice]) -> None:
-    """After all the requests above, her tasks, their configs and her list are unchanged."""
+    """After all the requests above, Alice's tasks, their configs and her list are unchanged."""
     headers = bearer("alice")
     listed = await call(app, "ListTasks", {"includeArtifacts": True}, headers=headers)
     assert listed.json["result"]["totalSize"] == 2 * len(STATES)
@@ -177,7 +177,7 @@ async def test_alices_data_is_unchanged(app: ASGIApp, alices: dict[str, Alice]) 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=str)
 async def test_the_owner_gets_its_data(app: ASGIApp, entry: Entry) -> None:
-    """The matrix proves something only if its requests are valid: the owner succeeds at every entry."""
+    """The matrix is meaningful only if its requests are valid: the owner succeeds at every entry."""
     who = bearer(fresh("m"))
     task = (await started(app, "input", who))["id"]
     config = (await call(app, "CreateTaskPushNotificationConfig", hook(task), headers=who)).json["result"]["id"]

@@ -77,7 +77,7 @@ async def alices(app: ASGIApp) -> dict[str, Alice]:
 
 
 def reaches(route: OpsRoute) -> list[str]:
-    """Return what this route can reach of another caller."""
+    """Return the kinds of another caller's data that this route can reach."""
     names = {name for name, _ in route.query}
     found = ["task"] if "{task_id}" in route.path else []
     found += [name for name in ("context", "pageToken") if name in names]
@@ -95,7 +95,7 @@ CASES = [
 
 
 async def test_every_parameter_is_known() -> None:
-    """A new route or parameter must declare what it can reach."""
+    """A new route or parameter must declare the data that it can reach."""
     for route in ROUTES:
         names = {name for name, _ in (*route.query, *route.body)}
         assert names <= PLAIN | {"context", "pageToken", "tenant", "owner", "askedTenant", "session", "task", "id"}, (
@@ -108,7 +108,7 @@ async def test_every_parameter_is_known() -> None:
 
 
 async def asked(app: ASGIApp, route: OpsRoute, reach: str, things: Alice, who: Headers, owner: str = "") -> Reply:
-    """Request these things at this route."""
+    """Request the data that ``things`` names at this route."""
     query = {"state": "waiting"} if route.name == "list_work" else {}
     if route.name == "data_subject":
         query = {"kind": "task", "id": "none"}
@@ -167,7 +167,7 @@ async def test_anonymous_callers_get_only_a_challenge(
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.operator], ids=lambda route: route.name)
 async def test_operator_routes_do_not_exist_for_others(app: ASGIApp, route: OpsRoute) -> None:
-    """They respond like a path that does not exist; so do requests for other owners, known or not."""
+    """Operator routes respond like a path that does not exist; so do requests for other owners, known or not."""
     nothing = await ask(app, "GET", f"{PREFIX}/nothing", headers=bearer("mallory"))
     alice = Alice(new_id(), new_id(), new_id(), "", "")
     for roles in ([], ["user"], ["Operator"], ["operators"]):
@@ -188,7 +188,7 @@ async def test_only_operators_act_for_others(app: ASGIApp, alices: dict[str, Ali
 
 
 async def test_an_operators_page_token_grants_no_access(app: ASGIApp, alices: dict[str, Alice]) -> None:
-    """A page token of another owner's tasks is worthless to a caller that may not see them."""
+    """A page token of another owner's tasks gives no access to a caller that may not see them."""
     query = {"owner": "alice", "tenant": "acme", "pageSize": "1"}
     operator = bearer("olga", roles=["operator:all"])
     page = await ask(app, "GET", f"{PREFIX}/tasks", query=urlencode(query), headers=operator)
@@ -251,7 +251,7 @@ LOCAL = [("host", "localhost:8000")]
 async def test_without_authentication_only_this_machine_sees_operator_data(
     headers: Headers, seen: bool | None, address: str
 ) -> None:
-    """If configured to trust its machine: not for callers behind a proxy, nor for web pages in a browser there."""
+    """With operators="loopback", local callers see it; callers behind a proxy and pages in a local browser do not."""
     server = agent()
     server._resolver = None
     server.settings = replace(server.settings, operators="loopback")
@@ -265,7 +265,7 @@ async def test_without_authentication_only_this_machine_sees_operator_data(
 
 
 async def test_a_proxy_is_recognised_by_its_http_version() -> None:
-    """As nginx with only a target configured: its own address, and no header that names the client."""
+    """nginx with only a target configured sends HTTP/1.0, its own address, and no header that names the client."""
     scope: Scope = {"client": ("127.0.0.1", 1), "headers": [(b"host", b"127.0.0.1:8000")], "http_version": "1.1"}
     assert at_this_machine(scope)
     assert not at_this_machine({**scope, "http_version": "1.0"})

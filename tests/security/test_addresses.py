@@ -268,7 +268,7 @@ async def test_with_the_switch_a_name_may_resolve_to_loopback_and_to_no_network(
 
 
 async def test_plain_http_never_leaves_this_machine() -> None:
-    """Also when localhost resolves to another machine."""
+    """Plain HTTP is also refused if localhost resolves to another machine."""
     with pytest.raises(AddressNotAllowed):
         await answered("8.8.8.8", url="http://localhost/", loopback=True)
 

@@ -60,7 +60,7 @@ def test_an_unreadable_path_prevents_the_start(kind: str, key: str) -> None:
 
 @pytest.mark.parametrize("key", NOT_READABLE)
 def test_a_path_is_never_the_secret(key: str) -> None:
-    """The same for the Python API."""
+    """The Python API refuses such paths, too."""
     with pytest.raises(AuthMisconfigured, match="the key names a file"):
         JWTAuthenticator(key)
 

@@ -1,7 +1,7 @@
 """No request of at most 10 MiB blocks the agent or exhausts its memory, with any content.
 
 `python -m benchmarks requests` prints the same measurements as a table; the bounds here are far above them, because a
-loaded machine must not fail a test, and far below what an unbounded request costs (26 seconds and 7 GB).
+loaded machine must not fail a test, and far below the cost of an unbounded request (26 seconds and 7 GB).
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def test_what_counts_as_one_address(one: str, other: str, same: bool) -> None:
 
 
 def test_text_that_is_not_an_address_has_no_bucket() -> None:
-    """Otherwise a client could fill the memory or a log with any text."""
+    """A bucket for any text would let a client fill the memory or a log."""
     scope = {"type": "http", "client": ("192.0.2.1", 1), "headers": [(b"x-forwarded-for", b"\x1b[2J" + b"x" * 5000)]}
     assert client_of(scope) == RequestOrigin("192.0.2.1", "192.0.2.1")
 

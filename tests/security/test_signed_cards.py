@@ -50,7 +50,7 @@ def agent(*, auth: bool = True, url: str = "", trust_proxy: bool = False, **more
 @pytest.mark.parametrize("trust_proxy", [False, True])
 @pytest.mark.parametrize("headers", FORGED)
 async def test_no_host_header_gets_a_signature(headers: Headers, trust_proxy: bool) -> None:
-    """For the card and the extended card, with and without a trusted proxy."""
+    """This holds for the card and the extended card, with and without a trusted proxy."""
     async with agent(card_key=CardKey.generate("k"), trust_proxy=trust_proxy) as server:
         for path in CARDS:
             assert "signatures" not in (await ask(server.app, "GET", path, headers=headers)).json

@@ -161,7 +161,7 @@ async def test_keys_are_rotated(tmp_path: Path) -> None:
 
 
 async def test_credentials_can_not_be_moved_to_another_config(tmp_path: Path) -> None:
-    """An attacker who can write the database copies encrypted credentials into a config with another URL."""
+    """An attacker that can write the database copies encrypted credentials into a config with another URL."""
     async with receiving() as receiver, receiving() as evil, agent(tmp_path, KEY) as server:
         task_id, _ = await start(server, receiver.url)
         kernel = server.routes.service.engine.kernel

@@ -60,7 +60,7 @@ async def test_an_authenticated_tenant_is_seen_and_stays() -> None:
 
 
 async def test_another_tenant_is_like_one_that_does_not_exist() -> None:
-    """Also when the task is the caller's own, and when the tenant has such a caller."""
+    """This holds if the task is the caller's own, and if the other tenant has a caller of the same name."""
     async with agent(auth=authenticator()) as server:
         own = (await call(server.app, "SendMessage", message(), headers=bearer("alice"))).json["result"]["task"]["id"]
         await call(server.app, "SendMessage", message(), headers=bearer("alice", "globex"))

@@ -36,7 +36,7 @@ EVIL = (
     "\x1b]52;c;ZXZpbA==\x07"  # writes the clipboard
     "\x9b31m\x9d\x90"  # the same as one character
     "\rfake\b\b\x7f\x0b\x0c"
-    "\u202e\u2066"  # reverses the writing direction
+    "\u202e\u2066"  # reverses the text direction
 )
 WRONG = frozenset("\x1b\x07\x08\x0b\x0c\x7f\x9b\x9d\x90\u202e\u2066")
 STYLES = ("\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[4m", "\x1b[1;31m")
@@ -71,7 +71,7 @@ def agent(storage: str) -> A2AServer:
 
 
 def on_a_terminal(*command: str) -> str:
-    """Return what a command writes to a terminal, on stdout and stderr."""
+    """Return the output of a command on a terminal, from stdout and stderr."""
     ours, theirs = pty.openpty()
     found = bytearray()
 
@@ -104,7 +104,7 @@ def on_a_terminal(*command: str) -> str:
 
 
 def clean(text: str) -> None:
-    """Whether it contains no control sequences except our own styles."""
+    """Return whether the text contains no control sequences except Keelbolt's own styles."""
     for own in (*STYLES, *LIVE):
         text = text.replace(own, "")
     wrong = sorted({ascii(each) for each in text if each in WRONG})
@@ -171,7 +171,7 @@ async def test_no_text_in_a_state_store_controls_the_terminal(tmp_path: Path) ->
 
 
 async def test_json_keeps_its_values(served_agent: tuple[str, str, str]) -> None:
-    """Characters are escaped, and programs read what the agent wrote."""
+    """Control characters are escaped, and JSON parsers get the agent's original text."""
     url, _, task_id = served_agent
     ran = await asyncio.to_thread(
         subprocess.run,
@@ -206,7 +206,7 @@ def test_no_log_line_controls_the_terminal(formatter: logging.Formatter) -> None
 
 
 def test_every_command_prints_through_one_function() -> None:
-    """click.echo, print and sys.stdout would print text unchanged."""
+    """click.echo, print and sys.stdout print text without escaping, so the commands don't use them."""
     wrong = []
     for path in sorted(Path(keelbolt.cli.__path__[0]).glob("*.py")):
         if path.name in ("output.py", "failure.py"):

@@ -45,7 +45,7 @@ async def refusal(authenticator: JWTAuthenticator, text: str) -> str:
     return caught.value.reason
 
 
-# ----------------------------------------------------------------------------------------------------- what is accepted
+# ------------------------------------------------------------------------------------------------------ accepted tokens
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "RS512", "PS256", "ES256", "ES384", "ES512", "EdDSA"])
@@ -126,7 +126,7 @@ async def test_a_token_without_a_signature_is_refused(name: str) -> None:
 
 
 async def test_a_public_key_is_not_a_secret() -> None:
-    """HS256 with the RSA public key as its secret: that key is public."""
+    """HS256 with the RSA public key as its secret is refused: that key is public."""
     pem = public_pem("RS256")
     for secret in (pem, pem.strip(), pem.encode(), pem.replace("\n", "\r\n")):
         forged = handmade({"alg": "HS256", "typ": "JWT"}, claims(), secret=secret)
@@ -197,7 +197,7 @@ async def test_required_claims_must_be_present() -> None:
 
 
 async def test_a_duplicate_claim_is_refused() -> None:
-    """One reader would see mallory, another alice; the signature can't decide."""
+    """With two `sub` claims, one parser reads mallory, another alice; the signature is valid for both."""
     body = json.dumps(claims())[:-1] + ', "sub": "mallory"}'
     assert await refusal(hs(), handmade({"alg": "HS256"}, body)) == "duplicate"
 
@@ -263,7 +263,7 @@ def test_a_wrong_configuration_is_refused_at_once(options: dict[str, Any], words
 
 
 def test_without_the_extra_the_error_names_it() -> None:
-    """Everything that needs no JWT works without the extra."""
+    """Features without JWT work without the extra."""
     program = (
         "import sys; sys.modules['jwt'] = None\n"
         "from keelbolt import auth\n"

@@ -1,5 +1,5 @@
 """Attacks on webhooks: a forged delivery signed with the token that every delivery carries, an id that shifts the
-border between what is signed, a token without end, receivers that are not allowed, and errors that say too much.
+boundary between signed fields, an endless token, receivers that are not allowed, and errors that leak details.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def secret_in(reply: Reply) -> str:
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
 async def test_the_token_signs_nothing(method: str) -> None:
-    """Deliveries carry the token; a party that has seen one must not be able to forge another."""
+    """Deliveries carry the token; a party that has read one can't forge another."""
     async with receiving() as receiver, agent() as server:
         sent = await send(server.app, "hi", {"id": "c", "url": receiver.url, "token": "the token"}, method=method)
         secret = secret_in(sent)
@@ -99,7 +99,7 @@ async def test_the_token_signs_nothing(method: str) -> None:
 
 
 async def test_a_secret_is_shown_once() -> None:
-    """To the request that created it; never on a read, a repeat or a list."""
+    """Only the response to the request that created it has the secret; a read, a repeat or a list does not."""
     async with agent() as server:
         app = server.app
         sent = await send(app, "wait", {"id": "c", "url": HOOK})
@@ -166,7 +166,7 @@ async def test_over_grpc_the_secret_is_in_the_trailing_metadata() -> None:
 
 
 async def test_ids_have_no_dots() -> None:
-    """The signed text is id.timestamp.body: with a dot in the id, its end would be ambiguous."""
+    """The signed text is id.timestamp.body: a dot in the id would make the end of the id ambiguous."""
     async with receiving() as receiver, agent() as server:
         await send(server.app, "hi", {"id": "a.1614265330.b:c", "url": receiver.url})
         await until(lambda: len(receiver.arrivals) >= 3)

@@ -187,7 +187,7 @@ class Actor:
 
 
 def people(key: str) -> dict[str, Principal | str]:
-    """The key of Alice; the operator's key has another ending."""
+    """Return the key of Alice; the operator's key has another ending."""
     return {key: "alice", f"{key}-operator": Principal(owner="olga", roles=frozenset({"operator:all"}))}
 
 

@@ -22,7 +22,7 @@ def free_port() -> int:
 
 
 async def test_an_agent_of_another_vendor_is_shown_and_called(open_page: OpenPage) -> None:
-    """Its card by URL; the page connects to it because the operator listed it, and its CORS settings allow the page."""
+    """The page loads the card by URL; the operator's list and the agent's CORS settings allow the connection."""
     home, port = free_port(), free_port()
     other = f"http://127.0.0.1:{port}"
     page_origin = f"http://127.0.0.1:{home}"
@@ -63,7 +63,7 @@ async def test_another_keelbolt_agent_has_all_views(open_page: OpenPage) -> None
 
 
 async def test_an_agent_that_is_not_listed_is_refused(open_page: OpenPage) -> None:
-    """The page shows the reason and does not call it; its security policy would block the call."""
+    """The page shows the reason and does not call the agent; its security policy would block the call."""
     async with our_agent(settings=ServerSettings.of({}, explorer=True)) as url:
         page = await open_page(f"{url}/explorer/?agent=http://127.0.0.1:9#/agent", bypass_csp=True)
         await expect(page.get_by_role("alert")).to_contain_text("KEELBOLT_EXPLORER_AGENTS=http://127.0.0.1:9")

@@ -32,11 +32,11 @@ async def test_recovery_from_a_crash_is_shown_live(page_address: str, open_page:
     await page.get_by_role("tab", name="Waterfall").click()
     await expect(page.locator("main")).to_contain_text("2 attempts in 2 processes")
     packed = page.locator(".lane-step").filter(has_text="pack")
-    await expect(packed).to_have_count(1)  # it was not repeated
+    await expect(packed).to_have_count(1)  # the step was not repeated
 
 
 async def test_a_writer_is_steered_while_it_writes(page_address: str, open_page: OpenPage) -> None:
-    """With fields that the card declares; the task runs long enough for all actions."""
+    """The form has the fields that the card declares; the task runs long enough for all actions."""
     page = await open_page(page_address)
     await page.get_by_role("link", name="write about the sea").click()
     await page.get_by_role("button", name="Send").click()
@@ -65,7 +65,7 @@ async def test_a_writer_is_steered_while_it_writes(page_address: str, open_page:
 
 
 async def test_its_process_is_killed_and_another_takes_over(page_address: str, open_page: OpenPage) -> None:
-    """With a button that the agent's card declares; the dialog shows the call before it is sent."""
+    """The agent's card declares the button; the dialog shows the call before it is sent."""
     page = await open_page(f"{page_address}/#/try?text=work%20through%208%20parcels")
     await page.get_by_role("button", name="Send").click()
     last = page.locator(".exchange").last

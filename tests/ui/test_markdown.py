@@ -113,7 +113,7 @@ EVIL = (
 
 
 async def test_no_active_content_is_rendered(agent: Stage, open_page: OpenPage) -> None:
-    """No tags of the source, no address that runs or embeds something, no attribute: `render` checks that."""
+    """`render` finds no source tags, no URL that executes or embeds content, and no attribute."""
     page = await open_page(agent.at())
     for text in EVIL:
         found = await render(page, text)
@@ -153,7 +153,7 @@ async def test_large_and_malformed_input_takes_linear_time(agent: Stage, open_pa
 
 
 async def test_a_task_shows_formatted_text(agent: Stage, open_page: OpenPage) -> None:
-    """In its conversation, with a button for the source; JSON in a text is a tree, and text/plain stays plain."""
+    """The conversation has a button for the source; JSON in a text is a tree, and text/plain stays plain."""
     task_id = await agent.send(f"markdown {TEXT}")
     page = await open_page(agent.at(f"tasks/{task_id}"), bypass_csp=True)
     result = page.locator(".artifact-card").filter(has=page.locator("h3", has_text="report"))

@@ -36,7 +36,7 @@ async def test_strings_of_agents_and_clients_are_text_everywhere(tmp_path: Path,
             await row.click()
             await expect(page.locator(".detail h3")).to_be_visible()
         await page.goto(agent.at(f"tasks/{steered}"))
-        await page.get_by_role("button", name=EVIL.format("button")).click()  # one that the card declares
+        await page.get_by_role("button", name=EVIL.format("button")).click()  # a button that the card declares
         dialog = page.get_by_role("dialog")
         await dialog.get_by_role("button", name=EVIL.format("button")).click()
         await expect(dialog).to_have_count(0)
@@ -70,7 +70,7 @@ async def check(page: Page, *rules: str) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_it_is_accessible(agent: Stage, open_page: OpenPage, scheme: str) -> None:
-    """All rules in the light theme; the rules about colours in the dark theme."""
+    """The light theme passes all rules; the dark theme passes the rules about colours."""
     task_id = await agent.send("deploy")
     rules = () if scheme == "light" else ("color-contrast",)
     page = await open_page(agent.at(), color_scheme=scheme, bypass_csp=True)
@@ -101,7 +101,7 @@ async def test_it_fits_every_screen(agent: Stage, open_page: OpenPage, width: in
 
 
 async def test_an_idle_page_sends_no_requests(agent: Stage, open_page: OpenPage) -> None:
-    """Except for the open stream."""
+    """Only the stream stays open."""
     page = await open_page(agent.at("tasks"))
     await expect(page.locator("#connection")).to_have_text("Live")
     asked: list[str] = []

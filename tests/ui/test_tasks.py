@@ -81,7 +81,7 @@ async def test_a_view_is_saved_and_sorted(own_agent: Stage, open_page: OpenPage)
     await expect(names).to_have_text(["fail c", "say a", "say b"])
     await page.get_by_role("button", name="Task", exact=True).click()
     await expect(names).to_have_text(["fail c", "say a", "say b"])
-    await page.get_by_role("button", name="Task", exact=True).press("Enter")  # it kept the focus
+    await page.get_by_role("button", name="Task", exact=True).press("Enter")  # the button kept the focus
     await expect(names).to_have_text(["say b", "say a", "fail c"])
     await page.get_by_role("button", name="Completed 2").click()
     await page.get_by_label("Changed", exact=True).select_option("Last hour")
@@ -130,7 +130,7 @@ async def test_several_tasks_are_canceled_retried_and_erased(own_agent: Stage, o
     await page.get_by_role("button", name="Erase 55").click()
     await dialog.get_by_role("button", name="Erase 55 tasks").click()
     await expect(page.get_by_text("No matching tasks")).to_be_visible(timeout=20_000)
-    assert (await agent.show(failed))["task"]["id"] == failed  # others stay
+    assert (await agent.show(failed))["task"]["id"] == failed  # other tasks stay
     total = (await agent.client.get(f"{PREFIX}/tasks")).json()["total"]
     assert total == 4
 

@@ -142,7 +142,7 @@ async def test_every_message_starts_a_task(agent: Stage, open_page: OpenPage) ->
     assert len(set(ids)) == 4
     await page.goto(agent.at(f"try?task={ids[1]}"))  # the URL selects this task
     await expect(page.locator(".going")).to_contain_text("Continues task")
-    await page.get_by_label("Skill").select_option("Count")  # choosing a skill clears it
+    await page.get_by_label("Skill").select_option("Count")  # choosing a skill clears the selected task
     await expect(page.locator(".going")).not_to_contain_text("Continues task")
 
 

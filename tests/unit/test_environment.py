@@ -30,7 +30,7 @@ def commands(command: click.Command) -> Iterator[click.Command]:
 
 
 def test_every_variable_is_known() -> None:
-    """Those of the settings and options, and every name in the sources."""
+    """The known variables are those of the settings and options, and every name in the sources."""
     found = {each.name.upper() for kind in (ServerSettings, TaskSettings) for each in fields(kind)}
     for command in commands(main):
         for option in command.params:
@@ -64,7 +64,7 @@ def test_every_misspelling_by_one_letter_is_found() -> None:
 
 
 def test_other_variables_are_ignored() -> None:
-    """Variables of Kubernetes, the tests and other programs."""
+    """These are variables of Kubernetes, the tests and other programs."""
     names = "SERVICE_HOST SERVICE_PORT_HTTP PORT_8000_TCP_ADDR TEST_REDIS_URL TEST_POSTGRES_BINARIES SEED ALLOW_SKIPS"
     check_names({f"{PREFIX}{name}": "x" for name in names.split()} | {"LEASE_SECOND": "3", "PATH": "/bin"})
 

@@ -81,7 +81,7 @@ def test_every_job_runs_the_one_script() -> None:
 
 
 def test_a_release_needs_no_secret() -> None:
-    """Trusted publishing: the job that publishes has an environment and an OIDC token, and nothing else does."""
+    """Trusted publishing: only the job that publishes has an environment and an OIDC token."""
     assert not any("secrets." in path.read_text() for path in WORKFLOWS)
     release = load(GITHUB / "workflows/release.yml")
     assert release["permissions"] == {}

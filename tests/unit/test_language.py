@@ -24,7 +24,7 @@ KINDS = {".css", ".html", ".js", ".lua", ".md", ".py", ".sql", ".toml", ".yaml"}
 
 
 def test_class_names_are_unique() -> None:
-    """Two public classes share a name only if the glossary says why."""
+    """Two public classes share a name only if the glossary gives the reason."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / "src").rglob("*.py")):
         for node in ast.parse(path.read_text()).body:

@@ -12,7 +12,7 @@ MADE = {"__pycache__", "build", "dist", "node_modules"}
 
 
 def files() -> Iterator[Path]:
-    """Tracked files; in an unpacked sdist, all but hidden and generated ones."""
+    """Return the tracked files; in an unpacked sdist, all but hidden and generated ones."""
     if (ROOT / ".git").exists():
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         yield from (ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file())

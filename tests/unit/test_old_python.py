@@ -19,7 +19,7 @@ OLD = ("3.8", "3.9", "3.10")
 
 
 def old_pythons() -> list[str]:
-    """Interpreters from 3.8 to 3.10 on the path and of pyenv that can run."""
+    """Return the interpreters from 3.8 to 3.10 on the path and of pyenv that can run."""
     found = [path for version in OLD if (path := shutil.which(f"python{version}"))]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     found += [str(path) for version in OLD for path in pyenv.glob(f"versions/{version}.*/bin/python")]
@@ -32,7 +32,7 @@ def old_pythons() -> list[str]:
 
 
 def test_an_old_python_prints_one_sentence() -> None:
-    """On every old interpreter of this machine; without any, the two tests below cover it."""
+    """This runs on every old interpreter of this machine; without any, the two tests below cover it."""
     for python in old_pythons():
         environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         ran = subprocess.run(

@@ -50,7 +50,7 @@ async def test_timers_that_are_due_about_the_same_time_fire_together() -> None:
 
 
 async def test_a_cancelled_timer_does_not_fire() -> None:
-    """Also when another timer that fires at the same moment cancels it."""
+    """This holds if another timer that fires at the same moment cancels it."""
     rung: list[str] = []
     timers: list[Timer] = []
 

@@ -1,4 +1,4 @@
-"""Mapping of apcore's errors to errors for the caller, without details that belong in the log."""
+"""apcore's errors become errors for the caller, without details that belong in the log."""
 
 from __future__ import annotations
 

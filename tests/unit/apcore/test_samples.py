@@ -1,4 +1,4 @@
-"""Sample inputs, which match the schema that they are made from."""
+"""Sample inputs match the schema that they are made from."""
 
 from __future__ import annotations
 

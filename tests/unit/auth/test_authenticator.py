@@ -129,7 +129,7 @@ async def test_header_names_are_lower_case() -> None:
 
 @pytest.mark.parametrize("name", [b"authorization", b"x-key"])
 async def test_duplicate_credentials_are_refused(name: bytes) -> None:
-    """A proxy may have checked one of them, and the agent would check the other."""
+    """A proxy might check one of them, and the agent the other."""
     pairs = [(name, b"Bearer a"), (name.upper(), b"Bearer b")]
     same = {raw.decode(): "Bearer a" for raw, _ in pairs}
     for headers in (pairs, Headers(raw=[(name, b"Bearer a"), (name, b"Bearer b")]), same):

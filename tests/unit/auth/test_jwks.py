@@ -116,7 +116,7 @@ async def test_during_an_outage_the_old_keys_are_used(trouble: str, caplog: pyte
             case "slow":
                 server.delay_seconds = 60
             case "drip":
-                server.drip_seconds = 0.05  # each byte in time, the whole response never
+                server.drip_seconds = 0.05  # each byte arrives in time, the whole response never
             case "error":
                 server.status = 500
             case "nonsense":

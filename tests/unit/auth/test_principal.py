@@ -49,7 +49,7 @@ def test_a_partition_belongs_to_one_tenant_and_owner(tenant: str, owner: str, te
 
 @given(NAMES, NAMES, NAMES, NAMES)
 def test_an_asked_tenant_has_its_own_partition(tenant: str, owner: str, tenant2: str, owner2: str) -> None:
-    """An asked tenant gets a partition of its own, never that of an authenticated tenant."""
+    """A requested tenant gets its own partition, never that of an authenticated tenant."""
     asked, vouched = Principal(owner or "x", asked_tenant=tenant or "t"), Principal(owner2, tenant2)
     check_partition(asked.partition)
     assert asked.partition != vouched.partition

@@ -42,7 +42,7 @@ PAIRS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 def test_each_kind_in_both_forms(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert to_v03(named({"x": old})) == {"x": old}
     assert to_v10(named({"x": old})) == {"x": new}
-    assert named({"x": new}) == {"x": old}  # either form may be given
+    assert named({"x": new}) == {"x": old}  # both forms are accepted
     assert to_both(named({"x": old})) == {"x": {**old, **new}}
 
 

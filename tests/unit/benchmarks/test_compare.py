@@ -19,7 +19,7 @@ TINY = compare.Counts(rounds=1, seconds=0.3, connections=2, chunks=20)
 def test_compare_prints_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "QUICK", TINY)
     file = tmp_path / "figures.json"
-    # Any storage may stand for the further engines; a file needs no server.
+    # Any storage can replace the other engines; a file needs no server.
     further = ["--postgres", f"sqlite:///{tmp_path}/further.db"]
     result = CliRunner().invoke(main, ["compare", "--quick", "--json", str(file), *further], catch_exceptions=False)
     assert result.exit_code == 0

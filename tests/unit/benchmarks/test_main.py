@@ -61,7 +61,7 @@ def test_the_checkout_runs_them() -> None:
 
 
 def test_children_are_found_from_any_directory(tmp_path: Path) -> None:
-    """The child commits to a SQLite file beside the caller, whose directory is not the checkout."""
+    """The child commits to a SQLite file beside the caller, outside the checkout."""
     command = program("pulse", "sqlite:///bench.db", "stream", "2")
     subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, check=True)
     assert (tmp_path / "bench.db").exists()

@@ -118,7 +118,7 @@ def test_serve_and_worker_have_the_same_settings() -> None:
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[path for path, _ in COMMANDS])
 def test_wrong_usage_exits_with_2(path: str, command: click.Command) -> None:
-    """An unknown option, before anything is opened. Modules are served with the exit codes of apcore-a2a."""
+    """An unknown option fails before anything is opened. Modules are served with the exit codes of apcore-a2a."""
     result = CliRunner().invoke(main, [*path.split(), "--no-such-option"])
     assert result.exit_code == (1 if path == "serve" else 2), result.output
     assert "No such option" in result.output
@@ -130,7 +130,7 @@ def test_wrong_usage_exits_with_2(path: str, command: click.Command) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_missing_storage_exits_with_3(path: str, command: click.Command, tmp_path: Path) -> None:
-    """In every command that reads a storage; none is created."""
+    """Every command that reads a storage fails, and creates none."""
     given = [str(WORDS.get(each.name or "", "x")) for each in command.params if isinstance(each, click.Argument)]
     flags = NEEDED.get(path, [])
     storage = f"sqlite:///{tmp_path}/none.db"

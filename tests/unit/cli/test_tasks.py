@@ -92,7 +92,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_choices_are_the_engines_own() -> None:
-    """The list is duplicated, so that --help is fast."""
+    """The list of choices is duplicated, so that --help is fast."""
     assert set(STATES) == {state.name for state in TaskState}
     [double_text] = [option for option in worker_command.params if option.name == "double_text"]
     assert isinstance(double_text.type, click.Choice)
@@ -165,7 +165,7 @@ def test_show_prints_the_process_of_each_attempt(url: str) -> None:
 
 
 def test_a_step_in_doubt_is_shown(url: str) -> None:
-    """Its process died after the start of the step, so its outcome is unknown."""
+    """The process died after the start of the step, so the outcome of the step is unknown."""
 
     async def interrupted() -> str:
         async def charge(ctx: TaskContext) -> None:
@@ -307,7 +307,7 @@ def test_dead_letters_are_listed_requeued_and_dropped(url: str) -> None:
     assert "process died each time" in keelbolt("dead", "list", "--all").stdout
     assert "dead after" in keelbolt("tasks", "show", second).stdout
 
-    assert keelbolt("dead", "drop", first).exit_code == 3  # it belongs to another owner
+    assert keelbolt("dead", "drop", first).exit_code == 3  # the dead letter belongs to another owner
     assert read("dead", "drop", second) == {"dropped": 1}
     [requeued] = read("dead", "requeue", "--all")["requeued"]
     assert requeued["taskId"] == first

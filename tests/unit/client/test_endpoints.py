@@ -1,4 +1,4 @@
-"""The interfaces of a card, in its order."""
+"""The endpoints of a card are in the order of its interfaces."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_card_of_0_3() -> None:
     ],
 )
 def test_an_address_of_grpc_has_an_origin(url: str, secure: bool, origin: str) -> None:
-    """Credentials are for origins, also over gRPC."""
+    """Credentials belong to origins, also over gRPC."""
     card = {"supportedInterfaces": [{"url": url, "protocolBinding": "GRPC", "protocolVersion": "1.0"}]}
     assert [each.origin for each in endpoints(card, secure=secure)] == [origin]
 

@@ -17,7 +17,7 @@ def task(state: TaskState, **more: object) -> Task:
 
 
 def test_the_text_of_a_response_is_the_first_available_one() -> None:
-    """Of the artifacts, of the status, of the agent's last message."""
+    """The text is that of the artifacts, or of the status, or of the agent's last message."""
     history = [said("question", Role.user), said("first"), said("second"), said("thanks", Role.user)]
     made = [Artifact(artifact_id="a", parts=[Part(text="1 "), Part(text="2")])]
     done = TaskState.completed
@@ -29,7 +29,7 @@ def test_the_text_of_a_response_is_the_first_available_one() -> None:
 
 
 def test_a_snapshot_of_a_running_task_is_its_artifacts() -> None:
-    """Its status message is not part of the result, to which chunks are added."""
+    """The status message is not part of the result; chunks are added to the result."""
     working = task(TaskState.working, message=said("Thinking"), history=[said("Let me see")])
     assert Event(working, snapshot=True).text == ""
     asking = task(TaskState.input_required, message=said("Which one?"))

@@ -110,7 +110,7 @@ def test_the_status_takes_precedence_over_the_body(status: int, kind: type[Keelb
     ],
 )
 def test_errors_of_0_3_servers_over_rest(body: Any, status: int, kind: type[KeelboltError]) -> None:
-    """The official one returns a sentence and a status, FastAPI uses `detail`; a missing path is not a missing task."""
+    """The official SDK returns a sentence and a status, FastAPI uses `detail`; a missing path is not a missing task."""
     found = from_rest(body, status=status, headers={}, task_id="t")
     assert type(found) is kind
     assert getattr(found, "task_id", "t") == "t"

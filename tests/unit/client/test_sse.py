@@ -1,4 +1,4 @@
-"""Server-sent events in any pieces."""
+"""Server-sent events are parsed wherever the bytes are split."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def shown(events: list[Event]) -> list[tuple[str, bool]]:
 
 
 async def test_after_a_break_comes_a_marked_snapshot() -> None:
-    """The stream also ends with a snapshot, which corrects repeated and missing events in between."""
+    """The stream also ends with a snapshot, which corrects repeated and missing events."""
     agent = Agent(
         [task(), chunk("w"), CUT],
         [task(text="wx"), chunk("x"), chunk("z"), status(TaskState.completed)],

@@ -27,7 +27,7 @@ def test_processes_share_a_port() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_port_of_another_program_is_not_shared(shared: bool) -> None:
-    """An agent that was not stopped would get half of the calls."""
+    """Another agent that was not stopped would get half of the calls."""
     with socket.socket() as stranger:
         stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         stranger.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""The number of an event is appended to it; clients that don't know it ignore it."""
+"""The number of an event is appended to it; clients without support for it ignore it."""
 
 from __future__ import annotations
 

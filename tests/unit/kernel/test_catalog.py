@@ -1,4 +1,4 @@
-"""The catalog: numbers of indexes and counters as in the database, whichever process declared them."""
+"""The numbers of indexes and counters equal those in the database, for declarations of any process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shape(*indexes: Index, counters: tuple[tuple[str, ...], ...] = (), name: str
 
 
 def test_an_index_is_found_by_its_definition() -> None:
-    """Its name and its position in a declaration may differ between processes."""
+    """The name of an index and its position in a declaration may differ between processes."""
     stored = shape(BY_KEY, BY_RANK, counters=((), ("state",)))
     catalog = Catalog(1, {"note": (stored, 3 * SLOTS)})
     assert catalog.index(stored, 1) == 3 * SLOTS + 1

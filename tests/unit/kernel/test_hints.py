@@ -1,4 +1,4 @@
-"""Notifications: a subscription wakes once for all notifications since its last wait, only for its own topic."""
+"""A subscription wakes once for all notifications of its topic since its last wait."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_threads_never_get_the_same_one() -> None:
 
 def test_a_forked_child_makes_other_ones() -> None:
     """The child starts with the parent's state, and would repeat its random bytes."""
-    new_id()  # buffered entropy remains
+    new_id()  # entropy stays in the buffer
     randoms = {random_of(one) for one in (new_id() for _ in range(200))}
     reader, writer = os.pipe()
     child = os.fork()

@@ -177,7 +177,7 @@ def check_entries(ledger: Ledger) -> None:
 def test_every_check_sees_the_state_before_the_commit(
     history: list[tuple[Operation, ...]], last: tuple[Operation, ...]
 ) -> None:
-    """A commit passes exactly when each of its operations would pass alone: none sees the writes of another."""
+    """A commit passes exactly when each of its operations would pass alone: none reads the writes of another."""
     ledger = fresh()
     for operations in history:
         tried(ledger, *operations)
@@ -211,7 +211,7 @@ def test_another_partition_is_never_touched(history: list[tuple[Operation, ...]]
 
 
 def test_a_change_holds_the_state_before_the_first_change() -> None:
-    """However many commits of a batch write a key, it is saved once, compared with the stored state."""
+    """A key that many commits of a batch write is saved once, compared with the stored state."""
     ledger = fresh()
     stored = RecordState(4, {"state": "open"}, None, None, id=9)
     ledger.records[P, "note", "a"] = stored
@@ -408,7 +408,7 @@ NEW = WorkRow("waiting", "new", 9, NOW, 0, 4)
 MINE = replace(NEW, state="held", holder="me", attempt=1, fence=21)
 
 STEPS = [
-    # Enqueue: the earlier time, the new lane; held: waits again later; dead: starts again.
+    # Enqueue: the earlier time, the new fairness key; held: waits again later; dead: starts again.
     Step(NONE, AGAIN, NEW, 0),
     Step(WAITING, AGAIN, replace(NEW, attempt=1, fence=7, reason="was bad"), 0),
     Step(

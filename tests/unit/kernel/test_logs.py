@@ -26,7 +26,7 @@ def fresh() -> Iterator[logging.Logger]:
 
 
 def test_a_line_is_an_object(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also one with a line feed in it, and one with a traceback."""
+    """A message with a line feed and one with a traceback are one line each."""
     with fresh():
         log_to_stderr(as_json=True)
         logger = logging.getLogger("keelbolt.tasks")
@@ -41,7 +41,7 @@ def test_a_line_is_an_object(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_text_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    """All lines of Keelbolt, and only the warnings of other libraries."""
+    """The output has all lines of Keelbolt, and only the warnings of other libraries."""
     with fresh():
         log_to_stderr(as_json=False)
         logging.getLogger("keelbolt.tasks").info("begun")
@@ -52,7 +52,7 @@ def test_text_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_existing_logging_configuration_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    """Unless JSON is requested."""
+    """Only a request for JSON replaces it."""
     own = logging.NullHandler()
     with fresh() as root:
         root.addHandler(own)
@@ -139,7 +139,7 @@ def test_the_level_filters_lines(capsys: pytest.CaptureFixture[str], level: str,
 
 
 def test_levels_are_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not in files, not with NO_COLOR, and never the message, which contains foreign text."""
+    """Files and NO_COLOR get no colours; the message, which contains text of clients, is never coloured."""
     record = logging.LogRecord("keelbolt", logging.WARNING, "", 0, "look", (), None)
     for terminal, no_color, coloured in ((True, "", True), (True, "1", False), (False, "", False)):
         monkeypatch.setenv("NO_COLOR", no_color)

@@ -81,7 +81,7 @@ def test_every_named_query_is_used_and_every_used_one_exists() -> None:
 
 
 def test_every_named_query_can_be_prepared(tmp_path: Path) -> None:
-    """On the schema that the migrations create."""
+    """The queries are prepared on the schema that the migrations create."""
     path = tmp_path / "file.db"
     migrate(f"sqlite:///{path}")
     with closing(sqlite3.connect(path)) as connection:

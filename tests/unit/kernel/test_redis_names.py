@@ -1,4 +1,4 @@
-"""The names of a store in order, and a hash tag for every slot of a cluster."""
+"""The names of a store are listed in order, and every slot of a cluster has a hash tag."""
 
 from __future__ import annotations
 

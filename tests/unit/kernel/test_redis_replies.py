@@ -1,4 +1,4 @@
-"""Parsing replies of a Redis server, however they are split."""
+"""Replies of a Redis server are parsed wherever the bytes are split."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parser_of(stream: asyncio.StreamReader) -> ReplyParser:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 async def test_replies_in_pieces(size: int) -> None:
-    """The same replies are parsed in order, wherever the bytes are split."""
+    """The same replies are parsed in order at any split of the bytes."""
     raw = b"".join(REPLIES) * 3
     stream = asyncio.StreamReader()
     parser = parser_of(stream)
@@ -52,7 +52,7 @@ async def test_replies_in_pieces(size: int) -> None:
 
 
 async def test_a_large_reply() -> None:
-    """Values of megabytes, in an array, in pieces of a socket's size."""
+    """Values of megabytes in an array arrive in pieces of a socket's size."""
     values = [random.randbytes(3_000_000), b"", random.randbytes(70_000)]
     raw = b"*3\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(value), value) for value in values) + b":5\r\n"
     stream = asyncio.StreamReader()

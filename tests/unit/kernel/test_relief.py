@@ -1,4 +1,4 @@
-"""Which commits pass while a store is full: one rule for all engines."""
+"""All engines accept the same commits while a store is full."""
 
 from __future__ import annotations
 

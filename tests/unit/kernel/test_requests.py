@@ -1,4 +1,4 @@
-"""Requests: each bad operation has a typed error, whose message says what is allowed."""
+"""Each invalid operation raises a typed error, whose message names the allowed values."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ WRITES = [
 
 @pytest.mark.parametrize("one", WRITES, ids=lambda one: type(one).__name__)
 def test_a_key_is_written_once_in_a_commit(one: Any) -> None:
-    """Whichever two operations write it; any number of checks may read it."""
+    """Any two operations that write the same key are refused; any number of checks may read it."""
     for other in WRITES:
         same = {name: getattr(one, name) for name in ("collection", "log", "queue", "digest") if hasattr(one, name)}
         if not all(hasattr(other, name) for name in same):

@@ -50,7 +50,7 @@ def test_every_method_of_a_partition_exists() -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 async def test_a_method_passes_all_arguments(name: str) -> None:
-    """The same parameters, the same defaults, the partition before them."""
+    """A method has the parameters and defaults of the kernel's, and passes the partition before them."""
     recorder = Recorder()
     scope = Scope(recorder, "mine")  # type: ignore[arg-type]
     theirs = list(inspect.signature(getattr(Kernel, name)).parameters.values())[2:]

@@ -71,7 +71,7 @@ async def test_all_other_processes_are_notified(post: Post) -> None:
 
 
 async def test_later_processes_are_found(post: Post) -> None:
-    """The list of processes is read again when the folder has changed, however fast they start."""
+    """The list of processes is read again when the folder has changed, also if processes start in quick succession."""
     sender, _ = post.open()
     for _ in range(5):
         sender.send([TOPIC])
@@ -140,7 +140,7 @@ async def test_the_socket_of_a_dead_process_is_removed(post: Post, folder: Path)
 
 
 async def test_a_full_receiver_does_not_block_the_sender(post: Post) -> None:
-    """Datagrams that can't be delivered at once are dropped, and the receiver stays in the list."""
+    """Datagrams that can't be delivered at once are dropped; the receiver stays in the list."""
     sender, _ = post.open()
     _, slow = post.open()
     for _ in range(5000):  # the loop does not run, so no datagram is received

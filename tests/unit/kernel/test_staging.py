@@ -1,4 +1,4 @@
-"""Staging: every kind of source gives the same chunks, and is never read whole at once."""
+"""Every kind of source gives the same chunks, and is never read whole at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storage URLs: every accepted form, and a helpful refusal of the others."""
+"""Every accepted form of a storage URL opens a storage; the errors for other forms are helpful."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_a_killed_process_is_detected_as_dead(tmp_path: Path) -> None:
 
 
 def test_an_orderly_end_leaves_nothing(tmp_path: Path) -> None:
-    """Close and release remove the file; then the worker's lease decides."""
+    """Close and release remove the file; then only the worker's lease counts."""
     folder = tmp_path / "workers"
     process, _ = holding(folder, "w", "close")
     process.communicate()
@@ -101,7 +101,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_worker_restarted_under_its_name_is_alive(tmp_path: Path) -> None:
-    """The file of its dead predecessor is only removed, whichever process checks."""
+    """Each process finds the file of the dead predecessor for removal, and no dead worker."""
     folder = tmp_path / "workers"
     process, _ = holding(folder, "w")
     kill(process)
@@ -126,7 +126,7 @@ def test_a_file_that_is_being_made_belongs_to_no_dead_worker(tmp_path: Path) -> 
 
 
 def test_where_locks_do_not_work(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One warning; the lease decides. The lock is tried again with the next heartbeat."""
+    """The failure is logged once, and only the lease counts. The lock is tried again with the next heartbeat."""
     folder = tmp_path / "workers"
     folder.touch()
     locks = WorkerLocks(str(folder))

@@ -1,4 +1,4 @@
-"""Canonical JSON, by the examples of RFC 8785 and against the official SDK's own."""
+"""Canonical JSON equals the examples of RFC 8785 and the output of the official SDK."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_numbers(line: str) -> None:
 
 
 def test_the_order_of_members() -> None:
-    """By UTF-16: an emoji comes before the last letters of the basic plane."""
+    """Members are ordered by UTF-16: an emoji comes before the last letters of the basic plane."""
     names = ["\u20ac", "\r", "\ufb33", "1", "\U0001f600", "\x80", "\u00f6"]
     value = dict.fromkeys(names, 0)
     assert list(json.loads(canonical_json(value))) == ["\r", "1", "\x80", "\u00f6", "\u20ac", "\U0001f600", "\ufb33"]

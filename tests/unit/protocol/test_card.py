@@ -162,7 +162,7 @@ def test_the_signed_text_is_the_example_of_the_specification() -> None:
 
 
 def test_the_signed_text_survives_protobuf(card: dict[str, Any]) -> None:
-    """A verifier that parsed the card and wrote it again gets the same bytes."""
+    """A verifier that parses the card and writes it again gets the same bytes."""
     json_format: Any = import_module("google.protobuf.json_format")
     message = json_format.ParseDict(card, PB_V1.AgentCard(), ignore_unknown_fields=True)
     again = json_format.MessageToDict(message)

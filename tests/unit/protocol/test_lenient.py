@@ -1,4 +1,4 @@
-"""Members that agents omit, and how a client reads such responses."""
+"""A client reads responses in which agents omit members."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_server_stays_strict(message: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("content", [b"\x00\xff", b"plain text", b"test", b"AAE=", b""])
 def test_a_file_in_the_protobuf_of_0_3_is_base64_within_bytes(content: bytes) -> None:
-    """As the official SDK does; a file that was sent as bytes is read too."""
+    """The official SDK writes files like this; a file that was sent as bytes is read too."""
     message = Message.model_validate(
         {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"raw": content, "filename": "f"}]}
     )

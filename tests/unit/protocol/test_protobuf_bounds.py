@@ -61,11 +61,11 @@ def test_all_fields_are_counted() -> None:
     "content",
     [
         b"\x0a",  # no size
-        b"\x0a\x05ab",  # less than its size
+        b"\x0a\x05ab",  # fewer bytes than its size
         b"\x12\x02\x0a\x05",  # the inner one is longer than the outer one
         b"\xff" * 20,  # an endless number
         b"\x0b\x0c",  # a group
-        b"\x0f",  # no wire type
+        b"\x0f",  # no valid wire type
     ],
 )
 def test_bytes_that_are_not_a_message(content: bytes) -> None:

@@ -133,7 +133,7 @@ def _count(value: Any) -> int:
 
 @given(st.binary(max_size=40) | st.text(alphabet='[]{}",:\\ud8019aeE+-.', max_size=40).map(str.encode))
 def test_any_bytes(body: bytes) -> None:
-    """Either a value that can be written again, or our own error."""
+    """Any bytes give a value that can be written again, or Keelbolt's own error."""
     try:
         value = read(body)
     except (ParseError, RequestTooLargeError):

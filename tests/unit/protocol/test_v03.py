@@ -1,4 +1,4 @@
-"""0.3 JSON: the official models of 0.3 read what is written, and nothing is lost between the versions."""
+"""The official models of 0.3 read Keelbolt's JSON, and conversion between the versions loses nothing."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_stored_events(event: TaskStatusUpdateEvent | TaskArtifactUpdateEvent) -
 
 @pytest.mark.parametrize("state", TaskState)
 def test_states_and_final(state: TaskState) -> None:
-    """`final` at the end and whenever the task waits for its user."""
+    """`final` is true at the end and whenever the task waits for its user."""
     event = TaskStatusUpdateEvent(task_id="t", context_id="c", status=TaskStatus(state=state))
     value = json.loads(v03.event(event))
     assert value["status"]["state"] == state.name.replace("_", "-")
@@ -119,7 +119,7 @@ def test_fields_that_only_1_0_has() -> None:
 
 @given(some.events())
 def test_the_official_sdk_reads_our_extra_fields(event: StreamEvent) -> None:
-    """Its own conversion from 0.3 to 1.0 returns our input, except names and types of parts that are not files."""
+    """The SDK's conversion from 0.3 to 1.0 returns our input, except names and types of parts that are not files."""
     conversions: Any = import_module("a2a.compat.v0_3.conversions")
     body = v03.event(_without_extras(event))
     model = MODELS_V03.SendStreamingMessageSuccessResponse.model_validate({"id": 1, "result": json.loads(body)})

@@ -60,7 +60,7 @@ def test_tasks(task: Task) -> None:
 
 @given(some.messages(references=False, role=Role.user), st.booleans())
 def test_requests_of_official_rest_clients_are_read(message: Message, snake: bool) -> None:
-    """In camelCase or snake_case. Protobuf drops empty strings and converts numbers to floats."""
+    """Names are in camelCase or snake_case. Protobuf drops empty strings and converts numbers to floats."""
     body = json.loads(v03_proto.sent_message(message))
     official = parse_v03_proto("SendMessageRequest", json.dumps(body).encode())
     official.configuration.blocking = True

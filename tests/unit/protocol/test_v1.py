@@ -53,7 +53,7 @@ def test_requests_are_read_back_and_protobuf_reads_them_strictly(request: Reques
 
 @given(some.events())
 def test_json_of_the_official_sdk_is_read(event: StreamEvent) -> None:
-    """Except numbers, which protobuf converts to floats, and values that it can't distinguish from absent."""
+    """Numbers, which protobuf converts to floats, and values that it can't distinguish from absent are excluded."""
     official = parse_v1("StreamResponse", v1.event(event))
     read = v1.decode_event(json.loads(to_json(official)))
     assert parse_v1("StreamResponse", v1.event(read)) == official

@@ -53,7 +53,7 @@ def test_the_message_contains_only_numbers() -> None:
 
 
 def test_the_selected_version() -> None:
-    """A method or path of one version decides; if both have it, the requested version does."""
+    """A method or path of one version selects it; if both versions have it, the requested version counts."""
     assert chosen((NEW,), (OLD,)) is NEW
     assert chosen((OLD,), (NEW,)) is OLD
     assert chosen((NEW, OLD)) is NEW

@@ -123,7 +123,7 @@ def cancel(_client: Client, task: asyncio.Task[None]) -> None:
 async def test_an_abandoned_stream_is_cleaned_up(
     end: Callable[[Client, asyncio.Task[None]], None], *, reads: bool
 ) -> None:
-    """Its generator is closed where it waits, whether the client read everything or not."""
+    """The generator of the stream is closed where it waits, whether the client read everything or not."""
     client, waits, cleaned = Client(), asyncio.Event(), False
 
     async def events() -> AsyncGenerator[Event, None]:

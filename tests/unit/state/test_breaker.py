@@ -35,7 +35,7 @@ def test_one_of_many_concurrent_calls_is_admitted() -> None:
     assert not breaker.admits()
     now[0] += 1.0
     assert [breaker.admits(), breaker.admits()] == [True, False]
-    now[0] += 1.0  # the admitted call never reported a result
+    now[0] += 1.0  # the admitted call never returned a result
     assert [breaker.admits(), breaker.admits()] == [True, False]
     breaker.succeeded()
     assert [breaker.admits(), breaker.admits()] == [True, True]

@@ -67,7 +67,7 @@ def _refuse(constant: str) -> None:
 
 
 def _kinds(value: Any) -> Any:
-    """Return the types of all values in it: True equals 1 but has another type."""
+    """Return the types of all values in the value: True equals 1 but has another type."""
     if isinstance(value, dict):
         return {(type(key), repr(key)): _kinds(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -33,7 +33,7 @@ def turn(number: int, *, chars: int = 0) -> ConversationTurn:
 
 
 class Summariser:
-    """Joins its inputs. It fails a given number of times first, and waits at ``gate`` if there is one."""
+    """Joins its inputs. The first ``failures`` calls raise; the others wait at ``gate`` if there is one."""
 
     def __init__(self, failures: int = 0) -> None:
         self.calls: list[Mapping[str, Any]] = []
@@ -172,7 +172,7 @@ def test_wrong_budgets_are_named(wrong: dict[str, Any]) -> None:
     strategy=st.sampled_from(["truncation", "rolling_summary"]),
 )
 async def test_the_context_equals_penguiflow_s(sizes: list[int], zone: int, total: int, strategy: Any) -> None:
-    """With the policy "truncate_oldest"; summaries are made between turns, so that both are in the same state."""
+    """The policy is "truncate_oldest"; summaries are made between turns, so that both are in the same state."""
     budget: dict[str, Any] = {
         "full_zone_turns": zone,
         "total_max_tokens": total,
@@ -438,7 +438,7 @@ SAVED = [("a", "turn"), ("a", "turn"), ("a", "flush"), ("a", "turn"), ("a", "uns
 async def test_two_processes_lose_nothing_and_keep_nothing_twice(steps: list[tuple[str, str]]) -> None:
     """For any sequence of operations, each turn ends up in the summary or next to it, exactly once.
 
-    A started summary is finished at the next flush, whatever was stored meanwhile. (Reads and writes at the same
+    A started summary is finished at the next flush, also if other data was stored. (Reads and writes at the same
     moment are excluded: then the last writer wins, as the specification allows.)"""
     shelf, added = Shelf(), 0
     summarisers = {name: Summariser() for name in "ab"}

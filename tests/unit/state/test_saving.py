@@ -21,7 +21,7 @@ async def test_awaiting_a_finished_save_does_not_suspend() -> None:
 
 
 async def test_awaiting_an_unfinished_save_waits() -> None:
-    """This includes tasks and futures that another thread sets."""
+    """The save and a task of it wait for a result that another thread sets."""
     for wait in (lambda saving: saving, asyncio.create_task):
         saving = Saving()
         threading.Timer(0.01, settle, ((saving,),)).start()
@@ -64,7 +64,7 @@ async def _awaits(saving: Saving) -> None:
 
 
 def test_a_caller_that_races_with_the_end_of_its_save_wakes_up() -> None:
-    """The caller races with the thread that settles the save; the caller always wakes up."""
+    """The thread that settles a save always wakes the caller."""
     savings = [Saving() for _ in range(2000)]
 
     async def caller() -> None:

@@ -121,7 +121,7 @@ def test_an_incomplete_line_does_not_affect_others(tmp_path: Path, monkeypatch: 
 
 
 def test_a_new_file_is_not_taken_for_one_of_a_dead_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process looks for files of dead processes between the creation of a file and its lock."""
+    """Another process looks for files of dead processes after a file is created and before it is locked."""
     lock = fcntl.flock
     others: list[FileSpool | None] = []
 

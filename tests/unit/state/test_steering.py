@@ -43,7 +43,7 @@ def nested(levels: int) -> Any:
 @example({str(number): "x" * 4097 for number in range(5)})
 @example({f"{'k' * 64}{number}": number for number in range(3)})
 def test_the_sanitizer_equals_penguiflows(payload: dict[Any, Any]) -> None:
-    """Compared by repr, which treats NaN as equal and True and 1 as different."""
+    """The comparison by repr treats NaN as equal, and True and 1 as different."""
     assert repr(ours.sanitize_payload(payload)) == repr(theirs.sanitize_payload(payload))
 
 
@@ -63,7 +63,7 @@ class Rude:
     [{"a": "\ud800"}, {"\ud800": 1}, {"a": 10**5000}, {"a": Rude()}, {Rude(): 1}, {"a": 10**5000, "b": Rude()}],
 )
 def test_values_that_penguiflows_sanitizer_rejects_are_cut(payload: dict[Any, Any]) -> None:
-    """A lone surrogate, an integer of thousands of digits, an object whose repr raises."""
+    """These are a lone surrogate, an integer of thousands of digits, and an object whose repr raises."""
     assert len(json.dumps(ours.sanitize_payload(payload), ensure_ascii=False).encode()) <= 16_384
 
 

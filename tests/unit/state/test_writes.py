@@ -35,7 +35,7 @@ def test_entries_of_large_items_stay_below_the_limit() -> None:
 
 @pytest.mark.parametrize("kind", ["task", ONE, MANY])
 def test_entries_with_different_kinds_are_not_merged(kind: str) -> None:
-    """Their kind is the id of a task, which may be any text."""
+    """The kind of an entry is the id of a task, which may be any text."""
     drafts = Draft(kind, b"1", "a"), Draft(kind, b"2", "b")
     updates = [StateWrite("p", "m", (Append(UPDATES, "session", (draft,)),), 1) for draft in drafts]
     assert merged(updates) == (Append(UPDATES, "session", drafts),)

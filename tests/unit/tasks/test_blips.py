@@ -34,7 +34,7 @@ async def test_a_refused_end_whose_reading_fails_is_written_later(monkeypatch: p
     async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
         sent = await engine.tasks.send(message())
         scope, task_id = sent.task.scope, sent.task.task_id
-        await scope.commit(Patch("tasks", task_id, {"push": '["c"]'}))  # the record moves on
+        await scope.commit(Patch("tasks", task_id, {"push": '["c"]'}))  # changes the version of the record
         load, failed = engine.store.load, False
 
         async def flaky(scope: Scope, task_id: str) -> StoredTask:
@@ -53,7 +53,7 @@ async def test_a_refused_end_whose_reading_fails_is_written_later(monkeypatch: p
 
 
 async def test_a_turn_that_replaced_its_worker_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that did not stop in time does not start the next turn when it ends at last."""
+    """A worker that did not stop in time does not start the next turn when it ends."""
     monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.05)
     begun: list[str] = []
     released = asyncio.Event()

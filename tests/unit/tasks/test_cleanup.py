@@ -50,7 +50,7 @@ class Desk:
 
 
 async def post_cancel(engine: TaskEngine, task_id: str) -> None:
-    """Commit what `cancel` commits, without waiting for the end."""
+    """Make the commit of `cancel`, without waiting for the end."""
     await engine.kernel.commit(ANONYMOUS.partition, *post(task_id, "cancel", {"source": "user", "reason": "enough"}))
 
 
@@ -58,7 +58,7 @@ async def post_cancel(engine: TaskEngine, task_id: str) -> None:
 async def test_the_cleanup_runs_in_the_next_process(
     stage: Stage, tmp_path: Path, noted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regardless of whether the dead process had recorded the cancel."""
+    """This holds whether or not the dead process had recorded the cancel."""
     desk = Desk(tmp_path / "file")
     first = await stage.engine(desk.handle, cancel_seconds=30)
     sent = await first.tasks.send(message())

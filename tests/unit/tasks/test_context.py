@@ -120,7 +120,7 @@ async def test_metadata_references_and_extensions(stage: Stage) -> None:
     ],
 )
 async def test_accepts(stage: Stage, modes: list[str], mime: str, accepted: bool) -> None:
-    """The accepted output modes, with wildcards; a client that names none accepts all."""
+    """A client accepts the output modes that it names, with wildcards; a client that names none accepts all."""
     assert await seen_by(stage, lambda ctx: ctx.accepts(mime), message(), accepts=modes) is accepted
 
 
@@ -297,7 +297,7 @@ async def test_a_turn_ends_once(stage: Stage, first: int) -> None:
 
 
 async def test_concurrent_ends(stage: Stage) -> None:
-    """Of concurrent ends one succeeds, and the others are refused."""
+    """One of several concurrent ends succeeds, and the others are refused."""
     outcomes: list[Any] = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -312,7 +312,7 @@ async def test_concurrent_ends(stage: Stage) -> None:
     assert (await one_end(engine, task.id)).terminal
 
 
-# ------------------------------------------------------------------------------------------------------ what goes wrong
+# ------------------------------------------------------------------------------------------------------------- failures
 
 
 async def test_an_unhandled_exception(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
@@ -363,7 +363,7 @@ async def test_an_exception_group(stage: Stage) -> None:
 
 
 async def test_a_cancelled_error_of_its_own(stage: Stage) -> None:
-    """A worker that awaits a cancelled future fails; it is not taken for a stop and not retried forever."""
+    """A worker that awaits a cancelled future fails; it is not treated as a stop and not retried forever."""
     runs = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -391,7 +391,7 @@ async def test_any_exception_of_a_worker(stage: Stage, error: BaseException) -> 
 
 
 async def test_returning_without_an_end(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """A worker that does not end its turn has failed, and the status says so."""
+    """A task whose worker returns without an end fails with a status that names the reason."""
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.send_status("half")

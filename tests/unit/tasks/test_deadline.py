@@ -1,4 +1,4 @@
-"""The time until a stored deadline, whatever happens to the wall clock."""
+"""The time until a stored deadline does not depend on changes of the wall clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dependencies of workers: started in order, shut down in reverse order."""
+"""Dependencies of workers are started in order and shut down in reverse order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_error_for_a_missing_dependency_says_how_to_pass_it(key: type | str,
 
 
 async def test_order() -> None:
-    """Started in the given order, shut down in reverse order; objects without both methods are left alone."""
+    """Dependencies start in the given order and shut down in reverse; objects without these methods are ignored."""
     said: list[str] = []
     given = Dependencies({"a": Part("a", said), "plain": object(), "b": Part("b", said)})
     await given.start()
@@ -59,7 +59,7 @@ async def test_order() -> None:
 
 
 async def test_a_failed_start_is_undone() -> None:
-    """If one fails to start, the earlier ones are shut down, and the error names the failed one."""
+    """If a dependency fails to start, the earlier ones are shut down, and the error names the failed one."""
     said: list[str] = []
     given = Dependencies({"a": Part("a", said), "b": Part("b", said, fails="startup"), "c": Part("c", said)})
     with pytest.raises(KeelboltError, match="'b' failed to start: no route"):
@@ -77,7 +77,7 @@ async def test_a_failed_shutdown_does_not_stop_the_others(caplog: pytest.LogCapt
 
 
 async def test_dependencies_live_as_long_as_the_engine() -> None:
-    """Started before the first task, shut down after the last; not started without a worker."""
+    """They start before the first task and shut down after the last one; without a worker they do not start."""
     said: list[str] = []
     async with open_storage("memory:") as kernel:
         async with TaskEngine(kernel, nothing, dependencies={"a": Part("a", said)}):

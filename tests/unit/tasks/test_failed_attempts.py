@@ -1,4 +1,4 @@
-"""A task that can't be run although the storage works: its attempts count, and the last one ends it."""
+"""The attempts of a task that can't be run although the storage works count, and the last one ends the task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def echo(ctx: TaskContext) -> None:
 async def test_a_task_that_can_not_be_read_becomes_a_dead_letter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It ends as failed and as a dead letter with the reason, instead of being retried forever."""
+    """The task fails and becomes a dead letter with the reason, instead of being retried forever."""
     tried = []
 
     async def damaged(self: TaskRun, message: Message) -> TaskContext:

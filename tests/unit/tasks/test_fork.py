@@ -18,7 +18,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 async def test_a_task_that_is_erased_meanwhile_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its log is then empty, and reading would never end."""
+    """The log of an erased task is empty, and reading would never end."""
     async with TaskEngine.on("memory:", worker) as engine:
         sent = await engine.tasks.send(message())
         await engine.tasks.settled(sent)

@@ -21,7 +21,7 @@ def recorder(told: list[str], name: str, seconds: float = 0.0) -> Hook:
 
 @pytest.mark.parametrize("state", list(TaskState))
 async def test_which_hooks_are_called(state: TaskState) -> None:
-    """Every change; working; the end of a turn, paused or terminal; the end of the task."""
+    """Hooks are called for every change, working, the end of a turn (paused or terminal), and the end of the task."""
     told: list[str] = []
     hooks = LifecycleHooks(*(recorder(told, name) for name in ("change", "working", "end", "terminal")))
     await hooks.tell("t", state)

@@ -65,7 +65,7 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
 
 @pytest.mark.parametrize(("state", "to"), list(product(S, S)), ids=lambda state: state.name)
 def test_transitions(state: TaskState, to: TaskState) -> None:
-    """Only the listed transitions are possible; for a terminal state the error says so."""
+    """Only the listed transitions are possible; others raise, from a terminal state TaskTerminalStateError."""
     if (state, to) in ARROWS:
         check_transition("t", state, to)
         assert TRANSITIONS[state][to]  # the cause of the transition, for the docs
@@ -84,7 +84,7 @@ def test_every_state_is_reachable() -> None:
 
 @given(STATES, COMMANDS)
 def test_a_decision_follows_a_transition(state: TaskState, command: Command) -> None:
-    """For any command, the new state is a transition away (or stays working), and the last note records it."""
+    """Each command's new state is one transition away (or stays working), and the last note records it."""
     try:
         decision = apply("t", state, command, now=NOW)
     except TaskError:

@@ -371,7 +371,7 @@ async def test_optional_methods_are_used() -> None:
 
 
 async def test_cancel_against_complete_ends_once(engine: TaskEngine, storage: Recorder) -> None:
-    """Of a concurrent cancel and end one wins, in memory and in the storage."""
+    """Either the cancel or the end wins, the same one in memory and in the storage."""
 
     async def race(number: int) -> TaskState:
         sent = await engine.tasks.send(message("Hello", f"race {number}"))

@@ -76,7 +76,7 @@ async def settled(engine: TaskEngine, sent: Sent) -> TaskState:
 
 
 async def test_two_concurrent_follow_ups(engines: list[TaskEngine], storage: Versioned) -> None:
-    """Each engine gets one message: an accepted message is in the task, the other is refused."""
+    """Each engine gets one message: one is accepted and in the task, the other is refused."""
     for number in range(ROUNDS):
         sent = await engines[0].tasks.send(message("ask", f"{number}"))
         assert await settled(engines[0], sent) is TaskState.input_required

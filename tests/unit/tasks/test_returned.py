@@ -63,7 +63,7 @@ async def test_none_completes_a_turn_with_an_artifact() -> None:
 
 
 async def test_none_completes_a_turn_with_an_artifact_of_a_recorded_step() -> None:
-    """A run after a crash does not emit the artifact again, and knows that this turn emitted it."""
+    """A run after a crash does not emit the artifact again, and counts it as an artifact of this turn."""
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.step("emit", ctx.emit_text_artifact, "Hello")

@@ -100,7 +100,7 @@ async def test_a_message_id_of_an_anonymous_caller_is_not_a_key(kernel: Kernel) 
 async def test_an_idempotency_key_is_a_key_for_every_caller(
     kernel: Kernel, repeated: RepeatedSend, who: Principal
 ) -> None:
-    """Same key and body: the same task. Same key, another body: an error. Another key: like no key."""
+    """The same key and body find the same task; another body is an error; another key is like no key."""
     first = a_send(who=who, repeated=repeated, key="k")
     assert await repeats(kernel, first, a_send(who=who, repeated=repeated, key="k"))
     with pytest.raises(IdempotencyKeyReused):

@@ -31,7 +31,7 @@ def test_the_environment_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("field", [field.name for field in fields(TaskSettings)])
 def test_every_setting_has_its_variable(field: str) -> None:
-    """Each can be set in the environment, and then has the type of its default."""
+    """Each setting can be set in the environment, and then has the type of its default."""
     default = getattr(TaskSettings(), field)
     given = {"double_text": "reject", "repeated_send": "new", "lease_seconds": "60", "heartbeat_seconds": "2"}.get(
         field, "3"

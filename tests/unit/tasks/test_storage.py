@@ -225,7 +225,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 async def test_nothing_is_left_of_a_deleted_task() -> None:
-    """Record, log, inbox, snapshot, segments, keys of its sends, work item: all are gone."""
+    """Record, log, inbox, snapshot, segments, keys of its sends and work item are removed."""
     async with InMemoryStorage() as storage, TaskEngine(storage.kernel, worker) as engine:
         kept = await engine.tasks.settled(
             await engine.tasks.send(message("ask", "kept", context_id="other"), Envelope(key="kept"))
@@ -303,7 +303,7 @@ async def test_webhooks_are_notified() -> None:
 
 
 async def test_appends_write_snapshots() -> None:
-    """Regardless of the number of writes, loading a task reads a snapshot and a few entries."""
+    """Loading a task reads a snapshot and a few entries, for any number of writes."""
     async with InMemoryStorage() as storage:
         task = await storage.create_task("talk", message())
         for number in range(1000):

@@ -99,7 +99,7 @@ def taken_of(view: TaskView) -> view_module.SnapshotWrites:
 
 
 class Disk:
-    """Stores snapshots and segments, and records what is read back."""
+    """Stores snapshots and segments, and reads them back."""
 
     def __init__(self) -> None:
         self.segments: dict[str, bytes] = {}
@@ -187,7 +187,6 @@ def test_a_status_without_a_message_adds_nothing() -> None:
 
 @given(st.lists(NOTES, max_size=30))
 def test_a_view_of_the_log_is_the_view_of_the_writer(notes: list[Note]) -> None:
-    """A reader of the log sees the writer's view."""
     assert told(fold(map(read_note, entries(notes))), Disk()) == told(fold(notes), Disk())
 
 
@@ -316,7 +315,7 @@ def test_a_short_task_needs_no_snapshot() -> None:
     ("count", "size"), [(view_module.SNAPSHOT_ENTRIES, 1), (40, 64 * 1024 // 40 + 1), (5, 1024 * 1024)]
 )
 def test_a_long_task_needs_a_snapshot(count: int, size: int) -> None:
-    """Many entries, or many bytes, or a great many bytes."""
+    """A snapshot is due after many entries, or many bytes, or a great many bytes."""
     assert fold([chunk(size)] * count).snapshot_due()
 
 

@@ -37,7 +37,7 @@ class Callable_:  # noqa: N801
 
 @pytest.mark.parametrize("worker", [Echo, Echo(), echo, partial(greet, "You said"), Callable_(), Callable_().__call__])
 async def test_valid_workers(stage: Stage, worker: Any) -> None:
-    """A Worker, its class, a coroutine function, and any object that behaves like one."""
+    """A worker is a Worker, its class, a coroutine function, or any object that behaves like one."""
     engine = await stage.engine(worker)
     assert (await ask(engine, "Hello")).artifacts[0].parts[0].text == "You said: Hello"
 
@@ -60,7 +60,7 @@ WRONG: list[Any] = [plain, NotAsync(), NotAsync, int, "echo", None, 5, asyncio]
 
 @pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
 def test_invalid_workers(wrong: Any) -> None:
-    """A worker that is not async is refused when the engine is created; the error says what to do."""
+    """A worker that is not async is refused when the engine is created; the error names the solution."""
     with pytest.raises(InvalidValue, match="async def"):
         handler_of(wrong)
 

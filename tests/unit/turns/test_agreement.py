@@ -38,7 +38,7 @@ class Rows:
     async def store(self, _ctx: Any, value: Message) -> None:
         self._count()
         known = [row.id for row in self.rows]
-        if value.id in known:  # stored again: one row
+        if value.id in known:  # a repeated store keeps one row
             self.rows[known.index(value.id)] = value
         else:
             self.rows.append(value)

@@ -126,7 +126,7 @@ def test_all_mutating_methods_are_refused() -> None:
 
 
 def test_readers_see_plain_data() -> None:
-    """JSON, pydantic and comparisons treat it as a dict; copies can be changed."""
+    """JSON, pydantic and comparisons treat a frozen dict as a dict; copies can be changed."""
     value = CALL.args
     assert value == DATA
     assert json.loads(json.dumps(value)) == json.loads(to_json(value)) == DATA
@@ -156,7 +156,7 @@ def test_arguments_can_be_changed_afterwards() -> None:
 
 
 def test_a_changed_copy_shares_frozen_values() -> None:
-    """So `replace` is cheap, and token counts stay cached."""
+    """Sharing makes `replace` cheap, and token counts stay cached."""
     changed = replace(MESSAGE, id="m2")
     assert changed.content is MESSAGE.content
     assert changed.identity is MESSAGE.identity
@@ -164,7 +164,7 @@ def test_a_changed_copy_shares_frozen_values() -> None:
 
 
 async def test_a_tool_may_change_its_arguments() -> None:
-    """It gets a copy; the stored call does not change."""
+    """A tool gets a copy; the stored call does not change."""
 
     async def spoil(args: dict[str, Any], _ctx: Any, _meta: Any) -> str:
         args["a"]["b"].clear()

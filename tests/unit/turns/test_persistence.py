@@ -113,7 +113,7 @@ async def test_check_20_an_interrupted_flush_fails_later_calls(where: str) -> No
 
 
 async def test_an_interrupted_immediate_write_is_not_repeated() -> None:
-    """The caller got the error; repeating the write at the end could store it twice."""
+    """The caller got the error, so the write is not repeated at the end: it could be stored twice."""
     stage = Stage()
     tries: list[str] = []
 

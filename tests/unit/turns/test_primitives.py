@@ -1,4 +1,4 @@
-"""Primitives: frozen, strict, and with error messages that say what to do."""
+"""Primitives are frozen and strict, and their error messages name the solution."""
 
 from __future__ import annotations
 

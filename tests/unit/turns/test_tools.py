@@ -315,7 +315,7 @@ async def test_check_artifact_ids_refuses_ids_used_by_two_kinds(checked: bool) -
 
 
 async def test_a_plain_handler_does_not_block_the_event_loop() -> None:
-    """It runs in a thread: the loop continues, and events of the handler are emitted on the loop's thread."""
+    """The handler runs in a thread: the loop continues, and its events are emitted on the loop's thread."""
     heard: list[int] = []
     ticks = 0
 

@@ -503,7 +503,7 @@ async def test_a_fetch_of_a_wrong_type_is_explained(rows: Any, words: str) -> No
 
 
 async def test_a_write_of_the_turn_takes_effect_when_called() -> None:
-    """It need not be awaited; its error fails the turn."""
+    """The call need not be awaited; its error fails the turn."""
     stored: list[str] = []
 
     async def store(_ctx: Any, value: Any) -> None:
@@ -562,12 +562,12 @@ async def test_iterations_with_progress_cause_no_warning(caplog: pytest.LogCaptu
         match ctx.iteration:
             case 0 | 1:
                 await ctx.store_message(message(f"chapter-{ctx.iteration}", f"Chapter {ctx.iteration}"))
-            case 2 | 3:  # asks for the same again
+            case 2 | 3:  # repeats the tool call
                 await ctx.store_tool_call(tool_call(f"call-{ctx.iteration}").completed("5", at=NOW))
             case 4:
                 await ctx.store_tool_call(tool_call("slow"))
             case 5 | 6:
-                pass  # waits
+                pass  # waits for the tool
             case _:
                 ctx.ack()
 

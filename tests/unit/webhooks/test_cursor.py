@@ -42,7 +42,7 @@ def test_a_written_cursor_is_read_back() -> None:
 
 
 def test_a_clock_that_is_set_back_delays_no_attempt() -> None:
-    """Otherwise the delivery would wait for as long as the clock was wrong."""
+    """The delivery does not wait for as long as the clock was wrong."""
     cursor = DeliveryCursor().failed("HTTP 500", 10_000.0, random.Random(1))
     assert 0 < cursor.due_in(10_000.0) <= FIRST_SECONDS
     assert cursor.due_in(10_000.0 + FIRST_SECONDS) <= 0

@@ -57,7 +57,7 @@ def test_anything_else_is_refused(secret: str, given: dict[str, str], body: byte
 
 
 def test_every_secret_signs() -> None:
-    """The config's and the server's secret: the receiver needs only one."""
+    """Config and server have a secret each; the receiver needs only one of them."""
     signed = standard_headers([b"token", b"", b"secret"], ID, MOMENT, BODY)
     assert len(signed["webhook-signature"].split()) == 2
     assert verify("token", signed, BODY, now=MOMENT)
@@ -75,7 +75,7 @@ def test_a_secret_is_base64_only_with_its_prefix() -> None:
 
 
 def test_the_jwt_is_verified_by_the_key_set_of_the_agent() -> None:
-    """With the key set that the agent publishes: for this receiver, this body, once, and for a short time."""
+    """The token is valid for this receiver and this body, has a unique id, and expires soon."""
     key = CardKey.generate("key-1")
     now = int(time.time())
     given = token(key, "https://hook.example/", ID, now, BODY)

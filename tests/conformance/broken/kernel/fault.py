@@ -26,12 +26,12 @@ class Broken(MemoryKernel):
         return end if end.exception() is not None else done(operations, end.result())
 
     def change(self, partition: str, operation: Operation) -> Operation:
-        """The operation that is committed instead."""
+        """Return the operation that is committed instead."""
         return operation
 
 
 def subject(kind: type[MemoryKernel]) -> KernelSubject:
-    """A subject of this engine; engines that have `take_over` find the data of the kernel before them."""
+    """Return a subject of this engine; engines with `take_over` find the data of the previous kernel."""
     kernels: dict[str, MemoryKernel] = {}
 
     def make(place: KernelPlace, declare: Sequence[Collection]) -> Kernel:

@@ -1,4 +1,4 @@
-"""Faults of persistence: a memory engine that passes its data to the next kernel of the place, and loses some."""
+"""Faults of persistence: a memory engine that passes its data to the next kernel of the place, and loses a part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATE = ("_content", "_ledger", "_indexes", "_queues", "_entries", "_uploads", "
 
 
 class Kept(Broken):
-    """Without a fault: takes over all data of the kernel before it at this place."""
+    """Without a fault: takes over all data of the previous kernel at this place."""
 
     def take_over(self, other: MemoryKernel) -> None:
         for name in (*STATE, "_expiring"):

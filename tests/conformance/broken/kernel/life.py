@@ -1,4 +1,4 @@
-"""Faults of the life of a kernel: requests, hints, opening and closing."""
+"""Faults of requests, notifications, declarations, opening and closing of a kernel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from keelbolt.kernel.records import Collection, Put
 from tests.conformance.broken.kernel.commits import Batched
 from tests.conformance.broken.kernel.fault import NOTHING, Broken, caught_by
 
-# ------------------------------------------------------------------------------------------------------------ hints
+# ---------------------------------------------------------------------------------------------------- notifications
 
 
 class _Deaf(Board):
@@ -153,7 +153,7 @@ class ReadersWaitForEver(Boarded):
     boards = _NeverWakesAll
 
 
-# ------------------------------------------------------------------------------------------- declaring and looking
+# -------------------------------------------------------------------------------------- declarations, health, stats
 
 
 @caught_by("a_changed_declaration_rebuilds_indexes_and_counters")

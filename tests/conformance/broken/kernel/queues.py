@@ -37,7 +37,7 @@ class LanesAreNotServedInTurn(Queued):
 
 
 class _OnePartitionFirst(MemoryQueues):
-    """The lanes are served in turn; of each, the oldest item first."""
+    """The fairness keys are served in turn; of each, the oldest item first."""
 
     def ready(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
         waiting = [(key, row) for key, row in rows.items() if row is not None and key[1] == queue]

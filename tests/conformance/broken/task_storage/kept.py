@@ -12,7 +12,7 @@ _PLACES: dict[str, dict[str, Any]] = {}
 
 
 class Kept(ThreeMethods):
-    """Finds the data of the storage before it, except for ``lost``."""
+    """Finds the data of the previous storage, except for ``lost``."""
 
     takes_a_place = True
     lost: ClassVar[str] = ""

@@ -93,7 +93,7 @@ class Kept:
         return self.data.rows.setdefault(self.place(ctx, kind), [])
 
     def at(self, ctx: Any, kind: Kind, key: str) -> int | None:
-        """The index of a value: that of this turn, or else the last one."""
+        """Return the index of a value: that of this turn, or else the last one."""
         found = [number for number, row in enumerate(self.rows(ctx, kind)) if row.key == key]
         own = [number for number in found if self.rows(ctx, kind)[number].turn == ctx.id]
         return (own or found)[-1] if found else None
@@ -174,6 +174,6 @@ class Kept:
 
 
 def again(value: Any, content: Any) -> Any:
-    """The same retrievable with another content."""
+    """Return the same retrievable with another content."""
     assert isinstance(value, Retrievable)
     return Retrievable(**{**{name: getattr(value, name) for name in value.__slots__}, "content": content})

@@ -54,7 +54,7 @@ async def inbox(session: StreamingSession) -> list[SteeringEvent]:
 async def test_a_control_is_stored_and_reaches_the_task(
     session: StreamingSession, store: StateStore, inbox: list[SteeringEvent]
 ) -> None:
-    """Subscribers get an update about it."""
+    """Subscribers get an update about the control."""
     updates = await session.subscribe()
     assert await session.steer(demand(Kind.INJECT_CONTEXT, text="look there"))
     assert (await anext(updates)).content["status"] == "STEERING_RECEIVED"
@@ -226,7 +226,7 @@ async def test_destructive_controls_of_agents_wait_for_approval(session: Streami
 
 @pytest.mark.usefixtures("inbox")
 async def test_a_rejected_control_is_not_executed(session: StreamingSession) -> None:
-    """It can't be approved afterwards."""
+    """A rejected control can't be approved afterwards."""
     await session.steer(demand(Kind.CANCEL, source="agent", event_id="e"))
     assert not await session.steer(demand(Kind.REJECT, event_id="x", resume_token="e"))
     await session.steer(demand(Kind.APPROVE, resume_token="e"))
@@ -257,7 +257,7 @@ async def test_patches_are_decided_by_steering(session: StreamingSession) -> Non
 
 
 async def test_a_control_can_be_sent_to_all_tasks(session: StreamingSession) -> None:
-    """All tasks that have not ended receive it."""
+    """All tasks that have not ended receive the control."""
     for number in range(3):
         await session.spawn_task(forever, task_id=str(number))
     await session.cancel_task("2")

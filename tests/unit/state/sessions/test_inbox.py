@@ -30,7 +30,7 @@ async def test_a_full_inbox_accepts_a_cancel() -> None:
 
 
 async def test_user_messages_are_limited() -> None:
-    """At most two user messages wait; reading one makes room."""
+    """At most two user messages wait; reading one frees a place."""
     inbox = SteeringInbox()
     assert [await inbox.push(event(SteeringEventType.USER_MESSAGE, text="x")) for _ in range(3)] == [True, True, False]
     await inbox.next()

@@ -15,7 +15,7 @@ def task(name: str, parent: str = "foreground", status: TaskStatus = TaskStatus.
 
 
 def test_a_cancel_stops_at_isolated_and_ended_tasks() -> None:
-    """Their children are not cancelled either."""
+    """The children of such tasks are not cancelled either."""
     registry = TaskRegistry()
     registry.seed(
         [

@@ -92,7 +92,7 @@ async def test_a_foreground_task(session: StreamingSession) -> None:
 
 
 async def test_an_ended_task_has_no_work_item(session: StreamingSession, store: StateStore) -> None:
-    """Its run record and its work item are removed."""
+    """The run record and the work item of an ended task are removed."""
     await session.run_task(quick, task_id="t")
     await session.spawn_task(forever, task_id="b")
     held = await store.host.ask(lambda kernel: kernel.list_work(store.partition, RUNS, state="held"))
@@ -119,7 +119,7 @@ async def test_a_task_that_fails(session: StreamingSession, caplog: pytest.LogCa
 
 
 async def test_a_task_that_times_out(store: StateStore) -> None:
-    """It fails with "timeout"."""
+    """A task beyond its time limit fails with "timeout"."""
     async with StreamingSession("s", state_store=store, limits=SessionLimits(max_task_runtime_s=0.01)) as session:
         with pytest.raises(TimeoutError):
             await session.run_task(forever, task_id="t")
@@ -128,7 +128,7 @@ async def test_a_task_that_times_out(store: StateStore) -> None:
 
 
 async def test_a_caller_that_is_cancelled_cancels_its_task(session: StreamingSession) -> None:
-    """The task does not stay in the state running."""
+    """The task ends as cancelled and does not stay in the state running."""
     updates = await session.subscribe()
     caller = asyncio.create_task(session.run_task(forever, task_id="t"))
     await told(updates, "running")
@@ -187,7 +187,7 @@ async def test_limits(store: StateStore) -> None:
 
 
 async def test_progress_never_rewrites_the_snapshot(store: StateStore) -> None:
-    """The context is stored once, whatever its size and the number of reports."""
+    """The context is stored once, for any size and any number of reports."""
 
     async def pipeline(runtime: TaskRuntime) -> None:
         for number in range(20):
@@ -204,7 +204,7 @@ async def test_progress_never_rewrites_the_snapshot(store: StateStore) -> None:
 
 
 async def test_telemetry(store: StateStore) -> None:
-    """One event when a task starts and one when it ends."""
+    """The sink gets one event when a task starts and one when it ends."""
     events: list[TaskTelemetryEvent] = []
 
     class Sink:
@@ -229,7 +229,7 @@ async def test_telemetry(store: StateStore) -> None:
 
 
 async def test_a_snapshot_is_the_context_at_spawn(session: StreamingSession) -> None:
-    """It has the version and hash of the context; the parent is the foreground task."""
+    """The snapshot has the version and hash of the context; the parent is the foreground task."""
     session.update_context(llm_context={"a": 1}, tool_context={"b": 2})
     seen = []
 
@@ -317,7 +317,7 @@ async def test_the_number_of_waiting_patches_is_limited(store: StateStore) -> No
 
 
 async def test_a_notification_offers_to_apply_the_patch(session: StreamingSession) -> None:
-    """It has an action that names the patch; the pipeline's own notification is not changed."""
+    """The notification has an action that names the patch; the pipeline's own notification is not changed."""
     note = NotificationPayload(title="Ready", body="...")
 
     async def pipeline(_runtime: TaskRuntime) -> TaskResult:

@@ -36,7 +36,7 @@ async def patient(runtime: TaskRuntime) -> Any:
 
 
 async def test_updates_and_controls_are_transported(session: StreamingSession) -> None:
-    """Until the client disconnects; after a reconnect it gets the updates that it missed."""
+    """Both are transported until the client disconnects; after a reconnect it gets the updates that it missed."""
     wire = Wire()
     async with await session.connect(wire) as connection:
         running = asyncio.create_task(session.run_task(patient, task_id="t"))
