@@ -1,4 +1,4 @@
-"""Sample modules, and agents made of them."""
+"""Sample modules, and agents that serve them."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ async def test_the_role_can_be_configured() -> None:
 
 @pytest.mark.parametrize(("skill", "given"), [(TOGGLE, FLIP), ("meddler", {})])
 async def test_a_caller_can_not_approve_for_the_owner(skill: str, given: Any) -> None:
-    """Neither the role nor a module that calls a system module makes this possible."""
+    """Neither the role nor a module that calls a system module lets a caller approve."""
     async with serving(project(), auth=authenticator(), approval_handler=CallerApproves()) as app:
         task = (await send(app, given, skill=skill, headers=by("operator:all"))).json["result"]["task"]
         assert (state(task), told(task)["data"]["type"]) == ("rejected", "ApprovalDeniedError")

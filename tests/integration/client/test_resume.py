@@ -54,7 +54,7 @@ async def cut_often(proxy: Proxy, times: int, chance: random.Random, most_bytes:
 async def test_a_connection_that_breaks_repeatedly(
     spoken: tuple[str, str], chunks: int, cuts: int, tmp_path: Path, full: bool
 ) -> None:
-    """Every event comes exactly once and in order, for any number of breaks."""
+    """Every event arrives exactly once and in order, for any number of breaks."""
     chunks, cuts = (1000, 50) if full else (chunks, cuts)
     told: list[Reconnect] = []
     binding, version = spoken

@@ -51,7 +51,6 @@ def test_the_resources_are_valid() -> None:
 
 
 def test_a_wrong_resource_is_found() -> None:
-    """The validator rejects an invalid resource."""
     wrong = deployment()
     wrong["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -90,7 +89,7 @@ def test_compose_is_valid_and_gives_tasks_their_time() -> None:
 
 @pytest.mark.parametrize("name", ["agent", "worker"])
 def test_the_commands_of_compose_load_the_agent(name: str, tmp_path: Path) -> None:
-    """They run in the environment of the image up to the connection to the database, which does not exist."""
+    """The commands run in the environment of the image up to the connection to the database, which does not exist."""
     service = yaml.safe_load((DEPLOY / "compose/compose.yaml").read_text())["services"][name]
     shutil.copy(DEPLOY / "compose/agent.py", tmp_path)
     environment = {**service["environment"], "HOST": "0.0.0.0", "PORT": "8000", "PATH": "/usr/bin"}

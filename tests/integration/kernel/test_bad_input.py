@@ -230,7 +230,7 @@ def test_a_read_only_file_or_directory(public: Path, folder_mode: int, file_mode
 
 
 def test_lock_files_of_another_user(public: Path) -> None:
-    """A file that root created and opened can't be used by others; the error says why."""
+    """Other users can't use a file that root created and opened; the error states the reason."""
     folder = public / "data"
     folder.mkdir()
     folder.chmod(0o777)

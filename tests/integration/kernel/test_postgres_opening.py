@@ -46,7 +46,7 @@ def url(server: OwnPostgres) -> Iterator[str]:
 
 
 async def refusal(url: str, **options: object) -> StorageError:
-    """Return the error of opening this URL, which comes within seconds and leaks no secrets."""
+    """Return the error of opening this URL; check that it is raised within seconds and leaks no secrets."""
     with pytest.raises(StorageError) as caught:
         async with asyncio.timeout(20), open_storage(url, declare=FAMILIES, **options):  # type: ignore[arg-type]
             pass
@@ -194,7 +194,7 @@ async def test_a_server_without_fsync_can_be_trusted() -> None:
             assert (await kernel.health()).durability == "durable"
 
 
-# -------------------------------------------------------------------------------------------------------- look-alikes
+# ------------------------------------------------------------------------------------------------- compatible servers
 
 # A no-op in a schema searched before pg_catalog simulates a database whose function does nothing.
 SHADOWS = {
@@ -384,7 +384,7 @@ async def test_tls_required_of_a_server_without_it(url: str) -> None:
     "options", ["sslmode=sometimes", "sslrootcert=/no/such/file", "connections=0", "connections=many", "color=blue"]
 )
 def test_wrong_options_are_refused(url: str, options: str) -> None:
-    """The error comes before a connection attempt."""
+    """The error is raised before a connection attempt."""
     with pytest.raises((InvalidValue, CannotOpen)) as caught:
         open_storage(f"{url}?{options}")
     assert "/no/such" not in str(caught.value)

@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def tenant(self) -> bool:
-        """Whether the path contains the tenant."""
+        """Return whether the path contains the tenant."""
         return self.path.startswith("/{tenant}")
 
     def request(self, wish: Wish) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def task_of(reply: Reply) -> dict[str, Any]:
 
 
 async def test_it_is_off_by_default() -> None:
-    """By default neither the card nor a task has it; with the setting, only clients that request it see it."""
+    """By default no card or task has a generation; with the setting, only clients that request it see it."""
     async with agent() as server:
         card = (await ask(server.app, "GET", "/.well-known/agent-card.json")).json
         assert GENERATION not in json.dumps(card)

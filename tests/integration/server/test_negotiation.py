@@ -187,7 +187,7 @@ async def test_a_stream_returns_them_too(app: ASGIApp) -> None:
 
 
 async def test_an_extension_that_is_required() -> None:
-    """Without it every binding refuses every operation; with it all succeed. The card stays public."""
+    """Without the extension every binding refuses every operation; with it all succeed. The card stays public."""
     async with agent(extensions=(ExtensionConfig(uri=MUST, required=True),)) as server:
         app = server.app
         asked = [("A2A-Extensions", MUST)]
@@ -227,7 +227,7 @@ async def test_the_worker_gets_the_metadata_of_the_request(method: str) -> None:
 
 
 async def test_the_metadata_of_the_request_is_bounded(app: ASGIApp) -> None:
-    """The metadata is written again with every status of the task."""
+    """The limit is needed because every status of the task writes the metadata again."""
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}
     reply = await call(app, "SendMessage", {"message": message, "metadata": {"x": "x" * 300_000}})
     assert code_of(reply) == -32602

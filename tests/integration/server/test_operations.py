@@ -1,4 +1,4 @@
-"""The operations API under /keelbolt/v1/: every route of its table does what its summary says."""
+"""The operations API under /keelbolt/v1/: every route of its table behaves as its summary describes."""
 
 from __future__ import annotations
 
@@ -386,7 +386,7 @@ PEOPLE: tuple[tuple[str, list[str]], ...] = (("ada", []), ("bob", []), ("olga", 
 
 
 async def test_tasks_of_an_asked_tenant_are_reached() -> None:
-    """Its owner and operators reach them; other callers do not."""
+    """The owner and operators reach such tasks; other callers do not."""
     auth = authenticator(claim_mapping=ClaimMapping(roles_claim="roles"))
     server = A2AServer(worker=act, agent_card=CARD, auth=auth, settings=OPERATED)
     ada, bob, olga = (dict(bearer(name, None, roles=roles)) for name, roles in PEOPLE)

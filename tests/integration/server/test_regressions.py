@@ -446,7 +446,7 @@ async def test_the_skill_may_be_in_the_metadata_of_the_request() -> None:
 
 
 async def test_a_lone_surrogate_is_refused(url: str) -> None:
-    """It can break neither the task nor a list that contains it."""
+    """A lone surrogate can break neither the task nor a list that contains it."""
     async with agent(storage=url) as app:
         task = task_of(await call(app, "SendMessage", message()))
         for place in ('"metadata":{"x":"\\ud800"}', '"metadata":{"\\udfff":1}', '"contextId":"\\ud800"'):

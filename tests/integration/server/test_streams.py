@@ -85,7 +85,7 @@ async def test_heartbeats_are_measured_from_the_last_byte_sent(text: str) -> Non
 
 @pytest.mark.parametrize("path", ["/tasks/{}:subscribe", "/v1/tasks/{}:subscribe", "/keelbolt/v1/tasks/{}/events"])
 async def test_a_resumed_stream_opens_and_has_heartbeats_while_nothing_is_new(path: str) -> None:
-    """A reader that has everything gets the response headers at once, and heartbeats."""
+    """A reader that has all events gets the response headers at once, and heartbeats."""
     settings = ServerSettings.of({}, heartbeat_stream_seconds=1.2, operators="loopback")
     async with talking(agent(settings=settings)) as client:
         asked = {**sending("quiet 4"), "configuration": {"returnImmediately": True}}
