@@ -1,4 +1,4 @@
-"""One test, every engine that needs no server."""
+"""Runs a test on every engine that needs no server."""
 
 from __future__ import annotations
 

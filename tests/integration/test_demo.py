@@ -1,4 +1,4 @@
-"""What `make run` starts: every face is there with something to see, a killed process is replaced, twice in a row."""
+"""`make run` starts every face with example data and replaces a killed process, also when it is started again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Demo:
         for _ in range(50):
             try:
                 return (await self.client.get(path)).raise_for_status().json()
-            except httpx2.TransportError:  # the process that we were connected to was killed
+            except httpx2.TransportError:  # the connected process was killed
                 await asyncio.sleep(0.1)
         raise AssertionError(path)
 
@@ -35,7 +35,7 @@ class Demo:
         return sent
 
     async def until(self, task_id: str, words: str) -> Any:
-        """The task, once its status says this."""
+        """Return the task once its status contains this."""
         async with asyncio.timeout(30):
             while True:
                 task = await self.get(f"{PREFIX}/tasks/{task_id}")

@@ -1,4 +1,4 @@
-"""The plain skills of the agent that `make run` serves do what its card says."""
+"""The plain skills of the agent that `make run` serves behave as its card describes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keelbolt.tasks import TaskEngine, TaskState
 
 
 class Talk:
-    """Says something to the agent, and waits for the answer."""
+    """Sends messages to the agent and waits until each task is settled."""
 
     def __init__(self, engine: TaskEngine) -> None:
         self.engine = engine

@@ -17,7 +17,7 @@ from keelbolt.testing import WorkerHarness
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The world of the workers, in a folder of its own and faster."""
+    """Give the workers a ledger in a temporary folder, and a faster pace."""
     monkeypatch.setattr(outside, "LEDGER", tmp_path / "ledger.txt")
     monkeypatch.setattr(outside, "PACE_SECONDS", 0.01)
     return tmp_path

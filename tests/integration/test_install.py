@@ -1,4 +1,4 @@
-"""What `pip install` gives: the built files, in an empty virtual environment outside of the checkout."""
+"""The result of `pip install`: the built files, in an empty virtual environment outside of the checkout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SDIST = f"keelbolt-{__version__}.tar.gz"
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sdist of the checkout, and the wheel that is built from this sdist."""
+    """Return a folder with the sdist of the checkout and the wheel that is built from this sdist."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
     assert sorted(path.name for path in folder.iterdir()) == [WHEEL, SDIST]
@@ -46,7 +46,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Of this process, without ways to the checkout."""
+    """Return the environment of this process without variables that lead to the checkout."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
 
 
@@ -94,7 +94,7 @@ def test_the_description_is_valid_for_pypi(dist: Path) -> None:
 
 @pytest.mark.parametrize("file", [WHEEL, SDIST])
 def test_the_first_example_of_the_readme_runs(dist: Path, tmp_path: Path, file: str) -> None:
-    """Installed from the file alone, the agent of the README answers by HTTP and by the installed command."""
+    """Installed from the file alone, the agent of the README responds over HTTP and to the installed command."""
     python = installed(dist / file, tmp_path)
     work = tmp_path / "work"
     work.mkdir()
@@ -124,8 +124,8 @@ def test_the_programs_of_the_framework_pages_run(dist: Path, tmp_path: Path, pag
 
 
 def installed(file: Path, folder: Path) -> Path:
-    """The Python of a new virtual environment with this file; offline, so its dependencies are those of this one."""
-    if file.name.endswith(".tar.gz"):  # as pip does it, with the build backend of this environment
+    """Return the Python of a new virtual environment with this file; offline, with the dependencies of this one."""
+    if file.name.endswith(".tar.gz"):  # like pip, with the build backend of this environment
         offline = ("--no-index", "--no-deps", "--no-build-isolation")
         run(sys.executable, "-m", "pip", "wheel", "--quiet", *offline, "--wheel-dir", folder / "wheels", file)
         file = folder / "wheels" / WHEEL

@@ -89,7 +89,7 @@ async def test_the_first_terminal_state_is_final(stores: SdkStores) -> None:
 
 
 async def test_chunks_are_appended_and_seen_by_subscribers(stores: SdkStores) -> None:
-    """An artifact update costs as much as its size, and reaches every replica in order."""
+    """An artifact update costs as much as its own size, and reaches every replica in order."""
     now = task(state=pb.TaskState.TASK_STATE_WORKING)
     version = start = await saved(stores, now)
     for number in range(30):

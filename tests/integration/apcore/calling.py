@@ -11,7 +11,7 @@ from tests.integration.server.asgi import Headers, Reply, call
 
 
 def message(*parts: Any, skill: str | None = None, **more: Any) -> dict[str, Any]:
-    """A message of 1.0; text for a text part, an object for a data part."""
+    """Return a message of 1.0 with a text part for text, a data part for an object."""
     made = [{"text": part} if isinstance(part, str) else part if _is_part(part) else {"data": part} for part in parts]
     metadata = {"metadata": {"skillId": skill}} if skill else {}
     return {"messageId": new_id(), "role": "ROLE_USER", "parts": made, **metadata, **more}
@@ -57,7 +57,7 @@ async def error_of(app: ASGIApp, *parts: Any, skill: str | None = None, **more: 
 
 
 def output(task: dict[str, Any]) -> Any:
-    """The data of the first part of the only artifact."""
+    """Return the data of the first part of the only artifact."""
     assert task["status"]["state"] == "TASK_STATE_COMPLETED", task["status"]
     [artifact] = task["artifacts"]
     return artifact["parts"][0]["data"]

@@ -1,4 +1,4 @@
-"""Sample modules, and agents made of them."""
+"""Sample modules, and agents that serve them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Anything(BaseModel):
 
 
 class Echo:
-    """Says it again."""
+    """Returns its input."""
 
     input_schema = Text
     output_schema = Text
@@ -79,7 +79,7 @@ class Count:
 
 
 class Whoami:
-    """Says what the context knows."""
+    """Returns the contents of its context."""
 
     input_schema = Anything
     output_schema = Anything
@@ -97,7 +97,7 @@ class Whoami:
 
 
 class Sleeper:
-    """Waits until it is cancelled, and says so."""
+    """Waits until it is cancelled, and records that."""
 
     input_schema = Anything
     output_schema = Anything
@@ -132,7 +132,7 @@ class Deploy:
 
 
 class Giving:
-    """Returns, or raises, what a test gives it."""
+    """Returns or raises the outcome that the test passed."""
 
     input_schema = Anything
     output_schema: Any = None

@@ -1,4 +1,4 @@
-"""Runs in the environment of the official SDK 0.3: its client calls an agent of modules. Prints what it got, as JSON.
+"""Runs in the environment of the official SDK 0.3: its client calls an agent of modules. Prints its results as JSON.
 
 python old_client.py http://127.0.0.1:9999
 """

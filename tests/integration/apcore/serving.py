@@ -1,4 +1,4 @@
-"""Agents of modules as `async_serve` makes them, and extensions directories for them."""
+"""Agents of modules as `async_serve` creates them, and extensions directories for them."""
 
 from __future__ import annotations
 

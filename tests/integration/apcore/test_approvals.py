@@ -91,7 +91,7 @@ async def test_another_skill_in_the_same_context_is_a_new_task() -> None:
 
 
 async def test_the_conversation_of_apcore_agents(deployed: list[str]) -> None:
-    """In their format: the context next to the message, no task id, no skill in the second turn."""
+    """The messages have their format: the context next to the message, no task id, no skill in the second turn."""
     async with agent(CallerApproves()) as server:
         first = {
             "message": {"role": "user", "parts": [{"type": "text", "text": "the website"}]},
@@ -190,7 +190,7 @@ async def test_a_waiting_task_can_be_cancelled() -> None:
 
 
 async def test_a_changed_module_needs_a_new_approval(tmp_path: Path) -> None:
-    """The message now makes another input than the approved one."""
+    """The message now results in another input than the approved one."""
 
     class Input(BaseModel):
         service: str
@@ -235,7 +235,7 @@ async def test_another_caller_can_not_approve(deployed: list[str]) -> None:
 
 
 class Release(Deploy):
-    """Needs an approval, and calls what needs another one."""
+    """Needs an approval, and calls a module that needs another one."""
 
     description = "Releases"
 
@@ -264,7 +264,7 @@ async def test_each_called_module_needs_its_own_approval(answer: str, deployed: 
 
 
 class Foreseen(Deploy):
-    """Predicts what it would change."""
+    """Predicts its changes."""
 
     def preview(self, inputs: dict[str, Any], context: Any) -> PreviewResult:
         change = Change(

@@ -135,7 +135,7 @@ async def test_an_invalid_answer_is_requested_again() -> None:
 
 
 class Guarded(Giving):
-    """Needs an approval, and asks for itself after that."""
+    """Needs an approval, then asks for input."""
 
     annotations = ModuleAnnotations(requires_approval=True)
 

@@ -23,7 +23,7 @@ INTERNAL = {"code": -32603, "message": "Internal error", "data": {"type": "Modul
 
 
 class Blocking(Giving):
-    """The same, in a thread."""
+    """Returns or raises the outcome in a thread."""
 
     def execute(self, inputs: dict[str, Any], context: Context[Any]) -> Any:
         if isinstance(self.outcome, BaseException):
@@ -32,7 +32,7 @@ class Blocking(Giving):
 
 
 class Chunks:
-    """Streams these; raises what is an error."""
+    """Streams these chunks; raises those that are exceptions."""
 
     input_schema = Anything
     output_schema = Anything

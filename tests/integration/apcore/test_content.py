@@ -74,7 +74,7 @@ class Integers(Giving):
 
 @pytest.mark.parametrize("schema", [Deep, Deep.model_json_schema()], ids=["pydantic", "dict"])
 async def test_whole_numbers_are_integers_at_any_depth(schema: Any) -> None:
-    """As the official SDK sends them."""
+    """The official SDK sends whole numbers as floats."""
     module = Integers(lambda inputs: inputs)
     module.input_schema = schema
     async with agent_of(executor_of(registry_of(deep=module))) as server:

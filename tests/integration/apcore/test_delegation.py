@@ -22,7 +22,7 @@ from tests.integration.server.serving import served
 
 
 class Asks:
-    """Asks another agent, then waits if its input says so."""
+    """Asks another agent, then waits on request."""
 
     input_schema = Anything
     output_schema = Anything
@@ -71,7 +71,7 @@ async def test_the_other_agent_gets_the_identity() -> None:
 
 
 async def test_a_recorded_answer_is_not_requested_again(tmp_path: Path) -> None:
-    """The process ends after the other agent answered: the next process uses the recorded answer."""
+    """The process ends after the other agent responded: the next process uses the recorded response."""
     storage = f"sqlite:///{tmp_path}/agent.db"
     quick = TaskSettings.of(drain_seconds=0.1)
     remote = agent_of(executor_of(registry_of(echo=Echo())))
@@ -86,7 +86,7 @@ async def test_a_recorded_answer_is_not_requested_again(tmp_path: Path) -> None:
             await asyncio.wait_for(asks.hanging.wait(), 20)
         page = (await call(remote.app, "ListTasks", {})).json["result"]
         assert len(page["tasks"]) == 1
-    again = Asks(url)  # no agent listens here any more
+    again = Asks(url)  # no agent listens at this URL now
     async with agent_of(executor_of(registry_of(asks=again)), storage=storage) as server:
         done = await task_of(server.app, {}, messageId="m")
         assert done["id"] == task["id"]
@@ -95,7 +95,7 @@ async def test_a_recorded_answer_is_not_requested_again(tmp_path: Path) -> None:
 
 
 async def test_an_interrupted_request_is_repeated_with_the_same_id(tmp_path: Path) -> None:
-    """The other agent recognizes the id, and works once."""
+    """The other agent recognizes the id, and runs one task."""
     storage = f"sqlite:///{tmp_path}/agent.db"
     quick = TaskSettings.of(drain_seconds=0.1)
     sleeper = Sleeper()
@@ -109,7 +109,7 @@ async def test_an_interrupted_request_is_repeated_with_the_same_id(tmp_path: Pat
             asking = asyncio.create_task(task_of(server.app, {}, messageId="m"))
             [task] = (await call(remote.app, "ListTasks", {})).json["result"]["tasks"]
             await call(remote.app, "CancelTask", {"id": task["id"]})
-            assert state(await asking) == "failed"  # it was cancelled there, so it has no artifact
+            assert state(await asking) == "failed"  # the other agent's task was cancelled, so it has no artifact
         assert len((await call(remote.app, "ListTasks", {})).json["result"]["tasks"]) == 1
 
 
@@ -130,7 +130,7 @@ async def test_the_trace_is_propagated() -> None:
 
 
 class Traced:
-    """Returns the id of its trace, and that of the agent which it calls."""
+    """Returns the id of its trace, and that of the agent that it calls."""
 
     input_schema = Anything
     output_schema = Anything

@@ -23,7 +23,7 @@ from tests.integration.server.serving import served
 
 
 class Asking:
-    """The other agent, which asks before it answers."""
+    """The other agent, which asks for input before it responds."""
 
     input_schema = Anything
     output_schema = Anything
@@ -133,7 +133,7 @@ async def test_the_other_agents_task_is_followed_beyond_the_request_timeout() ->
 
 @pytest.mark.parametrize("kind", [Delegates, Impatient])
 async def test_the_deadline_of_the_module_cancels_the_other_agents_task(kind: Any) -> None:
-    """The agent's execution_timeout, or the module's own resources.timeout."""
+    """The deadline is the agent's execution_timeout or the module's own resources.timeout."""
     sleeper = Sleeper()
     remote = agent_of(executor_of(registry_of(sleeps=sleeper)))
     async with served(remote) as url:

@@ -1,4 +1,4 @@
-"""The example agent of modules works as its README says."""
+"""The example agent of modules works as its README describes."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ async def test_the_skill_is_named_by_the_message_or_by_the_request() -> None:
 
 
 async def test_the_shapes_of_apcore_agents_are_understood() -> None:
-    """Parts by type, context and skill next to the message, no messageId; errors have a type."""
+    """Accepted are parts by type, context and skill next to the message, and no messageId; errors have a type."""
     async with agent_of(executor_of(registry_of(echo=Echo(), total=Total()))) as server:
         params: dict[str, Any] = {
             "message": {"role": "user", "parts": [{"type": "data", "data": {"numbers": [2**70, 1]}}]},
@@ -173,7 +173,7 @@ async def test_a_client_that_does_not_stream_gets_what_execute_returns() -> None
 
 
 async def test_another_call_of_a_running_task_is_a_new_turn_with_its_artifact() -> None:
-    """It is checked like any other, and the result of the first call stays."""
+    """The call is checked like any other, and the result of the first call stays."""
     gate = Gate()
     async with agent_of(executor_of(registry_of(gate=gate, count=Count()))) as server:
         params = {"message": message({"n": 1}, skill="gate"), "configuration": {"returnImmediately": True}}
@@ -193,7 +193,7 @@ async def test_another_call_of_a_running_task_is_a_new_turn_with_its_artifact() 
 
 
 class Gate:
-    """Answers when it is opened."""
+    """Returns when the test opens it."""
 
     input_schema = Anything
     output_schema = Anything

@@ -88,7 +88,7 @@ async def test_a_module_is_called_again_by_the_next_process(kind: Any, tmp_path:
 async def test_the_user_is_asked_about_an_interrupted_destructive_module(
     answer: Any, ends: str, calls: int, tmp_path: Path
 ) -> None:
-    """A destructive module started and never reported: whether it took effect is unknown."""
+    """A destructive module started and did not report its end, so its effect is unknown."""
     storage = f"sqlite:///{tmp_path}/agent.db"
     _, task_id = await interrupted(Destroys, storage)
     second = Destroys(hangs=False)
@@ -148,7 +148,7 @@ async def test_a_module_that_blocks_the_loop_loses_its_lease_but_no_task(tmp_pat
 
 
 async def test_a_failed_destructive_module_is_not_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process dies after the module failed, and before the task did."""
+    """The process dies after the module failed and before the task failed."""
 
     class Fails(Destroys):
         async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -132,7 +132,7 @@ async def test_section_7_3_an_approval_is_given_to_the_next_process_after_kill_9
 
 @pytest.mark.parametrize("skill", ["report.generate", "report.block"])
 async def test_section_7_5_a_running_module_is_run_again_after_kill_9(tmp_path: Path, start: Any, skill: str) -> None:
-    """In the loop and in a thread: the webhook gets the final state from the next process."""
+    """This holds in the loop and in a thread: the webhook gets the final state from the next process."""
     async with receiving() as receiver:
         with start() as first:
             async with talking(first) as client:

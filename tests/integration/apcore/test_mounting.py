@@ -93,7 +93,7 @@ async def test_a_forwarded_lifespan_starts_and_stops_the_agent() -> None:
     app = Starlette(lifespan=server.lifespan, routes=[Mount("/agent", agent)])
     async with app.router.lifespan_context(app):
         assert output(await task_of(At(app, "/agent"), {"text": "hi"})) == {"text": "hi"}
-    with pytest.raises(KeelboltError, match="not running"):  # it does not start again
+    with pytest.raises(KeelboltError, match="not running"):  # the agent does not start again
         await task_of(At(app, "/agent"), {"text": "hi"})
 
 

@@ -52,7 +52,7 @@ async def test_section_11_1_readers_of_the_card_do_not_wait_for_a_change() -> No
 
 
 async def test_section_11_5_many_tasks_at_once() -> None:
-    """Each gets its own result, and none is lost."""
+    """Each task gets its own result, and none is lost."""
     count = 300
     async with serving(registry_of(total=Total())) as app:
         tasks = await asyncio.gather(
@@ -80,7 +80,7 @@ async def test_section_11_3_ended_streams_do_not_count() -> None:
     server = ApcoreServer(registry_of(sleep=Sleeper()), metrics=True, settings=ServerSettings.of(streams=2))
     async with server:
         app = server.app
-        for _ in range(3):  # each time two, and one too many
+        for _ in range(3):  # each round opens two streams, and one beyond the limit
             params = said(data({}), skill="sleep")
             open_ = [asyncio.create_task(call(app, "message/stream", params)) for _ in range(2)]
             async with asyncio.timeout(10):

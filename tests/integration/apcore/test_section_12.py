@@ -1,4 +1,4 @@
-"""Section 12 of the design of apcore agents: its tests, and its scenarios that no other section has."""
+"""Section 12 of the design of apcore agents: its tests, and scenarios that only this section has."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def test_section_12_4_every_transition() -> None:
         ("working", "failed"),
         ("working", "canceled"),
         ("working", "input-required"),
-        ("input-required", "submitted"),  # and working from there, as soon as there is room
+        ("input-required", "submitted"),  # then working, as soon as a slot is free
         ("input-required", "canceled"),
     } <= seen
     assert not any(before in ("completed", "failed", "canceled", "rejected") for before, _ in seen)
@@ -169,7 +169,7 @@ async def test_section_12_4_one_of_many_writers_ends_a_task() -> None:
 
 
 async def test_section_12_4_multi_turn_and_streams_end_to_end() -> None:
-    """The rest of its scenarios: sections 4.2, 4.7, 5, 7, 9 and 10, and the official clients."""
+    """Tests of sections 4.2, 4.7, 5, 7, 9 and 10 and of the official clients cover the other scenarios."""
     async with serving(registry_of(count=Count())) as app:
         reply = await call(app, "message/stream", said(data({"to": 100}), skill="count"))
         numbers = [

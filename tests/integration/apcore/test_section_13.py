@@ -104,7 +104,7 @@ def test_section_13_3_compose_waits_for_running_tasks() -> None:
 
 
 def test_section_13_3_the_command_of_the_container_serves(tmp_path: Path) -> None:
-    """The CMD, HEALTHCHECK and ENV of the Dockerfile, outside of a container."""
+    """The CMD, HEALTHCHECK and ENV of the Dockerfile work outside of a container."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     place = {

@@ -32,7 +32,7 @@ NUMBERS = {
 
 @pytest.fixture
 def every_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check the health anew on each request."""
+    """Check the health on each request, without the cache."""
     monkeypatch.setattr("keelbolt.server.health.LOOK_SECONDS", 0.0)
 
 

@@ -151,7 +151,7 @@ async def test_section_4_2_1_a_broken_configuration_file_is_ignored(caplog: pyte
     assert "apcore's configuration file could not be read" in caplog.text
 
 
-# ------------------------------------------------------------------------------------------------ 4.2.1 what is refused
+# ------------------------------------------------------------------------------------------------------- 4.2.1 refusals
 
 
 class Half:

@@ -68,7 +68,7 @@ def test_section_4_3_3_schemas_are_self_contained() -> None:
 
 
 def test_section_4_3_4_errors_are_mapped() -> None:
-    """Row by row in the unit tests; errors that reveal secrets are replaced."""
+    """The unit tests cover each row; errors that reveal secrets are replaced."""
     found = ErrorMapper().to_jsonrpc_error(errors.ACLDeniedError("eve", "secret.module"))
     assert found == {"code": -32001, "message": "Task not found", "data": found["data"]}
     assert found["data"]["type"] == "TaskNotFoundError"
@@ -98,7 +98,7 @@ async def test_section_4_4_1_paths() -> None:
 
 
 async def test_section_4_4_3_the_first_terminal_state_is_final() -> None:
-    """A task that completes and is cancelled at the same time has one of both states, permanently."""
+    """A task that completes and is cancelled at the same time keeps one of the two states."""
     async with serving(registry_of(count=Count())) as app:
         params = said(data({"to": 50}), skill="count") | {"configuration": {"blocking": False}}
         tasks = [await answer(app, "message/send", params) for _ in range(5)]

@@ -40,7 +40,7 @@ class Plain:
 async def test_section_4_4_2_an_executor_without_a_context() -> None:
     async with serving(Plain(registry_of(echo=Echo(), count=Count()))) as app:
         assert output(await task_of(app, "hi", skill="echo")) == {"text": "hi"}
-        assert output(await task_of(app, {"to": 3}, skill="count")) == {"last": 3}  # nor can it stream
+        assert output(await task_of(app, {"to": 3}, skill="count")) == {"last": 3}  # this executor can't stream either
 
 
 async def test_section_4_4_2_the_identity_is_passed_to_the_call() -> None:
@@ -104,7 +104,7 @@ async def test_section_4_5_2_an_invalid_card_is_an_error(wrong: bytes) -> None:
                 await client.agent_card
 
 
-# ------------------------------------------------------------------------------------------------- 4.6 who is let in
+# ------------------------------------------------------------------------------------------------ 4.6 authentication
 
 
 async def test_section_4_6_1_an_authenticator_has_two_methods() -> None:
@@ -125,7 +125,7 @@ async def test_section_4_6_1_an_authenticator_has_two_methods() -> None:
 
 
 async def test_section_4_6_2_tokens_identify_callers() -> None:
-    """Signature, expiry, issuer and audience: section 10.2."""
+    """Section 10.2 covers signature, expiry, issuer and audience."""
     assert JWTAuthenticator(SECRET).security_schemes()
     async with serving(registry_of(who=Whoami()), auth=JWTAuthenticator(SECRET)) as app:
         reply = await send(app, {}, skill="who", headers=bearer(sub="svc", type="service", roles=["a", "b"], aud=None))
@@ -162,11 +162,11 @@ async def test_section_4_8_the_page_is_public_and_calls_are_not() -> None:
             assert (await ask(app, "POST", path, headers=headers, body=body)).status in (401, 404, 405)
 
 
-# ------------------------------------------------------------------------------------------------------- their time
+# --------------------------------------------------------------------------------------------------------- timeouts
 
 
 async def test_a_timeout_covers_only_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that ends in time has done its work: its result is stored, however long storing takes."""
+    """The result of a module that ends in time is stored, however long storing takes."""
 
     class Slow(Giving):
         input_schema = Anything
@@ -190,5 +190,5 @@ async def test_execution_timeout_is_a_module_timeout_error() -> None:
     async with serving(executor, execution_timeout=0.2) as app:
         task = await task_of(app, {"deaf": False})
         assert (state(task), told(task)["data"]["type"]) == ("failed", "ModuleTimeoutError")
-        await asyncio.wait_for(sleeper.heard.wait(), 10)  # and the module was cancelled
+        await asyncio.wait_for(sleeper.heard.wait(), 10)  # the module was cancelled
         await until(app, task["id"], "failed")

@@ -1,4 +1,4 @@
-"""Section 4.7 of the design of apcore agents: task stores, the one in memory, and an agent that uses one."""
+"""Section 4.7 of the design of apcore agents: task stores, the in-memory store, and an agent with a task store."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_section_4_7_2_pages() -> None:
         await store.save(task(str(number), "even" if number % 2 == 0 else "odd"))
     first = await store.list(limit=3)
     assert [each["id"] for each in first["tasks"]] == ["6", "5", "4"]
-    await store.delete("4")  # where the page ended
+    await store.delete("4")  # the last task of the page
     await store.save(task("7"))  # new tasks do not affect the cursor
     second = await store.list(cursor=first["nextCursor"], limit=3)
     assert [each["id"] for each in second["tasks"]] == ["3", "2", "1"]
@@ -168,7 +168,7 @@ async def test_section_4_7_2_data_of_a_task_is_evicted_with_it() -> None:
     await store.save_context("shared", ["hello"])
     await store.save(task("3", "other"))
     assert await store.get_push_config("1") is None
-    assert await store.get_context("shared") == ["hello"]  # of the second task
+    assert await store.get_context("shared") == ["hello"]  # the second task still uses it
     await store.save(task("4", "other"))
     assert await store.get_context("shared") is None
 
@@ -214,7 +214,7 @@ async def test_section_4_7_an_agent_writes_through_to_its_store() -> None:
 
 
 async def test_section_4_7_a_waiting_task_continues_in_the_next_process() -> None:
-    """An approval is requested; another process, which shares only the store, gets it."""
+    """One process requests an approval; another process, which shares only the store, receives it."""
     store = InMemoryTaskStore()
 
     def modules() -> Any:
@@ -231,7 +231,7 @@ async def test_section_4_7_a_waiting_task_continues_in_the_next_process() -> Non
         engine = server_of(app).routes.service.engine
         record = await engine.store.record(engine.tasks.scope(ANONYMOUS), asked["id"])
         assert record is not None
-        assert len(record.push) == 1  # so that it gets later events
+        assert len(record.push) == 1  # the webhook gets later events
         done = await task_of(app, "approved", taskId=asked["id"])
     assert output(done) == {"deployed": "v2"}
 

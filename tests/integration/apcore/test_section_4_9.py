@@ -89,7 +89,7 @@ def test_section_4_9_every_flag_works() -> None:
 
 
 def test_settings_of_the_engine_and_of_the_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retention, leases, public errors and roles for system modules; by flags, and by variables."""
+    """Flags and variables set retention, leases, public errors and roles for system modules."""
     monkeypatch.setenv("KEELBOLT_RETAIN", "completed=30d")
     monkeypatch.setenv("KEELBOLT_DRAIN_SECONDS", "4")
     with nothing_runs() as started:
@@ -267,7 +267,7 @@ def test_section_4_9_a_clean_shutdown_is_0(tmp_path: Path, number: int) -> None:
         assert found.stop(number) == 0
 
 
-# ----------------------------------------------------------------------------------------------- what else there is
+# -------------------------------------------------------------------------------------------------- other behaviour
 
 
 @pytest.mark.parametrize("command", [[sys.executable, "-m", "keelbolt"], ["keelbolt"]])

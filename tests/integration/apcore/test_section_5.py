@@ -46,7 +46,7 @@ async def test_section_5_1_1_errors_are_explained(params: Any, code: int, words:
 
 
 async def test_section_5_1_1_a_context_id_is_any_text() -> None:
-    """The protocol has no rule for it; it is returned unchanged, in JSON."""
+    """The protocol has no rule for context ids; they are returned unchanged, in JSON."""
     async with serving(registry_of(echo=Echo())) as app:
         for name in ("5e4e8b3e-0f0c-4a36-8f0e-6d9a2f5b8c11", "not a uuid <script>"):
             task = await answer(app, "message/send", said(text("x"), skill="echo", context=name))
@@ -180,7 +180,7 @@ def _new(words: str) -> dict[str, Any]:
     return {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": words}], "metadata": {"skillId": "echo"}}
 
 
-# ------------------------------------------------------------------------------------------- section 6: what tasks are
+# ---------------------------------------------------------------------------------------------------- section 6: tasks
 
 
 async def test_section_6_1_a_task_has_its_members() -> None:
@@ -196,7 +196,7 @@ async def test_section_6_1_a_task_has_its_members() -> None:
 
 
 async def test_section_6_2_and_6_3_states_follow_each_other() -> None:
-    """submitted, working, and one terminal state; their times are in the metadata."""
+    """The states are submitted, working and one terminal state; the metadata has their times."""
     given = {"echo": Echo(), "bad": Giving(RuntimeError("x")), "sleep": Sleeper()}
     async with serving(registry_of(**given), execution_timeout=0.2) as app:
         for skill, end in (("echo", "completed"), ("bad", "failed"), ("sleep", "failed")):

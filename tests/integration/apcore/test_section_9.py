@@ -19,7 +19,7 @@ from tests.integration.apcore.test_section_10 import authenticator
 from tests.integration.client.bad_agent import CARD_PATH, bad_agent, http
 from tests.integration.server.asgi import ask, call
 
-# --------------------------------------------------------------------------------------------------- 9.1 of modules
+# -------------------------------------------------------------------------------------------- 9.1 errors of modules
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ async def test_section_9_2_too_large_and_invalid_json() -> None:
 
 
 async def test_section_9_2_too_large_in_chunks() -> None:
-    """A body without a Content-Length."""
+    """The body has no Content-Length."""
     async with serving(registry_of(echo=Echo())) as app:
         pieces = [b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"x":"', *[b"x" * 1_000_000] * 11]
         headers = [("content-type", "application/json"), ("transfer-encoding", "chunked")]
@@ -88,7 +88,7 @@ async def test_section_9_2_too_large_in_chunks() -> None:
 
 @pytest.mark.parametrize("given", ["[1, 2]", "3", '"x"', "null", "true"])
 async def test_section_9_2_json_that_is_not_an_object(given: str) -> None:
-    """In a text part it is the text itself for a module that takes text, and refused for one that takes an object."""
+    """A text part with such JSON is text for a module that takes text; a module that takes an object refuses it."""
     async with serving(registry_of(echo=Echo(), total=Total())) as app:
         assert (await error_of(app, given, skill="total"))["code"] == -32602
         assert state(await task_of(app, given, skill="echo")) == "completed"
@@ -135,7 +135,7 @@ DECLINED = errors.ModuleError(
     ],
 )
 async def test_an_error_of_a_module_keeps_its_code_and_its_hints(module: Any, public: bool, words: str) -> None:
-    """Its message is shown when the module declares it public, and the agent allows that."""
+    """The response shows its message if the module declares it public and the agent allows that."""
     async with serving(registry_of(pay=module), public_errors=public) as app:
         found = told(task := await task_of(app, {}))
         assert (state(task), found["message"]) == ("failed", words)
@@ -164,7 +164,7 @@ NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 
 
 class Wrong(Giving):
-    """Its output does not match its schema; or it calls such a module, or calls one with a wrong input."""
+    """Has an output that does not match its schema, calls such a module, or calls a module with a wrong input."""
 
     def __init__(self, schema: Any, inner: str | None = None) -> None:
         super().__init__({"n": "hunter2"})
@@ -242,7 +242,7 @@ async def test_section_9_4_a_repeated_send_returns_the_same_task() -> None:
 )
 @pytest.mark.parametrize("auth", [None, authenticator()], ids=["open", "authenticated"])
 async def test_callers_of_0_3_get_errors_of_0_3(headers: Any, body: bytes, auth: Any) -> None:
-    """Even before the method is known: a request without A2A-Version is one of 0.3."""
+    """This holds even before the method is known: a request without A2A-Version is one of 0.3."""
     json = ("content-type", "application/json")
     async with serving(registry_of(echo=Echo()), auth=auth) as app:
         error = (await ask(app, "POST", "/", headers=[*headers, json], body=body)).json["error"]

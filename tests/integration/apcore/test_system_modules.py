@@ -98,7 +98,7 @@ async def test_the_role_can_be_configured() -> None:
 
 @pytest.mark.parametrize(("skill", "given"), [(TOGGLE, FLIP), ("meddler", {})])
 async def test_a_caller_can_not_approve_for_the_owner(skill: str, given: Any) -> None:
-    """Neither with the role, nor through a module that calls one."""
+    """Neither the role nor a module that calls a system module lets a caller approve."""
     async with serving(project(), auth=authenticator(), approval_handler=CallerApproves()) as app:
         task = (await send(app, given, skill=skill, headers=by("operator:all"))).json["result"]["task"]
         assert (state(task), told(task)["data"]["type"]) == ("rejected", "ApprovalDeniedError")
@@ -109,7 +109,7 @@ async def test_a_caller_can_not_approve_for_the_owner(skill: str, given: Any) ->
 
 
 async def test_a_waiting_task_gives_no_access() -> None:
-    """A message to a waiting task names a system module."""
+    """A message to a waiting task can't call a system module by its name."""
     client = project()
     client.register("asks", Giving(ApprovalPendingError(ApprovalResult(status="pending"), module_id="asks")))
     async with serving(client) as app:

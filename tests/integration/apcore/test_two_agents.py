@@ -79,7 +79,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def agents(tmp_path: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Starts the shop and the carrier; the carrier always uses the same port."""
+    """Return functions that start the shop and the carrier; the carrier always uses the same port."""
     port = free_port()
     (tmp_path / "shop").mkdir()
     (tmp_path / "carrier").mkdir()

@@ -144,7 +144,7 @@ def test_the_oldest_version_works_like_the_newest() -> None:
 
 
 def test_a_module_that_was_written_for_apcore_mcp_works_unchanged(tmp_path: Path) -> None:
-    """It imports apcore-mcp itself."""
+    """The module imports apcore-mcp."""
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "delete.py").write_text(FOR_MCP)
     ran = subprocess.run(

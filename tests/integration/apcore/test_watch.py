@@ -54,7 +54,7 @@ def test_added_changed_and_removed_files(watched: Watched) -> None:
     assert watched.said("other") == "Says it once"
     (watched.path / "other.py").unlink()
     watched.watch.look()
-    assert watched.registry.list() == ["other", "text.echo"]  # a program may be about to write it again
+    assert watched.registry.list() == ["other", "text.echo"]  # a program may write the file again at once
     watched.watch.look()
     assert watched.registry.list() == ["text.echo"]
     expected = [("register", "other"), ("unregister", "other"), ("register", "other"), ("unregister", "other")]
@@ -62,7 +62,7 @@ def test_added_changed_and_removed_files(watched: Watched) -> None:
 
 
 def test_a_change_within_a_second_is_loaded(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python would reuse the compiled module, because second and size are equal."""
+    """Python would reuse the compiled module, because the second of the change and the size are equal."""
     monkeypatch.setattr("sys.dont_write_bytecode", False)
     file = watched.path / "text" / "echo.py"
     for number, word in enumerate(("first", "after", "third")):
@@ -175,7 +175,7 @@ def test_the_new_module_is_loaded_before_the_old_one_is_unloaded(watched: Watche
 async def test_calls_and_cards_find_a_module_during_its_replacement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The new module takes time to load; until then calls go to the old one."""
+    """The new module takes time to load; until then the old one gets the calls."""
     monkeypatch.chdir(tmp_path)
     path = extensions(tmp_path / "modules", echo=MODULE)
     slow = MODULE + "    def on_load(self):\n        import time; time.sleep(0.05)\n"

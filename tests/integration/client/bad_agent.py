@@ -1,4 +1,4 @@
-"""An agent that misbehaves to the byte: a raw server with a table of responses by path."""
+"""An agent with misbehaviour that the test sets byte by byte: a raw server with a table of responses by path."""
 
 from __future__ import annotations
 

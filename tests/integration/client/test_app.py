@@ -67,7 +67,7 @@ async def test_an_app_that_fails_is_a_server_error() -> None:
 
 
 async def test_files_of_an_agent_are_downloaded_with_credentials() -> None:
-    """The part of a file has its path; the client loads it only from the agent."""
+    """The part of a file has its path; the client downloads it only from the agent."""
 
     async def makes_a_file(ctx: TaskContext) -> None:
         file = await ctx.keep_file(b"\x00" * 100_000, media_type="application/octet-stream", filename="zeros")

@@ -197,7 +197,7 @@ async def test_a_card_that_was_modified_in_transit(agent: BadAgent) -> None:
             await client.send_message("Hi")
 
 
-# --------------------------------------------------------------------------------------------------- where tokens go
+# ------------------------------------------------------------------------------------------------------------ tokens
 
 
 async def test_a_token_follows_no_redirect(agent: BadAgent) -> None:
@@ -296,7 +296,7 @@ def texts(found: list[Event]) -> list[str]:
 
 
 async def test_a_stream_that_breaks_at_any_byte(agent: BadAgent, client: A2AClient) -> None:
-    """Incomplete events come again by Last-Event-ID; complete ones do not."""
+    """The client gets incomplete events again by Last-Event-ID, and complete ones once."""
     whole = SSE
     for seq, value in ((1, task()), (2, chunk("a")), (3, chunk("b")), (4, status("COMPLETED"))):
         whole += b"id: %d\ndata: " % seq + json.dumps({"jsonrpc": "2.0", "id": 1, "result": value}).encode() + b"\n\n"
@@ -383,7 +383,7 @@ async def test_a_bad_stream_is_a_typed_error(name: str, agent: BadAgent) -> None
 
 
 async def test_an_agent_without_progress_is_given_up(agent: BadAgent) -> None:
-    """Attempts are reported, become rarer, and end."""
+    """The client reports its attempts, makes them at growing intervals, and stops."""
     told: list[Reconnect] = []
 
     async def stuck(asked: Any, writer: asyncio.StreamWriter) -> None:
@@ -424,7 +424,7 @@ async def test_a_message_is_repeated_to_an_agent_with_deduplication(agent: BadAg
 
 
 async def test_every_attempt_of_a_send_has_the_same_idempotency_key(agent: BadAgent) -> None:
-    """Retries and reconnects keep the key of their call; another call has another one, or the caller's own."""
+    """Retries and reconnects keep the key of their call; another call has another key, or the caller's own."""
     async with A2AClient(agent.url) as client:
         agent.calls[:] = [b"", http(b"", 503), result(task("COMPLETED"), 3)]
         await client.send_message("Hello")
@@ -476,7 +476,7 @@ async def test_another_interface_when_the_first_fails(agent: BadAgent) -> None:
         assert (await client.get_task("t")).id == "t"
         before = len(agent.asked)
         assert (await client.get_task("t")).id == "t"
-        assert len(agent.asked) == before + 1  # the working one is remembered
+        assert len(agent.asked) == before + 1  # the client remembers the working interface
     agent.calls[:] = [events((1, task("COMPLETED")))]
     async with A2AClient(agent.url) as client:
         assert [event.last for event in await all_of(client)] == [True]

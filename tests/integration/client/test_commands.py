@@ -28,7 +28,7 @@ async def url() -> AsyncIterator[str]:
 
 
 async def keelbolt(*words: str, stdin: str | None = None) -> Result:
-    """Run a command in its own thread, because it runs its own loop."""
+    """Run a command in a thread, because it starts an event loop."""
     return await asyncio.to_thread(CliRunner().invoke, main, words, input=stdin)
 
 
@@ -100,8 +100,8 @@ async def test_a_stream_reports_reconnects(caplog: pytest.LogCaptureFixture) -> 
     assert shown.stdout == "all \nof it\n"
     assert "connecting again" in shown.stderr
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert not any("reconnecting" in words for words in warned)  # it would be printed twice
-    assert "the current state of the task" not in shown.stderr  # it begins with the printed text
+    assert not any("reconnecting" in words for words in warned)  # the message would be printed twice
+    assert "the current state of the task" not in shown.stderr  # the current state begins with the printed text
     assert replaced.stdout == "replaced\nall of it\n"
     assert "the current state of the task" in replaced.stderr
 
@@ -120,7 +120,7 @@ async def test_the_exit_code_shows_the_end_of_the_task() -> None:
 
 
 async def test_the_id_is_printed_before_the_response_and_ctrl_c_prints_how_to_follow(url: str) -> None:
-    """In its own process: the output while it waits, and after SIGINT."""
+    """The command runs in its own process: its output while it waits, and after SIGINT."""
     command = [sys.executable, "-m", "keelbolt", "send", url, "wait"]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
@@ -168,7 +168,7 @@ async def test_data_and_files(url: str, tmp_path: Path) -> None:
         assert [part.get("text") for part in found] == ["Hello", None, None, None]
         assert [part.get("data") for part in found[1:3]] == [{"a": 1}, [2]]
         assert (found[3]["filename"], found[3]["mediaType"], found[3]["raw"]) == ("notes.txt", "text/plain", "cGxhaW4=")
-    assert (await keelbolt("send", url, "--data", "7")).exit_code == 0  # a text is not needed
+    assert (await keelbolt("send", url, "--data", "7")).exit_code == 0  # text is optional
     for wrong, said in (
         ((), "nothing to send"),
         (("--data", "{"), "is not JSON"),

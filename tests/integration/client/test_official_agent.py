@@ -13,7 +13,7 @@ from keelbolt.errors import KeelboltError, MethodNotFoundError, TaskNotCancelabl
 from keelbolt.testing.proxy import Proxy
 from tests.integration.client.serving import COMBINATIONS, official_agent, sdk_agent, serving
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the SDK and what it loads
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # warnings of the SDK and its dependencies
 
 
 @pytest.fixture(scope="module", params=COMBINATIONS, ids="-".join)
@@ -69,7 +69,7 @@ async def test_every_operation(client: A2AClient, spoken: dict[str, Any]) -> Non
 
 
 async def test_a_broken_stream_continues_with_a_marked_snapshot(spoken: dict[str, Any]) -> None:
-    """The official server has no ids: events sent meanwhile are in the snapshot."""
+    """The official server has no event ids: events sent during the break are in the snapshot."""
     bound = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = bound.sockets[0].getsockname()[1]
     bound.close()

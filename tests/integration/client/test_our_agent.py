@@ -258,7 +258,7 @@ async def test_the_blocking_client() -> None:
             assert client.agent_card["name"] == "Echo"
             texts = [event.text for event in client.stream_message("stream 5") if event.artifact]
             assert texts == ["0 ", "1 ", "2 ", "3 ", "4 "]
-            for event in client.stream_message("stream 100 0.01"):  # left early
+            for event in client.stream_message("stream 100 0.01"):  # the reader leaves early
                 if event.artifact:
                     break
             assert len(list(client.list_tasks(limit=1))) == 3

@@ -1,6 +1,6 @@
 """The client against servers of other projects, each in its own process and environment (peers.sh).
 
-Every feature over every binding, and a stream that is cut after each of its events.
+The tests cover every feature over every binding, and a stream that is cut after each of its events.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ LIMITS: dict[tuple[str, Spoken], dict[str, str]] = {
     ("sdk_1", JSONRPC_03): NO_LIST,
     ("sdk_1", REST_03): {"list": "VersionNotSupportedError", "delete push": "VersionNotSupportedError"},
     ("sdk_03", JSONRPC_03): NO_LIST,
-    # It answers 500 to what it has not implemented, and has no path for the deletion.
+    # It returns 500 for unimplemented operations, and has no path for the deletion.
     ("sdk_03", REST_03): {"list": "A2AServerError", "list push": "A2AServerError", "delete push": "A2AResponseError"},
     ("sdk_03", GRPC_03): dict.fromkeys(("list", "list push", "delete push"), "MethodNotFoundError"),
-    # Unknown methods raise in it; a task is never just a message, and never continued.
+    # Unknown methods raise an error; it never returns a message without a task, and never continues a task.
     ("fasta2a", JSONRPC_1): {
         "message": "AssertionError",
         "list": "UnsupportedOperationError",
@@ -62,7 +62,7 @@ LIMITS: dict[tuple[str, Spoken], dict[str, str]] = {
         "extended card": "UnsupportedOperationError",
     },
 }
-"""What a peer can't do, and how the client reports it."""
+"""Features that a peer does not support, and the error that the client raises."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ async def running(name: str) -> AsyncIterator[Peer]:
 
 
 async def answers(peer: Peer, child: asyncio.subprocess.Process) -> bool:
-    """Whether the peer serves its card; False if it ended, for example because its port was taken."""
+    """Return whether the peer serves its card; False if it ended, for example because its port was taken."""
     async with asyncio.timeout(120):
         while child.returncode is None:
             try:
@@ -157,7 +157,7 @@ def values(event: Event) -> list[Any]:
 
 
 def gathered(events: list[Event]) -> list[Any]:
-    """Collect events as in the docs: a snapshot replaces, every other event adds."""
+    """Collect events as in the docs: a snapshot replaces earlier events, every other event is added."""
     found: list[Any] = []
     for event in events:
         if event.snapshot:

@@ -24,7 +24,7 @@ async def test_a_relay_to_every_peer(name: str) -> None:
             async with A2AClient(f"http://127.0.0.1:{peer.port}", bindings=[binding], versions=[version]) as client:
                 await lost_in_a_stream(peer, client)
                 if name != "apcore_a2a":  # its modules ask no questions
-                    await asked(client, continued=name != "fasta2a")  # which can't continue a task
+                    await asked(client, continued=name != "fasta2a")  # fasta2a can't continue a task
                     await cancelled(client)
 
 

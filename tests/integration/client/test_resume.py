@@ -39,7 +39,7 @@ def gathered(events: list[Event]) -> str:
 
 
 async def cut_often(proxy: Proxy, times: int, chance: random.Random, most_bytes: int) -> None:
-    """Break connections after some bytes of the server: in headers, between events, within them."""
+    """Break connections after some bytes of the response: in headers, between events, within events."""
     for _ in range(times):
         proxy.cut_after(chance.randrange(1, most_bytes), "down")
         while proxy._left["down"] is not None:  # noqa: ASYNC110 - the proxy tells nobody
@@ -54,7 +54,7 @@ async def cut_often(proxy: Proxy, times: int, chance: random.Random, most_bytes:
 async def test_a_connection_that_breaks_repeatedly(
     spoken: tuple[str, str], chunks: int, cuts: int, tmp_path: Path, full: bool
 ) -> None:
-    """Every event comes exactly once and in order, for any number of breaks."""
+    """Every event arrives exactly once and in order, for any number of breaks."""
     chunks, cuts = (1000, 50) if full else (chunks, cuts)
     told: list[Reconnect] = []
     binding, version = spoken
@@ -81,7 +81,7 @@ async def test_a_connection_that_breaks_repeatedly(
 
 
 async def test_a_break_at_any_byte_of_the_beginning(tmp_path: Path) -> None:
-    """Before the first event, the message is sent again: one task with its complete result."""
+    """Before the first event, the client sends the message again: one task with its complete result."""
     async with (
         our_agent(f"sqlite:///{tmp_path}/agent.db") as direct,
         Proxy("127.0.0.1", port_of(direct)) as proxy,
@@ -98,7 +98,7 @@ async def test_a_break_at_any_byte_of_the_beginning(tmp_path: Path) -> None:
 
 
 async def test_a_draining_server_passes_its_streams_to_another(tmp_path: Path) -> None:
-    """A server that drains ends its streams before their tasks: the client waits as requested, and continues."""
+    """A draining server ends its streams before their tasks: the client waits as requested, and continues."""
     storage = f"sqlite:///{tmp_path}/agent.db"
     servers = [A2AServer(worker=echo, agent_card=CARD, storage=storage) for _ in range(2)]
     told: list[Reconnect] = []
@@ -121,7 +121,7 @@ async def test_a_draining_server_passes_its_streams_to_another(tmp_path: Path) -
 
 
 async def listening(port: int) -> None:
-    """Wait until the port accepts connections: it is printed before."""
+    """Wait until the port accepts connections; the process prints it earlier."""
     while True:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -67,7 +67,7 @@ async def test_a_dead_connection_is_replaced_for_a_call_that_may_be_repeated() -
         writer.write(head % len(body) + body)
         await writer.drain()
         with contextlib.suppress(asyncio.IncompleteReadError, asyncio.CancelledError):
-            await reader.readuntil(b"\r\n\r\n")  # the next request arrived, and the server is gone
+            await reader.readuntil(b"\r\n\r\n")  # the server closes when the next request arrives
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)

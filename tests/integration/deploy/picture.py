@@ -1,7 +1,8 @@
 """Draws the picture of the dashboard: python -m tests.integration.deploy.picture
 
-Grafana is in none of the package registries that the project's machines reach. So this reads the panels and their
-queries from the dashboard's JSON, asks a real Prometheus that scraped a real agent, and draws the answers in Chromium.
+Grafana is in none of the package registries that the project's machines reach. This program reads the panels and their
+queries from the dashboard's JSON, queries a real Prometheus that scraped a real agent, and draws the results in
+Chromium.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ Series = Sequence[tuple[str, list[tuple[float, float]]]]
 
 
 async def load(found: Watched, seconds: float, hook: str) -> None:
-    """Work of all kinds for a while, with a busy time in the middle."""
+    """Send work of all kinds for a while, with a busy period in the middle."""
     began = time.monotonic()
-    doomed = [seconds / 4, seconds / 2]  # a task that kills its process, and a break of all connections
+    doomed = [seconds / 4, seconds / 2]  # times of a task that kills its process and a break of all connections
     while (passed := time.monotonic() - began) < seconds:
         if doomed and passed > doomed[0]:
             doomed.pop(0)

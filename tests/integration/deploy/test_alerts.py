@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="promet
 
 RULES = DEPLOY / "prometheus/alerts.yml"
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-QUIET = {"Storage errors and sweeps"}  # without a failure there is nothing to draw
+QUIET = {"Storage errors and sweeps"}  # has no data without a failure
 
 
 def test_promtool_accepts_the_rules_and_the_configuration() -> None:
@@ -52,10 +52,10 @@ async def test_each_alert_fires_and_each_panel_has_data(postgres_url: str) -> No
     async with receiving() as receiver, watched(postgres_url) as found:
         receiver.always(500)
         async with asyncio.timeout(240):
-            await scraped(found, 0)  # the alert is about a change
+            await scraped(found, 0)  # the alert needs a change of the value
             await found.send("die")
             await scraped(found, 1)
-            for _ in range(4):  # both processes can run two tasks: the others wait
+            for _ in range(4):  # each of the two processes can run two tasks; the others wait
                 await found.send("hold 14")
             wanted = {rule["alert"] for rule in ALERTS} - {"KeelboltStorageDown"}
             while not fired >= wanted:
@@ -75,12 +75,12 @@ async def test_each_alert_fires_and_each_panel_has_data(postgres_url: str) -> No
 
 
 async def drawn(found: Watched, panel: dict[str, Any]) -> bool:
-    """Whether a panel of the dashboard has data."""
+    """Return whether a panel of the dashboard has data."""
     return any([await found.query(expression(target["expr"])) for target in panel["targets"]])
 
 
 async def scraped(found: Watched, dead: int) -> None:
-    """Wait until Prometheus has seen so many dead letters."""
+    """Wait until Prometheus has scraped this many dead letters."""
     while not await found.query(f'keelbolt_queue_items{{queue="tasks",state="dead"}} == {dead}'):  # noqa: ASYNC110
         await asyncio.sleep(0.2)
 

@@ -1,4 +1,4 @@
-"""The manifests of deploy/, checked against the schemas of Kubernetes and Compose; what they start, is started."""
+"""The manifests of deploy/ match the schemas of Kubernetes and Compose, and their commands start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTAINERS = ("Dockerfile", "deploy/kubernetes/deployment.yaml")
 
 
 def resources() -> list[dict[str, Any]]:
-    """What kustomize makes of the folder; without kubectl, the files with the labels that it would add."""
+    """Return the output of kustomize for the folder; without kubectl, the files with the labels that it would add."""
     if shutil.which("kubectl") is not None:
         text = subprocess.run(["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, check=True).stdout
         return list(yaml.safe_load_all(text))
@@ -51,7 +51,6 @@ def test_the_resources_are_valid() -> None:
 
 
 def test_a_wrong_resource_is_found() -> None:
-    """The checker can fail."""
     wrong = deployment()
     wrong["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -90,7 +89,7 @@ def test_compose_is_valid_and_gives_tasks_their_time() -> None:
 
 @pytest.mark.parametrize("name", ["agent", "worker"])
 def test_the_commands_of_compose_load_the_agent(name: str, tmp_path: Path) -> None:
-    """In the environment of the image, up to the database, which is not there."""
+    """The commands run in the environment of the image up to the connection to the database, which does not exist."""
     service = yaml.safe_load((DEPLOY / "compose/compose.yaml").read_text())["services"][name]
     shutil.copy(DEPLOY / "compose/agent.py", tmp_path)
     environment = {**service["environment"], "HOST": "0.0.0.0", "PORT": "8000", "PATH": "/usr/bin"}

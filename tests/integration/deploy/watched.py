@@ -43,7 +43,7 @@ async def worker(ctx):
 
 @dataclass
 class Watched:
-    """The agent, its Prometheus, and what is between the agent and its database."""
+    """The agent, its Prometheus, and the proxy between the agent and its database."""
 
     agent: str
     prometheus: str
@@ -51,7 +51,7 @@ class Watched:
     client: httpx2.AsyncClient
 
     async def send(self, text: str, *, hook: str | None = None) -> None:
-        """Begin a task, and don't wait for it. The process that serves the request may die of an earlier task."""
+        """Start a task without waiting for it. The process that serves the request may die of an earlier task."""
         message = {"messageId": os.urandom(8).hex(), "role": "ROLE_USER", "parts": [{"text": text}]}
         configuration: dict[str, Any] = {"returnImmediately": True}
         if hook is not None:
@@ -73,7 +73,7 @@ class Watched:
 
 
 def expression(written: str, *, window: str = "1m") -> str:
-    """An expression of the dashboard, as Grafana sends it."""
+    """Return an expression of the dashboard as Grafana sends it."""
     return written.replace("$__rate_interval", window).replace("$job", ".*")
 
 
@@ -83,7 +83,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def hurried(rules: str) -> str:
-    """The alert rules with shorter times, so that a test can wait for them; the expressions stay."""
+    """Return the alert rules with shorter times, so that a test can wait for them; the expressions stay."""
     rules = re.sub(r"for: \d+m", "for: 1s", rules)
     return rules.replace("[1m]", "[8s]").replace("> 300", "> 2")
 

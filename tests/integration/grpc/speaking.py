@@ -67,7 +67,7 @@ class Talk:
         return OLD.SendMessageRequest(request=message, configuration=configuration)
 
     async def send(self, text: str, *, metadata: Headers = (), **more: Any) -> Any:
-        """Send this and return the task; `now` returns at once."""
+        """Send this and return the task; with `now`, return at once."""
         configuration = PB.SendMessageConfiguration(return_immediately=True) if more.pop("now", False) else None
         answer = await self.stub.SendMessage(self.request(text, configuration, **more), metadata=metadata)
         assert answer.WhichOneof("payload") == "task"

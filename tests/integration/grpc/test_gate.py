@@ -24,7 +24,7 @@ async def test_calls_without_credentials_are_refused() -> None:
 
 
 async def test_a_caller_sees_only_its_own_tasks() -> None:
-    """Here and by JSON-RPC; for others the task does not exist."""
+    """By gRPC and by JSON-RPC, the task does not exist for other callers."""
     async with talking(auth=authenticator()) as talk:
         alice, bob = bearer("alice"), bearer("bob")
         task = await talk.send("echo mine", metadata=alice)

@@ -53,7 +53,7 @@ async def test_health_is_that_of_the_store(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_blocking_call_gets_its_response_when_the_agent_stops() -> None:
-    """With the current task: another process continues it."""
+    """The response has the current task; another process continues it."""
     async with talking() as talk:
         health = health_pb2_grpc.HealthStub(talk.channel).Watch(health_pb2.HealthCheckRequest())
         waiting = asyncio.ensure_future(talk.send("wait"))

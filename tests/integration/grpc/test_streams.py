@@ -37,7 +37,7 @@ async def test_a_stream_is_the_same_as_by_json_rpc() -> None:
         assert len(ours) > 40
         assert [seq for seq, _ in ours] == [seq for seq, _ in theirs]
         for (_, one), (_, other) in zip(ours, theirs, strict=True):
-            # Protobuf leaves out what is false or empty; all else is equal.
+            # Protobuf omits false and empty values; all other values are equal.
             assert one == plain(STREAM.answer.FromString(STREAM.write_answer(json.dumps(other).encode())))
             assert v1.decode_event(one).model_dump(exclude_defaults=True) == v1.decode_event(other).model_dump(
                 exclude_defaults=True
@@ -87,7 +87,7 @@ async def test_an_agent_that_does_not_stream() -> None:
 
 
 async def test_a_client_that_disconnects_leaves_nothing_behind() -> None:
-    """Its stream is closed at once, even if it is idle, and the task continues."""
+    """The stream is closed at once, even if it is idle, and the task continues."""
     async with talking() as talk:
         stream = talk.stub.SendStreamingMessage(talk.request("wait"))
         task = (await stream.read()).task

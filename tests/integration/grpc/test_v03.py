@@ -87,7 +87,7 @@ async def test_push_configs() -> None:
 
 
 async def test_the_card() -> None:
-    """The caller's own card if there is one, else the public one: 0.3 has one method for both."""
+    """The method returns the caller's own card if there is one, else the public one: 0.3 has one method for both."""
     for extended, description in ((True, "Does as told, for you"), (False, "Does as told")):
         async with talking(extended=extended) as talk:
             known = [("authorization", f"Bearer {TOKEN}")]
@@ -98,7 +98,7 @@ async def test_the_card() -> None:
 
 
 async def test_the_official_client_of_0_3() -> None:
-    """The SDK's own transport for agents of 0.3: every operation, and errors by their names."""
+    """The SDK's own transport for agents of 0.3 performs every operation, and names errors correctly."""
     async with talking() as talk:
         assert talk.server.routes.grpc is not None
         where = PB.AgentInterface(url=str(talk.server.routes.grpc.at), protocol_binding="GRPC", protocol_version="0.3")

@@ -47,7 +47,7 @@ async def test_a_response_is_the_same_as_by_json_rpc() -> None:
 
 
 async def test_sent_content_is_stored_unchanged() -> None:
-    """Metadata, files, data and references, byte for byte, as a JSON-RPC client sees them."""
+    """Metadata, files, data and references are stored byte for byte, as a JSON-RPC client sees them."""
     async with talking() as talk:
         message = PB.Message(
             message_id="all",

@@ -1,4 +1,4 @@
-"""Bad input: each is a typed error that says what to do next, and leaves no partial writes.
+"""Every bad input raises a typed error with advice, and leaves no partial writes.
 
 The messages are for people: no traceback, no SQL, no path of this machine.
 """
@@ -81,7 +81,7 @@ from keelbolt.kernel.urls import migrate, pending_migrations
 NOTES = Collection("note", {"state": str, "rank": int}, (Index("by_rank", (), "rank"),), counters=((),))
 ENTRY = Draft("made", b"")
 
-# A hint of what to do: an imperative, or what is right instead.
+# Advice: an imperative, or the correct form.
 ADVICE = re.compile(
     r"\b(use|choose|create|name|change|upgrade|declare|install|restore|run|make|put|merge|start|encode|pass|open|try|"
     r"must|needs?|expects?|is at most|at most|stage|no longer|takes|another worker|the field|write)\b",
@@ -110,7 +110,7 @@ async def refusal(url: Any, *, secrets: tuple[object, ...] = ()) -> KeelboltErro
     return caught.value
 
 
-# --------------------------------------------------------------------------------------------------------- opening it
+# ------------------------------------------------------------------------------------------------------------ opening
 
 
 @pytest.mark.parametrize("url", ["mysql://user:secret@host/db", "file.db", "", "sqlite://host/file.db", None, 7])
@@ -200,7 +200,7 @@ def public() -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("folder_mode", "file_mode", "kind"),
     [
-        (0o777, 0o666, "opened"),  # so that the others fail for the right reason
+        (0o777, 0o666, "opened"),  # shows that the other cases fail for the right reason
         (0o555, 0o666, "StorageReadOnly"),
         (0o777, 0o444, "StorageReadOnly"),
         (0o777, 0o222, "StorageReadOnly"),
@@ -230,7 +230,7 @@ def test_a_read_only_file_or_directory(public: Path, folder_mode: int, file_mode
 
 
 def test_lock_files_of_another_user(public: Path) -> None:
-    """A file that root created and opened can't be used by others; the error says why."""
+    """Other users can't use a file that root created and opened; the error states the reason."""
     folder = public / "data"
     folder.mkdir()
     folder.chmod(0o777)
@@ -325,7 +325,7 @@ async def test_an_empty_file_is_a_new_database(tmp_path: Path) -> None:
 
 
 async def test_a_damaged_page_is_noticed_when_it_is_read(tmp_path: Path) -> None:
-    """A file that opens, but whose records were overwritten."""
+    """The file opens, but its records were overwritten."""
     path = tmp_path / "file.db"
     async with open_storage(f"sqlite:///{path}", declare=[NOTES]) as kernel:
         for number in range(50):
@@ -340,7 +340,7 @@ async def test_a_damaged_page_is_noticed_when_it_is_read(tmp_path: Path) -> None
         assert [problem.where async for problem in kernel.check()] == ["record note/key7"]
 
 
-# --------------------------------------------------------------------------------------------------------- using it
+# -------------------------------------------------------------------------------------------------------------- use
 
 Use = Callable[[Kernel], Awaitable[Any]]
 

@@ -575,7 +575,7 @@ async def test_releases_during_a_copy_do_not_change_it(places: Places, engine: s
 
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_rows_without_a_parent_are_skipped(places: Places, engine: str) -> None:
-    """On Redis, which has no transaction for a page and its note, rows may also be written twice."""
+    """On Redis, rows may also be written twice, because a page and its note have no common transaction."""
     stream = StreamRow("p", "log", "s", 3, 0)
     entries = [EntryRow("p", "log", "s", seq, seq, "x", b"data", f"d{seq}") for seq in (1, 2, 3)]
     rows: list[tuple[Table, list[Row]]] = [
@@ -654,7 +654,7 @@ async def test_a_source_belongs_to_one_copy_at_a_time(places: Places, engine: st
         await _transfer(one).set_mark("copying", "another copy", seconds=60.0)
         with pytest.raises(TransferError, match="another copy"):
             await copy_storage(one, other)
-        assert (await other.health()).writes  # it was not changed
+        assert (await other.health()).writes  # the destination was not changed
         await _half(one, other, restart=True)
         with pytest.raises(StorageFilling):
             await copy_storage(other, third)

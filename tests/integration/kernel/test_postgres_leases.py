@@ -1,4 +1,4 @@
-"""An item is never held without a lease: no other worker could take it over."""
+"""An item is never held without a lease, because no other worker could take it over."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def server() -> Iterator[OwnPostgres]:
 
 
 class Paused:
-    """Replaces a function of `queues`: it works, and then its transaction stays open until `over` is set."""
+    """Replaces a function of `queues`: it runs, and then its transaction stays open until `over` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.reached, self.over = asyncio.Event(), asyncio.Event()

@@ -67,7 +67,7 @@ async def head(kernel: Kernel) -> int:
 @pytest.mark.usefixtures("short_times")
 @pytest.mark.parametrize("kind", ["key", "catalog", "row", "table"])
 async def test_a_lock_held_by_another_session(url: str, kind: str) -> None:
-    """Another session holds a lock that a commit needs: StorageBusy in time, nothing written, then it works."""
+    """A commit that needs a lock of another session raises StorageBusy in time, writes nothing, and works later."""
     commits: list[Operation] = [APPEND, Put("doc", "a", b"1"), Enqueue("jobs", "a", lane="other")]
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", *commits)
@@ -111,7 +111,7 @@ async def test_claims_and_declarations_do_not_wait_for_ever(url: str) -> None:
 
 
 async def test_a_statement_that_takes_too_long(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's statement timeout ends it: StorageBusy, nothing written."""
+    """The server's statement timeout ends the statement: StorageBusy, and nothing is written."""
     monkeypatch.setattr("keelbolt.kernel.postgres.connection.STATEMENT_SECONDS", 0.3)
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", APPEND)
@@ -267,7 +267,7 @@ async def fill(kernel: Kernel) -> None:
 
 
 async def test_a_full_disk() -> None:
-    """No space left: StorageFull, nothing of that commit written, reads work; with space, writes work again."""
+    """Without space, a commit raises StorageFull and writes nothing, and reads work; with space, writes work again."""
     with small_disk(24) as disk, own_postgres() as own:
         own.execute(f"CREATE TABLESPACE small LOCATION '{disk}'")
         own.execute("CREATE DATABASE full_one TABLESPACE small")

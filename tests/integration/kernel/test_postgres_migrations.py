@@ -134,7 +134,7 @@ async def test_many_processes_migrate_at_once(server: OwnPostgres, url: str) -> 
 async def test_a_process_of_the_previous_version_can_not_write(
     server: OwnPostgres, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes other locks, so its commits must fail instead of interleaving with those of new processes."""
+    """Such a process takes other locks, so its commits must fail, not interleave with those of new processes."""
     async with open_storage(url, declare=[PLAIN]) as kernel:
         await kernel.commit("p", Put("plain", "a", b"1"))
         sql = kernel._committer._sql  # type: ignore[attr-defined]

@@ -46,7 +46,7 @@ def url(server: OwnPostgres) -> Iterator[str]:
 
 
 async def refusal(url: str, **options: object) -> StorageError:
-    """Return the error of opening this URL, which comes within seconds and leaks no secrets."""
+    """Return the error of opening this URL; check that it is raised within seconds and leaks no secrets."""
     with pytest.raises(StorageError) as caught:
         async with asyncio.timeout(20), open_storage(url, declare=FAMILIES, **options):  # type: ignore[arg-type]
             pass
@@ -54,7 +54,7 @@ async def refusal(url: str, **options: object) -> StorageError:
     return caught.value
 
 
-# ------------------------------------------------------------------------------------------------------- who and where
+# ---------------------------------------------------------------------------------------------------- address and role
 
 
 async def test_a_server_that_does_not_run(url: str) -> None:
@@ -99,7 +99,7 @@ async def test_a_missing_database(server: OwnPostgres) -> None:
 
 
 async def test_a_role_that_may_not_create(url: str, server: OwnPostgres) -> None:
-    """Without the right to create the schema, and later without the right to use it."""
+    """Opening fails without the right to create the schema, and later without the right to use it."""
     role = make_role(server)
     error = await refusal(url_for(url, role))
     assert isinstance(error, CannotOpen)
@@ -129,7 +129,7 @@ async def test_the_rights_that_the_documentation_grants_are_enough(url: str, ser
         assert [problem async for problem in kernel.check()] == []
 
 
-# ------------------------------------------------------------------------------------------------------ what server
+# --------------------------------------------------------------------------------------------------- kind of server
 
 
 async def test_an_old_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ async def test_a_server_without_fsync_can_be_trusted() -> None:
             assert (await kernel.health()).durability == "durable"
 
 
-# -------------------------------------------------------------------------------------------------------- look-alikes
+# ------------------------------------------------------------------------------------------------- compatible servers
 
 # A no-op in a schema searched before pg_catalog simulates a database whose function does nothing.
 SHADOWS = {
@@ -232,7 +232,7 @@ async def test_locks_that_outlive_their_transaction_are_refused(url: str, server
 
 
 async def test_a_server_without_locks_is_refused(url: str, server: OwnPostgres) -> None:
-    """A function that the server does not know by its name."""
+    """The server does not implement one of the lock functions."""
     shadow(
         server,
         url,
@@ -245,7 +245,7 @@ async def test_a_server_without_locks_is_refused(url: str, server: OwnPostgres) 
 
 
 async def test_sequences_that_decrease_are_refused(url: str, server: OwnPostgres) -> None:
-    """YugabyteDB: each session caches numbers, so that a later one of another session is lower."""
+    """YugabyteDB: each session caches numbers, so a later number of another session can be lower."""
     async with open_storage(url, declare=FAMILIES):
         pass
     server.execute("ALTER SEQUENCE keelbolt.ids CACHE 50", url=url)
@@ -384,14 +384,14 @@ async def test_tls_required_of_a_server_without_it(url: str) -> None:
     "options", ["sslmode=sometimes", "sslrootcert=/no/such/file", "connections=0", "connections=many", "color=blue"]
 )
 def test_wrong_options_are_refused(url: str, options: str) -> None:
-    """Before anything is tried."""
+    """The error is raised before a connection attempt."""
     with pytest.raises((InvalidValue, CannotOpen)) as caught:
         open_storage(f"{url}?{options}")
     assert "/no/such" not in str(caught.value)
 
 
 async def test_the_number_of_connections_is_an_option(url: str, server: OwnPostgres) -> None:
-    """One for the committer, one for LISTEN, and the URL's number for reads."""
+    """There is one for the committer, one for LISTEN, and the URL's number for reads."""
     async with open_storage(f"{url}?connections=2", declare=FAMILIES) as kernel:
         await kernel.commit("p", Put("doc", "a", b"1"))
         await asyncio.gather(*(kernel.get("p", "doc", "a") for _ in range(50)))
@@ -501,7 +501,7 @@ async def test_opening_does_not_hang_behind_a_stuck_migration(url: str, monkeypa
 
 
 def test_migrations_are_listed_and_applied_by_url(url: str) -> None:
-    """`pending_migrations` changes nothing, `migrate` applies, and then there is nothing left to do."""
+    """`pending_migrations` changes nothing, `migrate` applies, and then no migration is pending."""
     pending = pending_migrations(url)
     assert pending
     assert pending_migrations(url) == pending

@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode, where every transaction may use another backend: it is detected, and all works."""
+"""PgBouncer in transaction mode, where each transaction may use another backend: the kernel detects it and works."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_it_is_detected(url: str, direct: str) -> None:
 
 
 async def test_settings_reach_each_transaction(url: str, direct: str, server: OwnPostgres) -> None:
-    """Durable holds although no setting survives its transaction, whatever the server's default."""
+    """Durable applies although no setting survives its transaction, whatever the server's default."""
     server.execute(f"ALTER DATABASE {direct.rpartition('/')[2]} SET synchronous_commit = off")
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", Put("doc", "a", b"1"))
@@ -112,7 +112,7 @@ async def test_many_clients_never_get_each_others_responses(url: str) -> None:
 
 
 async def test_work_is_claimed_once(url: str) -> None:
-    """Several workers behind it: each item has one holder, and is done once."""
+    """With several workers behind PgBouncer, each item has one holder and is done once."""
     async with open_storage(url) as one, open_storage(url) as other:
         await one.commit("p", *(Enqueue("jobs", f"{number}") for number in range(60)))
         done: list[str] = []
@@ -153,7 +153,7 @@ def make(place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
 
 @pytest.mark.parametrize("group", ["commit", "tail", "hints", "work", "processes"])
 async def test_the_laws_hold(url: str, monkeypatch: pytest.MonkeyPatch, group: str) -> None:
-    """Whole groups of the conformance suite, each law in a schema of its own."""
+    """The test runs whole groups of the conformance suite, each law in a schema of its own."""
     monkeypatch.setenv(URL_VARIABLE, url)
     report = await validate(KernelSubject("PgBouncer", make, persistent=True, shared=True), only=[group])
     assert report.ok, str(report)

@@ -54,7 +54,7 @@ async def told(kernel: Kernel) -> list[int]:
     return [int(entry.data) for entry in (await kernel.read_log(P, "log", "s", limit=10_000)).entries]
 
 
-# --------------------------------------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ async def test_an_old_server_is_refused() -> None:
         port = old.sockets[0].getsockname()[1]
         with pytest.raises(CannotOpen, match="Redis 7"):
             await open_storage(f"redis://127.0.0.1:{port}").open()
-        await asyncio.sleep(0.05)  # it notices the end of its connections
+        await asyncio.sleep(0.05)  # the kernel detects that its connections ended
 
 
 async def test_a_replica_is_refused(always: OwnValkey) -> None:
@@ -163,7 +163,7 @@ async def test_namespaces_do_not_see_each_other(always: OwnValkey) -> None:
         assert list(await two.partitions()) == []
 
 
-# ------------------------------------------------------------------------------------------- restarts and broken wires
+# ------------------------------------------------------------------------------------- restarts and broken connections
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
@@ -204,7 +204,7 @@ async def test_nothing_acknowledged_is_lost_by_kills(fsync: str, full: bool) -> 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
 async def test_a_commit_cut_anywhere_happens_once(always: OwnValkey, direction: Direction) -> None:
-    """After whatever number of bytes the connection breaks, a commit is made once and returns its correct result."""
+    """If the connection breaks after any number of bytes, a commit is made once and returns its correct result."""
     url = always.create_database()
     async with Proxy("127.0.0.1", always.port) as proxy, opened(always, url=proxy.url(url)) as kernel:
         chance = random.Random(7)

@@ -57,7 +57,7 @@ async def test_partitions_lie_on_all_servers(servers: list[OwnValkey]) -> None:
 
 
 async def test_work_is_found_although_the_registry_was_not_updated(servers: list[OwnValkey]) -> None:
-    """The registry may be out of date: if a writer died before it updated it, claiming processes repair it."""
+    """If a writer died before it updated the registry, claiming processes repair it."""
     async with open_storage(f"{servers[0].url}?namespace=repair") as kernel:
         await kernel.commit("p", Enqueue("runs", "a"))
         for server in servers:
@@ -126,7 +126,7 @@ async def test_a_server_that_is_down_is_an_error_and_the_others_work(servers: li
 
 
 def slots(server: OwnValkey) -> range:
-    """The first of its ranges."""
+    """Return the first range of slots of a server."""
     for line in server.execute("CLUSTER", "NODES").decode().splitlines():
         words = line.split()
         if "myself" in words[2]:

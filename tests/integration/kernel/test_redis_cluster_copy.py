@@ -72,7 +72,7 @@ async def test_a_store_is_copied_into_a_cluster_and_back(tmp_path: Path, cluster
 
 
 async def test_nothing_acknowledged_is_lost_by_a_move_from_a_cluster(tmp_path: Path, cluster: OwnValkey) -> None:
-    """Each commit is in a partition of its own, most of them new: on every server, in unused slots."""
+    """Each commit has its own partition, most of them new: on every server, in unused slots."""
     url = new(cluster)
     acknowledged: list[str] = []
 

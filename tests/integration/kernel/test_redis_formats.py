@@ -78,7 +78,7 @@ async def test_streams_become_lists(server: OwnValkey) -> None:
 
 
 async def test_an_interrupted_conversion_continues(server: OwnValkey) -> None:
-    """Some logs are lists already, and the format is still the old one."""
+    """The logs are already lists, and the format is still the old one."""
     url = server.create_database()
     async with open_storage(url) as kernel:
         await fill(kernel)

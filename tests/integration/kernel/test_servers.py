@@ -119,7 +119,7 @@ def test_a_paused_server_answers_after_it_is_resumed(own_valkey: valkey.OwnValke
     assert own_valkey.execute("PING")
 
 
-# ------------------------------------------------------------------------------------------------ nothing is left
+# -------------------------------------------------------------------------------------------------------- cleanup
 
 
 @pytest.mark.parametrize("kind", ["postgres", "valkey"])

@@ -524,7 +524,7 @@ async def test_a_check_survives_unreadable_fields(path: Path, text: str) -> None
         assert {"record note/k004", "record note/k007"} <= found
 
 
-# ---------------------------------------------------------------------------------------------- people with a SQL shell
+# ------------------------------------------------------------------------------------------------------------ SQL shell
 
 
 async def test_the_log_view_is_readable(path: Path) -> None:

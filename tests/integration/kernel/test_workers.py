@@ -109,7 +109,7 @@ def text_in(task: Task) -> str:
 
 @pytest.mark.parametrize("name", ["pydantic_ai_shop", "openai_agents_shop"])
 async def test_a_shop_streams_and_orders_once(name: str, tmp_path: Path) -> None:
-    """Killed while the model streams: the order is not placed again, and no text is lost or repeated."""
+    """The process is killed while the model streams: the order is not repeated, and no text is lost or repeated."""
     async with running(name, tmp_path) as program, A2AClient(program.url) as client:
         text, task = await send_and_kill(client, "a kettle, please", program, lambda text, _: text.count(" ") >= 8)
         assert task.status.state is TaskState.completed
@@ -119,7 +119,7 @@ async def test_a_shop_streams_and_orders_once(name: str, tmp_path: Path) -> None
 
 @pytest.mark.peers
 async def test_a_graph_waits_for_an_approval(tmp_path: Path) -> None:
-    """Killed while the user is asked, and while the order is placed."""
+    """The process is killed while the user is asked, and while the order is placed."""
     async with running("langgraph_approval", tmp_path) as program, A2AClient(program.url) as client:
         asked = await client.send_message("a kettle")
         assert isinstance(asked, Task)
@@ -172,7 +172,7 @@ async def test_a_cancelled_long_job_leaves_no_files(tmp_path: Path) -> None:
 
 
 async def cancelled_and_killed(client: A2AClient, task_id: str, program: Program) -> None:
-    """Kill the process at about the time of a cancel; if the cancel did not arrive, cancel again."""
+    """Kill the process at about the time of a cancel; cancel again if the first cancel did not arrive."""
     cancelling = asyncio.create_task(client.cancel_task(task_id))
     await asyncio.sleep(0.005)
     await program.killed()
@@ -188,7 +188,7 @@ async def cancelled_and_killed(client: A2AClient, task_id: str, program: Program
 
 
 async def test_a_relay_continues_with_the_same_task(tmp_path: Path) -> None:
-    """The relay is killed while the other agent streams; then both are."""
+    """The relay is killed while the other agent streams; then both processes are killed."""
     async with (
         running("pydantic_ai_shop", tmp_path) as shop,
         running("relay", tmp_path, shop.url) as relay,

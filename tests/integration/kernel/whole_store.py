@@ -74,7 +74,7 @@ async def _work(kernel: Kernel, partition: str) -> None:
         Enqueue("jobs", LONG),
     )
     await kernel.commit(partition, Enqueue("side", "held", worker=f"w-{partition}"[:50]))
-    await kernel.commit(partition, Enqueue("side", "held", ready_in=100.0))  # again, when it is completed
+    await kernel.commit(partition, Enqueue("side", "held", ready_in=100.0))  # runs again after its completion
     fence = (await kernel.commit(partition, Enqueue("side", "dead", worker="w"))).outcomes[0]
     claim = await kernel.work(partition, "side", "dead")
     assert claim is not None

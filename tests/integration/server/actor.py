@@ -77,7 +77,7 @@ def agent(
     worker: AnyWorker = act,
     **more: Any,
 ) -> A2AServer:
-    """Return an agent with everything; one with an extended card authenticates the caller of TOKEN."""
+    """Return an agent with all features; with an extended card, it authenticates the caller of TOKEN."""
     if extended:
         more.setdefault("auth", TokenAuthenticator.of({TOKEN: "alice"}))
     card = AgentCardConfig(

@@ -1,4 +1,4 @@
-"""Alice's tasks in every state, on an agent with authentication; tests check what others learn of them."""
+"""Alice's tasks in every state, on an agent with authentication; tests check which data other callers can see."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fresh(kind: str) -> str:
 
 
 class Agent:
-    """Ends as its message says."""
+    """A worker whose outcome depends on the first word of its message."""
 
     async def __call__(self, ctx: TaskContext) -> None:
         match ctx.user_text.split()[0]:

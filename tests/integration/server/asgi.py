@@ -1,4 +1,4 @@
-"""An agent in this process, called as by an ASGI server: the test controls every byte, header and pause."""
+"""An agent in this process, called as an ASGI server calls it: the test controls every byte, header and pause."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def ask(
             await asyncio.wait((asking, leaving), return_when=asyncio.FIRST_COMPLETED)
             leaving.cancel()
             if left.is_set() and not asking.done():
-                asking.cancel()  # as servers do once the connection is gone
+                asking.cancel()  # as servers do after a disconnect
                 with contextlib.suppress(asyncio.CancelledError):
                     await asking
                 return reply
@@ -118,6 +118,6 @@ def rpc(method: str, params: Any, *, id_: Any = 1) -> bytes:
 
 
 async def call(app: ASGIApp, method: str, params: Any, *, headers: Headers = (), **more: Any) -> Reply:
-    """A JSON-RPC call."""
+    """Make a JSON-RPC call."""
     named = [("content-type", "application/json"), *headers]
     return await ask(app, "POST", "/", headers=named, body=rpc(method, params), **more)

@@ -1,4 +1,4 @@
-"""Every entry of the agent, read from its routing tables, and how to request something there."""
+"""Every entry point of the agent, read from its routing tables, and a request for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOOK = "https://hook.example/"
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The requested things, for any operation; empty: not sent."""
+    """Parameters of a request, for any operation; empty ones are not sent."""
 
     task: str = ""
     context: str = ""
@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def tenant(self) -> bool:
-        """Whether its path names the tenant."""
+        """Return whether the path contains the tenant."""
         return self.path.startswith("/{tenant}")
 
     def request(self, wish: Wish) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Entry:
         if self.tenant:
             params.pop("tenant", None)
         found: dict[str, Any] = {"method": self.method, "path": path, "headers": headers}
-        if wish.after and self.tenant:  # the other way to send it
+        if wish.after and self.tenant:  # the query is the alternative to the header
             found["query"] = urlencode({"afterSeq": wish.after})
         elif self.method != "POST":
             found["query"] = urlencode({name: value for name, value in params.items() if isinstance(value, str)})

@@ -1,4 +1,4 @@
-"""Invalid requests: valid ones with a changed part, and bytes that are no request at all."""
+"""Invalid requests: valid ones with a changed part, and bytes that are not a request."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ ODD_JSON = st.sampled_from(
 
 @st.composite
 def written(draw: st.DrawFn, value: Any) -> bytes:
-    """Return a JSON value as bytes; sometimes not quite valid."""
+    """Return a JSON value as bytes; sometimes slightly invalid."""
     text = json.dumps(value, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
     match draw(st.integers(0, 29)):
         case 7:
@@ -190,7 +190,7 @@ def written(draw: st.DrawFn, value: Any) -> bytes:
 
 @st.composite
 def pieces(draw: st.DrawFn, body: bytes) -> tuple[bytes, ...]:
-    """Return the body in the pieces in which it arrives."""
+    """Return the body as the pieces in which it arrives."""
     if draw(st.integers(0, 3)):
         return (body,)
     places = sorted(draw(st.lists(st.integers(0, len(body)), max_size=4)))

@@ -1,5 +1,5 @@
-"""Runs in the environment of the official SDK 0.3: its client does everything once, and all that it was answered is
-read by the models and the protobuf messages of 0.3 again, strictly. Prints what went wrong, by name, as JSON.
+"""Runs in the environment of the official SDK 0.3: its client performs every operation once, and the models and the
+protobuf messages of 0.3 read all responses again, strictly. Prints the failures by name, as JSON.
 
     python old_sdk.py http://127.0.0.1:9999 JSONRPC
 """
@@ -85,7 +85,7 @@ class _Copied(httpx.AsyncByteStream):
 
 
 def check(request: httpx.Request, response: httpx.Response, value: Any) -> None:
-    """Read a response strictly: nothing is missing or extra."""
+    """Read a response strictly: no member is missing or extra."""
     path = request.url.path
     if path.startswith("/.well-known") or path == "/v1/card":
         T.AgentCard.model_validate(value)  # it also has the members of 1.0, which this model ignores
@@ -105,7 +105,7 @@ def same(found: Any, wanted: Any) -> None:
 
 
 class Scenarios:
-    """Each does one thing as a user of the SDK does it."""
+    """Each method performs one operation like a user of the SDK."""
 
     def __init__(self, url: str, transport: str, token: str) -> None:
         self.url = url
@@ -166,7 +166,7 @@ class Scenarios:
         same(events[-1][0].status.state, T.TaskState.completed)
 
     async def stream_until_input(self) -> None:
-        """The stream ends, with `final`, when the agent asks."""
+        """The stream ends, with `final`, when the agent asks for input."""
         client = await self.client()
         events = [event async for event in client.send_message(self.message("ask"))]
         task, last = events[-1]
@@ -176,7 +176,7 @@ class Scenarios:
         same(done.artifacts[0].parts[0].root.text, "turn 2: Ada")
 
     async def files_and_data(self) -> None:
-        if self.transport != "JSONRPC":  # over REST this client takes the bytes of a file for text
+        if self.transport != "JSONRPC":  # over REST this client reads the bytes of a file as text
             return
         task = await self.send("file")
         parts = [part.root for artifact in task.artifacts for part in artifact.parts]
@@ -235,7 +235,7 @@ class Scenarios:
         done = await self.send("echo over")
         await self.refused(-32004, 400, self.send("more", task_id=done.id))
 
-    # ------------------------------------------------------------------------------------------------------- means
+    # ----------------------------------------------------------------------------------------------------- helpers
 
     @staticmethod
     async def all(events: Any) -> list[Any]:

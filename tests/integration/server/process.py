@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(slots=True)
 class Running:
-    """Such a process."""
+    """A running agent process."""
 
     url: str
     child: asyncio.subprocess.Process

@@ -28,7 +28,7 @@ def rpc(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def sending(text: str, message_id: str = "m", **more: Any) -> dict[str, Any]:
-    """Return the parameters of sending this."""
+    """Return the parameters of a send with this text."""
     return {"message": {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}], **more}}
 
 

@@ -40,6 +40,6 @@ async def served(server: A2AServer) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def talking(server: A2AServer) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of such an agent."""
+    """Serve an agent on loopback; yield a client of it."""
     async with served(server) as url, httpx2.AsyncClient(base_url=url, timeout=20) as client:
         yield client

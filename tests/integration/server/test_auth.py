@@ -75,7 +75,7 @@ def said(reply: Reply) -> str:
     return text
 
 
-# ------------------------------------------------------------------------------------------------------- who gets in
+# ---------------------------------------------------------------------------------------------------- authentication
 
 BAD_TOKENS: dict[str, Callable[[], Headers]] = {
     "expired": lambda: bearer("alice", expires_in=-3600),
@@ -91,7 +91,7 @@ BAD_TOKENS: dict[str, Callable[[], Headers]] = {
 
 @pytest.mark.parametrize("wrong", BAD_TOKENS)
 async def test_unauthenticated_callers_get_401_in_every_binding(wrong: str) -> None:
-    """With a challenge that says how to authenticate, and without repeating the credentials."""
+    """Every binding responds with 401 and a challenge, and does not repeat the credentials."""
     async with agent(settings=ServerSettings.of({}, failed_logins=0)) as app:
         for entry in ENTRIES:
             reply = await wished(app, entry, Wish(task="t", config="c", tenant="acme"), BAD_TOKENS[wrong]())
@@ -104,7 +104,7 @@ async def test_unauthenticated_callers_get_401_in_every_binding(wrong: str) -> N
 
 @pytest.mark.parametrize("wrong", [wrong for wrong in BAD_TOKENS if wrong != "empty"])
 async def test_wrong_credentials_are_refused_even_where_none_are_required(wrong: str) -> None:
-    """A caller with credentials expects its identity, and would not find its tasks as anonymous."""
+    """A caller with credentials expects its identity; as an anonymous caller it would not find its tasks."""
     async with agent(require_auth=False) as app:
         assert (await call(app, "ListTasks", {}, headers=BAD_TOKENS[wrong]())).status == 401
 
@@ -169,7 +169,7 @@ NEAR = [
 @pytest.mark.parametrize("path", NEAR)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_path_that_begins_like_a_public_one_is_not_public(path: str, method: str) -> None:
-    """Exemption is by the exact path: nothing below or beside it, for any method."""
+    """Only the exact path is exempt: no path below or beside it, for any method."""
     async with agent() as app:
         body = b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"x"}]}}'
         reply = await ask(app, method, path, body=body, headers=[("content-type", "application/json")])
@@ -197,12 +197,12 @@ def test_exempt_prefixes_are_refused_with_the_reason(prefixes: Any) -> None:
         A2AServer(worker=tell, agent_card=CARD, auth=authenticator(), exempt_prefixes=prefixes)
 
 
-# --------------------------------------------------------------------------------------------- the key set is away
+# --------------------------------------------------------------------------------------------- unavailable key set
 
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if not entry.tenant], ids=str)
 async def test_without_the_key_set_authentication_is_unavailable(entry: Entry) -> None:
-    """503 with Retry-After in every binding, not 401: the caller's token may be valid."""
+    """Every binding responds with 503 and Retry-After, not 401: the caller's token may be valid."""
     auth = JWTAuthenticator(jwks_url="http://127.0.0.1:9/jwks.json", issuer=ISSUER, audience="my-agent")
     async with agent(auth=auth) as app:
         headers = [("authorization", f"Bearer {token('ES256', headers={'kid': 'key-1'})}")]
@@ -257,7 +257,7 @@ async def test_a_defect_of_an_authenticator_refuses_every_caller(auth: Any, requ
 
 
 async def test_the_worker_acts_for_the_caller() -> None:
-    """In a first turn, in a follow-up, and after a sleep that freed its slot; no other identity remains."""
+    """The worker has the caller's identity in every turn, also after a sleep that freed its slot; none remains set."""
     waited = asyncio.Event()
 
     async def work(ctx: TaskContext) -> None:
@@ -304,7 +304,7 @@ async def test_roles_and_claims_reach_the_worker_and_no_response() -> None:
 
 
 async def test_the_extended_card_is_built_for_the_caller() -> None:
-    """Its provider runs as the caller, and one caller's card is never another's."""
+    """The provider runs as the caller, and no caller gets the card of another."""
     async with agent() as app:
         for owner in ("alice", "bob", "alice"):
             for method in ("GetExtendedAgentCard", "agent/getAuthenticatedExtendedCard"):
@@ -326,7 +326,7 @@ async def test_an_extended_card_that_fails_reveals_nothing() -> None:
         assert b"secret" not in reply.body
 
 
-# ------------------------------------------------------------------------------------------------------ the tenants
+# ---------------------------------------------------------------------------------------------------------- tenants
 
 
 @pytest.mark.parametrize("tenant", ["globex", "", "acme"])
@@ -338,7 +338,7 @@ async def test_a_caller_with_an_authenticated_tenant_has_no_other(tenant: str) -
 
 
 async def test_naming_a_tenant_gives_no_access_to_its_callers() -> None:
-    """An issuer without tenants also has an alice; naming the tenant must not make her the other alice."""
+    """An issuer without tenants also has an alice; the tenant's name gives her no access to the other alice's tasks."""
     auth = AnyOf(
         authenticator(),  # with tenants
         TokenAuthenticator.of({"alice-of-nowhere": Principal("alice")}),
@@ -373,7 +373,7 @@ async def test_without_authentication_tenants_are_separate() -> None:
 
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
 async def test_a_worker_requests_authentication_and_continues(version: str) -> None:
-    """The task waits in auth-required; its owner answers by a message, and the next turn ends the task."""
+    """The task waits in auth-required; its owner sends a message, and the next turn ends the task."""
 
     async def work(ctx: TaskContext) -> None:
         if ctx.turn == 1:
@@ -431,12 +431,12 @@ async def test_a_stream_shows_that_authentication_is_required() -> None:
         assert "statusUpdate" in reply.events[-1]["result"]
 
 
-# ------------------------------------------------------------------------------------------------------ how often
+# ---------------------------------------------------------------------------------------------------- rate limits
 
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if not entry.tenant], ids=str)
 async def test_a_caller_over_its_rate_waits_and_others_do_not(entry: Entry) -> None:
-    """429 with Retry-After in every binding, by principal: neither a new token nor a tenant's name helps."""
+    """Every binding responds with 429 and Retry-After, per principal; a new token or a tenant's name does not help."""
     settings = ServerSettings(requests_per_second=0.01, request_burst=2)
     wish = Wish(task="t", config="c")
     async with agent(settings=settings) as app:

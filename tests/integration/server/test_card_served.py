@@ -1,4 +1,4 @@
-"""The served card: its address, its caching, and which headers decide the agent's address."""
+"""The served card: its address, its caching, and the headers that determine the agent's address."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def card(*headers: tuple[str, str], path: str = PATH, method: str = "GET",
 
 @pytest.mark.parametrize("path", [PATH, "/.well-known/agent.json"])
 async def test_the_card_is_at_the_paths_of_both_versions(path: str) -> None:
-    """One document that the 1.0 message and the 0.3 model both read."""
+    """Both paths serve one document that the 1.0 message and the 0.3 model can read."""
     reply = await card(("host", "agent.example"), path=path)
     assert (reply.status, reply.header("content-type")) == (200, "application/json")
     new = JSON_FORMAT.ParseDict(reply.json, PB_V1.AgentCard(), ignore_unknown_fields=True)

@@ -34,7 +34,7 @@ def served(client: tuple[str, int] = HERE, host: str = "localhost:8000", **optio
         ({}, HERE, "localhost:8000", True),
         ({}, HERE, "127.0.0.1", True),
         ({}, ELSEWHERE, "localhost:8000", False),
-        ({}, HERE, "evil.example", False),  # a name that its owner pointed here
+        ({}, HERE, "evil.example", False),  # DNS rebinding: a foreign name that resolves to this machine
         ({"explorer": True}, ELSEWHERE, "192.0.2.1", True),
         ({"explorer": False}, HERE, "localhost:8000", False),
         ({"settings": {"explorer": True, "allowed_hosts": ["agent.example"]}}, ELSEWHERE, "agent.example", True),
@@ -152,7 +152,7 @@ def test_its_size_is_limited() -> None:
 @pytest.mark.parametrize("path", sorted(static_files()))
 def test_it_uses_no_other_origin_and_builds_no_html(path: str) -> None:
     text = static_files()[path].body.decode()
-    names = r"www\.w3\.org/2000/svg|keelbolt\.dev/a2a/extensions/"  # never requested
+    names = r"www\.w3\.org/2000/svg|keelbolt\.dev/a2a/extensions/"  # names that are never requested
     assert not re.search(rf"https?://(?!{names})[\w.]", text)
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|style=\"", text)
 

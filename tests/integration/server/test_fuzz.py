@@ -46,7 +46,7 @@ LEAKS = re.compile(
 
 
 async def work(ctx: TaskContext) -> None:
-    """Repeats its message in many forms."""
+    """A worker that repeats its message in many forms."""
     text = ctx.user_text
     if text.startswith("input"):
         await ctx.request_input("More?")
@@ -184,7 +184,7 @@ class Fuzzed:
         assert not self.records.found, self.records.found[0].getMessage()
 
     def healthy(self) -> None:
-        """Check that a plain request works, nothing is left running, and alice's data is unchanged."""
+        """Check that a plain request works, no task or stream is left, and alice's data is unchanged."""
         task = self.run(self.sent("Hello", bearer("mallory")))
         assert task["status"]["state"] == "TASK_STATE_COMPLETED"
         assert self.server.routes.streams.open == 0
@@ -234,7 +234,7 @@ BINDINGS: dict[str, Callable[[dict[str, list[str]]], st.SearchStrategy[Asked]]] 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("binding", BINDINGS)
 def test_any_request_gets_a_documented_response(fuzzed: Fuzzed, binding: str, full: bool) -> None:
-    """No 5xx, no hang, no data of others, and the agent is healthy afterwards."""
+    """There is no 5xx, no hang and no data of others, and the agent is healthy afterwards."""
     operator = binding == "operations"
 
     @settings(
@@ -258,7 +258,7 @@ def test_any_request_gets_a_documented_response(fuzzed: Fuzzed, binding: str, fu
     fuzzed.healthy()
     if full:
         print(binding, sorted(fuzzed.outcomes.items()))
-    assert fuzzed.outcomes[200] > 0.05 * fuzzed.outcomes.total()  # otherwise it shows little
+    assert fuzzed.outcomes[200] > 0.05 * fuzzed.outcomes.total()  # otherwise the test covers too little
 
 
 LINES = st.sampled_from(
@@ -297,7 +297,7 @@ LINES = st.sampled_from(
 
 @pytest.mark.timeout(900)
 def test_any_bytes_on_a_connection_get_a_response_or_a_close(full: bool) -> None:
-    """Bytes that are hardly HTTP: each response is valid, none is 5xx, and the next client is served."""
+    """Each response to malformed HTTP is valid, none is 5xx, and the next client is served."""
     server = A2AServer(worker=work, agent_card=card(), settings=ServerSettings(header_seconds=1.0, body_seconds=0.1))
     health = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 

@@ -49,7 +49,7 @@ def task_of(reply: Reply) -> dict[str, Any]:
 
 
 async def test_it_is_off_by_default() -> None:
-    """Neither the card nor a task shows it; with the setting, only clients that request it see it."""
+    """By default no card or task has a generation; with the setting, only clients that request it see it."""
     async with agent() as server:
         card = (await ask(server.app, "GET", "/.well-known/agent-card.json")).json
         assert GENERATION not in json.dumps(card)
@@ -61,7 +61,7 @@ async def test_it_is_off_by_default() -> None:
 
 
 async def test_each_event_has_the_next_generation(app: ASGIApp) -> None:
-    """From 1, without a gap, in both streams and after any event; the task has that of its last event."""
+    """Generations start at 1 without gaps, in both streams and after any event; the task has that of its last event."""
     reply = await call(app, "SendStreamingMessage", params("count 20"), headers=ASKED)
     events = [next(iter(event["result"].values())) for event in reply.events]
     numbers = [generation(event) for event in events]
@@ -80,7 +80,7 @@ async def test_each_event_has_the_next_generation(app: ASGIApp) -> None:
 
 
 async def test_get_waits_for_a_newer_generation(app: ASGIApp, tmp_path: Path) -> None:
-    """It returns when the task changes: with the parameter, in the query, or by the header."""
+    """The call returns when the task changes; the parameter, the query or the header requests the wait."""
     sent = {**params(f"until {tmp_path}/go"), "configuration": {"returnImmediately": True}}
     task_id = task_of(await call(app, "SendMessage", sent, headers=ASKED))["id"]
     task = (await call(app, "GetTask", {"id": task_id}, headers=ASKED)).json["result"]
@@ -103,11 +103,11 @@ async def test_get_waits_for_a_newer_generation(app: ASGIApp, tmp_path: Path) ->
     assert generation(second.json) > now
     assert generation(third.json["result"]) > now
     over = (await call(app, "GetTask", {"id": task_id, "currentGeneration": 10_000}, headers=ASKED)).json["result"]
-    assert over["status"]["state"] == "TASK_STATE_COMPLETED"  # nothing can follow, so it does not wait
+    assert over["status"]["state"] == "TASK_STATE_COMPLETED"  # an ended task can't change, so the call does not wait
 
 
 async def test_waiting_has_a_time_limit() -> None:
-    """After long_poll_seconds the current task is returned; without the extension nothing waits."""
+    """After long_poll_seconds the call returns the current task; without the extension it does not wait."""
     settings = ServerSettings.of({}, generation=True, long_poll_seconds=0.2)
     async with agent(settings=settings) as server:
         task = task_of(await call(server.app, "SendMessage", params("ask"), headers=ASKED))
@@ -129,7 +129,7 @@ async def test_invalid_generations(app: ASGIApp, wrong: Any) -> None:
 
 
 async def test_a_send_that_requires_a_generation(app: ASGIApp) -> None:
-    """It is accepted if the task has it, otherwise refused with 409; a new task has none to require."""
+    """The agent accepts it if the task has this generation, otherwise responds with 409; new tasks are not checked."""
     task = task_of(await call(app, "SendMessage", params("ask", 77), headers=ASKED))
     now = generation(task)
     stale = await call(app, "SendMessage", params("late", now - 1, taskId=task["id"]), headers=ASKED)
@@ -151,7 +151,7 @@ async def test_a_send_that_requires_a_generation(app: ASGIApp) -> None:
 
 
 async def test_of_concurrent_sends_one_wins(app: ASGIApp) -> None:
-    """Twenty answers that require the same generation: one is accepted, the others are refused."""
+    """Of twenty answers that require the same generation, one is accepted and the others are refused."""
     task = task_of(await call(app, "SendMessage", params("ask"), headers=ASKED))
     now = generation(task)
     sends = [
@@ -177,7 +177,7 @@ async def test_a_running_task_too(app: ASGIApp, tmp_path: Path) -> None:
 
 
 async def test_by_grpc() -> None:
-    """The generation is in the metadata, and ABORTED refuses a send."""
+    """The metadata has the generation, and a refused send gets ABORTED."""
     asked = (("a2a-extensions", GENERATION),)
     async with talking(settings=ON) as talk:
         task = await talk.send("ask", metadata=asked)

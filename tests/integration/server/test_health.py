@@ -1,4 +1,4 @@
-"""/live, /ready and /health: their content, and how often they check the storage."""
+"""/live, /ready and /health: their content, and the frequency of storage checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.server.asgi import ask
 
 
 async def test_the_store_is_checked_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For any number of requests: a check writes, and every client may request it."""
+    """All requests within a second share one check: a check writes, and every client may request it."""
     async with agent() as server:
         kernel = server.routes.service.engine.kernel
         look, looks = kernel.health, 0

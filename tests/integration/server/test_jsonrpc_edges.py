@@ -52,14 +52,14 @@ def changed(**members: Any) -> bytes:
     ],
 )
 async def test_unreadable_requests_get_a_null_id(app: ASGIApp, body: bytes, code: int, http: int) -> None:
-    """Bad JSON, duplicate keys, no object: an error with the id null."""
+    """Bad JSON, duplicate keys and values other than objects get an error with the id null."""
     reply = await post(app, body)
     assert reply.status == http
     assert (reply.json["id"], reply.json["error"]["code"]) == (None, code)
 
 
 async def test_batches_are_refused_completely(app: ASGIApp) -> None:
-    """One error for the batch, and none of it is executed."""
+    """A batch gets one error, and none of its calls is executed."""
     one = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo"}]}
     batch = [{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": one}}, CALL]
     reply = await post(app, json.dumps(batch).encode())

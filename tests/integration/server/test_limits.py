@@ -46,7 +46,7 @@ async def agent(**settings: Any) -> AsyncIterator[ASGIApp]:
 
 @pytest.mark.parametrize("entry", POSTS, ids=str)
 async def test_a_body_that_is_too_large_is_413(entry: Entry) -> None:
-    """Whether its size is announced, or it arrives in pieces."""
+    """The limit applies to an announced size and to a body that arrives in pieces."""
     wish = Wish(task="t", config="c", text="x" * 5000)
     async with agent(body_bytes=1000) as app:
         request = entry.request(wish)
@@ -67,7 +67,7 @@ async def test_an_unusual_content_length_is_not_a_server_error(length: str) -> N
 
 @pytest.mark.parametrize("entry", POSTS, ids=str)
 async def test_a_body_that_does_not_arrive_is_408(entry: Entry) -> None:
-    """Nothing after the headers, or a byte at intervals: it ends after body_seconds."""
+    """A body that never arrives, or arrives a byte at a time, is refused after body_seconds."""
     request = entry.request(Wish(task="t", config="c"))
 
     for first in (None, b"{"):
@@ -178,7 +178,7 @@ HEAD = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\
 
 
 async def test_a_slow_connection_is_closed() -> None:
-    """Nothing at all, half of the headers, slow header lines, empty lines after a response: all end in time."""
+    """Silence, half of the headers, slow header lines and empty lines after a response all end in time."""
     async with served(limited(header_seconds=0.5)) as port:
         begin = time.monotonic()
         silent, half, dripping, lines = await asyncio.gather(
@@ -211,7 +211,7 @@ async def test_a_slow_body_gets_a_response_and_the_connection_is_closed(monkeypa
 
 
 async def test_a_connection_stays_open_after_an_error() -> None:
-    """Params that are no object, and many requests in one packet: each gets a response on the same connection."""
+    """Params that are not an object, and many requests in one packet, each get a response on the same connection."""
     bodies = [rpc("GetTask", params, id_=number) for number, params in enumerate(([1], "abc", 7, {"id": "x"}, None))]
     requests = b"".join(HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
     async with served(limited(header_seconds=1.0)) as port:
@@ -237,8 +237,9 @@ async def test_others_are_served_during_many_slow_requests() -> None:
 
 @pytest.mark.parametrize("cancels", [False, True])
 async def test_a_stream_ends_when_its_client_leaves(cancels: bool) -> None:
-    """At once, not with the next beat: who opens streams and leaves them does not use up the limit. The task goes on,
-    unless the agent is set up to cancel what nobody looks at.
+    """The stream ends at once, not at the next heartbeat, so that abandoned streams do not use up the limit.
+
+    The task continues, unless the agent is configured to cancel on disconnect.
     """
 
     async def wait(ctx: TaskContext) -> None:

@@ -148,7 +148,7 @@ async def test_it_contains_no_data_of_callers() -> None:
 
 
 async def test_values_of_a_process_are_labelled_and_values_of_the_store_are_not() -> None:
-    """Scrapes of several processes at one port add up: a counter belongs to its process, a queue to all."""
+    """Scrapes of several processes at one port add up: counters are per process, queues are shared by all."""
     async with talking(agent(settings=ON)) as client:
         waiting = await send(client, "id-1", "wait", now=True)
         text = (await client.get("/metrics")).text
@@ -177,7 +177,7 @@ async def test_the_durations_of_tasks() -> None:
 
 
 def test_scrapes_of_two_processes_add_up(tmp_path: Path) -> None:
-    """Each scrape reaches any process; the label separates the counters, and their sum is correct."""
+    """A scrape reaches an arbitrary process; the label separates the counters, and their sum is correct."""
     (tmp_path / "agent.py").write_text("async def echo(ctx):\n    return ctx.user_text\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -185,7 +185,7 @@ def test_scrapes_of_two_processes_add_up(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "keelbolt", "serve", "agent:echo", *options]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
-        process.stdout.readline()  # it serves
+        process.stdout.readline()  # the process serves
         url = f"http://127.0.0.1:{port}"
         count, found, deadline = 0, dict[str, float](), time.monotonic() + 60
         while len(found) < 2 or sum(found.values()) < count:
@@ -230,7 +230,7 @@ async def test_steps_webhooks_commits_and_the_store(tmp_path: Path) -> None:
             while not receiver.arrivals:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.01)
         held, waiting = await send(client, "2", "hold", now=True), await send(client, "3", "hold", now=True)
-        await asyncio.sleep(1.2)  # a count of the queues is kept for a second
+        await asyncio.sleep(1.2)  # the count of the queues is cached for a second
         found = samples((await client.get("/metrics")).text)
         gate.set()
         for task in (held, waiting):

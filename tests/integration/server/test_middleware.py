@@ -1,4 +1,4 @@
-"""Middlewares: before and after every operation in every binding; and the worker's view of a request."""
+"""Middlewares run before and after every operation in every binding; and the worker's view of a request."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_message_to_a_running_task_too() -> None:
 
 
 async def test_it_is_never_stored(tmp_path: Path) -> None:
-    """No file of the storage contains the value, and a task that waited for a slot has it anyway."""
+    """No file of the storage contains the value; a task that waited for a slot still has it."""
     passing = [pass_headers("X-Token")]
     settings = TaskSettings.of({}, concurrency=1)
     url = f"sqlite:///{tmp_path}/tasks.db"
@@ -101,7 +101,7 @@ async def test_another_process_has_none(tmp_path: Path) -> None:
 
 
 async def test_before_after_and_refusal() -> None:
-    """They are entered in order and left in reverse, for streams at their end; an error is the response."""
+    """Middlewares are entered in order and left in reverse, for streams at their end; an error is the response."""
     log: list[str] = []
 
     @asynccontextmanager
@@ -152,7 +152,7 @@ async def test_an_exception_of_a_middleware_is_an_internal_error(caplog: pytest.
 
 
 def test_requests_that_wait_are_bounded() -> None:
-    """The oldest is dropped, and each is taken once."""
+    """The oldest request context is dropped, and each is taken once."""
     contexts, scope = RequestContexts(), MemoryKernel().scoped("p")
     for number in range(MAX_WAITING + 1):
         contexts.put((scope, "t", str(number)), {"n": number})

@@ -109,7 +109,7 @@ async def test_the_header_takes_precedence_over_the_query(app: ASGIApp) -> None:
 
 
 async def test_rest_of_0_3_has_two_forms(app: ASGIApp) -> None:
-    """Under /v1 it is the JSON of protobuf; on a path of 1.0, requested as 0.3, plain JSON (as a2akit's client)."""
+    """Under /v1 it is the JSON of protobuf; on a path of 1.0, requested as 0.3, plain JSON (like a2akit's client)."""
     message = {"messageId": "m", "kind": "message", "role": "user", "parts": [{"kind": "text", "text": "echo hi"}]}
     headers = [("content-type", "application/json"), ("a2a-version", "0.3.0")]
     reply = await ask(app, "POST", "/message:send", headers=headers, body=json.dumps({"message": message}).encode())
@@ -123,7 +123,7 @@ async def test_rest_of_0_3_has_two_forms(app: ASGIApp) -> None:
 
 
 async def test_an_agent_of_only_1_0() -> None:
-    """Nothing of 0.3 is supported, and the card has only the members of 1.0."""
+    """The agent supports nothing of 0.3, and the card has only the members of 1.0."""
     async with agent(settings=ServerSettings.of({}, protocols=("1.0",))) as server:
         app = server.app
         assert code_of(await call(app, "GetTask", {"id": "nowhere"})) == -32001
@@ -161,7 +161,7 @@ def test_invalid_protocols(protocols: object) -> None:
 
 @pytest.mark.parametrize("header", ["A2A-Extensions", "X-A2A-Extensions"])
 async def test_extensions_in_use_are_returned(app: ASGIApp, header: str) -> None:
-    """Declared ones come back under the name that the client used; unknown ones are ignored."""
+    """Declared extensions are returned under the name that the client used; unknown ones are ignored."""
     asked = [(header, f"https://example.com/unknown, {MAY}")]
     reply = await call(app, "ListTasks", {}, headers=asked)
     assert reply.header(header.lower()) == MAY
@@ -187,7 +187,7 @@ async def test_a_stream_returns_them_too(app: ASGIApp) -> None:
 
 
 async def test_an_extension_that_is_required() -> None:
-    """Without it every operation is refused, in every binding; with it all succeed. The card stays public."""
+    """Without the extension every binding refuses every operation; with it all succeed. The card stays public."""
     async with agent(extensions=(ExtensionConfig(uri=MUST, required=True),)) as server:
         app = server.app
         asked = [("A2A-Extensions", MUST)]
@@ -211,7 +211,7 @@ async def told(ctx: TaskContext) -> None:
 
 @pytest.mark.parametrize("method", ["SendMessage", "message/send"])
 async def test_the_worker_gets_the_metadata_of_the_request(method: str) -> None:
-    """The metadata of the request, and the extensions in use: not unknown ones."""
+    """The worker gets the metadata of the request and the extensions in use, without unknown ones."""
     card = AgentCardConfig(name="Teller", description="Tells", extensions=(ExtensionConfig(uri=MAY),))
     old = method == "message/send"
     message = {"messageId": "m", "role": "user" if old else "ROLE_USER", "parts": [{"kind": "text", "text": "x"}]}
@@ -227,7 +227,7 @@ async def test_the_worker_gets_the_metadata_of_the_request(method: str) -> None:
 
 
 async def test_the_metadata_of_the_request_is_bounded(app: ASGIApp) -> None:
-    """It is written again with every status of the task."""
+    """The limit is needed because every status of the task writes the metadata again."""
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}
     reply = await call(app, "SendMessage", {"message": message, "metadata": {"x": "x" * 300_000}})
     assert code_of(reply) == -32602

@@ -1,4 +1,4 @@
-"""The operations API under /keelbolt/v1/: every route of its table does what its summary says."""
+"""The operations API under /keelbolt/v1/: every route of its table behaves as its summary describes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CARD = AgentCardConfig(name="Actor", description="Does as told")
 OPERATED = ServerSettings.of({}, operators="loopback")
 LOOPBACK = replace(OPERATED, webhook_loopback=True)
 NOTHING = (TaskState.working, b"{}", 0, 0, CurrentTurn(1, "m"))
-HOOK = {"url": "http://127.0.0.1:9/hook", "id": "mine"}  # no such address
+HOOK = {"url": "http://127.0.0.1:9/hook", "id": "mine"}  # no server listens there
 MESSAGES = iter(range(1_000_000))
 
 
@@ -78,7 +78,7 @@ async def post(client: httpx2.AsyncClient, path: str, **body: Any) -> Any:
 
 
 async def states(client: httpx2.AsyncClient, task_id: str, wanted: str) -> dict[str, Any]:
-    """Wait until the task has this state; return it."""
+    """Wait until the task has this state; return the task."""
     async with asyncio.timeout(20):
         while True:
             shown: dict[str, Any] = await get(client, f"/tasks/{task_id}")
@@ -107,7 +107,7 @@ async def followed(
         yield events()
 
 
-# ------------------------------------------------------------------------------------------------------------- look
+# ------------------------------------------------------------------------------------------------------------ reads
 
 
 async def test_tasks_are_listed_with_filters_and_totals(url: str) -> None:
@@ -125,7 +125,7 @@ async def test_tasks_are_listed_with_filters_and_totals(url: str) -> None:
 
         done = await get(client, "/tasks", state="completed")
         assert {task["status"]["state"] for task in done["tasks"]} == {"TASK_STATE_COMPLETED"}
-        assert (done["total"], done["states"]) == (3, everything["states"])  # those are of all tasks
+        assert (done["total"], done["states"]) == (3, everything["states"])  # the states count all tasks
         assert [task["id"] for task in (await get(client, "/tasks", context="room"))["tasks"]] == [there["id"]]
         later = there["status"]["timestamp"]
         assert [task["id"] for task in (await get(client, "/tasks", since=later))["tasks"]] == [there["id"]]
@@ -317,7 +317,7 @@ async def test_many_watchers_cause_one_read_of_the_index(monkeypatch: pytest.Mon
 
 
 def test_a_reader_that_falls_behind_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gets the changes before the first one that it missed, and nothing after it."""
+    """The reader gets the changes before the first one that it missed, and none after it."""
     monkeypatch.setattr(watching, "BEHIND", 2)
     reader, changes = watching.ChangeReader(), [TaskRecord(str(n), "c", *NOTHING) for n in range(4)]
     for change in changes[:3]:
@@ -386,7 +386,7 @@ PEOPLE: tuple[tuple[str, list[str]], ...] = (("ada", []), ("bob", []), ("olga", 
 
 
 async def test_tasks_of_an_asked_tenant_are_reached() -> None:
-    """By its owner, and by operators; not by others."""
+    """The owner and operators reach such tasks; other callers do not."""
     auth = authenticator(claim_mapping=ClaimMapping(roles_claim="roles"))
     server = A2AServer(worker=act, agent_card=CARD, auth=auth, settings=OPERATED)
     ada, bob, olga = (dict(bearer(name, None, roles=roles)) for name, roles in PEOPLE)
@@ -427,7 +427,7 @@ async def test_webhooks_of_a_task_are_listed() -> None:
 
 
 async def test_delivery_to_a_webhook_is_repeated() -> None:
-    """One that was given up, from its cursor; or everything after an event, with the same ids."""
+    """A delivery that was given up is repeated from its cursor, or everything after an event, with the same ids."""
     settings = ServerSettings.of({}, webhook_loopback=True)
     async with receiving() as receiver, talking(agent(settings=settings)) as client:
         receiver.always(410)
@@ -454,7 +454,7 @@ async def test_delivery_to_a_webhook_is_repeated() -> None:
         assert (await client.post(f"{PREFIX}{path}/other/replay", json={})).status_code == 404
 
 
-# --------------------------------------------------------------------------------------------------------------- do
+# ---------------------------------------------------------------------------------------------------------- actions
 
 
 async def test_a_task_is_cancelled_with_a_reason() -> None:
@@ -471,7 +471,7 @@ async def test_a_task_is_cancelled_with_a_reason() -> None:
 
 
 async def test_a_task_is_steered() -> None:
-    """In the five kinds that exist, and no other."""
+    """The five kinds of steering are accepted, and no other."""
     good: list[dict[str, Any]] = [
         {"kind": "inject", "payload": {"words": "hurry"}},
         {"kind": "redirect", "payload": {"goal": "south"}},
@@ -501,8 +501,8 @@ async def test_a_failed_task_is_requeued_as_a_new_task() -> None:
         new = await post(client, f"/tasks/{task['id']}/requeue")
         assert new["taskId"] != task["id"]
         shown = await states(client, new["taskId"], "FAILED")
-        assert task["id"] in json.dumps(shown["task"])  # it refers to it
-        assert (await post(client, f"/tasks/{task['id']}/requeue")) == new  # repeated, it is the same task
+        assert task["id"] in json.dumps(shown["task"])  # the new task refers to the failed one
+        assert (await post(client, f"/tasks/{task['id']}/requeue")) == new  # a repeat returns the same task
         done = await send(client, "echo fine")
         refused = await client.post(f"{PREFIX}/tasks/{done['id']}/requeue", json={})
         assert refused.status_code == 400
@@ -554,7 +554,7 @@ async def test_dead_letters_are_listed_and_dropped() -> None:
             assert (item["taskId"], item["state"], item["reason"]) == (task_id, "dead", letter["reason"])
             assert (await client.delete(f"{PREFIX}/dead/{task_id}")).json() == {"dropped": 1}
             assert (await get(client, "/dead"))["dead"] == []
-            await states(client, task_id, "FAILED")  # its task stays
+            await states(client, task_id, "FAILED")  # the task stays
             assert (await client.delete(f"{PREFIX}/dead/{task_id}")).status_code == 404
 
 
@@ -594,7 +594,7 @@ async def test_work_that_waits_is_listed_by_pages() -> None:
         assert (await client.get(f"{PREFIX}/work", params={"state": "lost"})).status_code == 400
 
 
-# --------------------------------------------------------------------------------------------------------------- who
+# ------------------------------------------------------------------------------------------------------------ access
 
 
 async def test_a_caller_sees_its_own_tasks_and_an_operator_those_it_requests() -> None:
@@ -609,20 +609,20 @@ async def test_a_caller_sees_its_own_tasks_and_an_operator_those_it_requests() -
         path = f"/tasks/{task['id']}"
         ours = {"tenant": "acme", "owner": "ada"}
         assert await status(path, ada) == 200
-        assert await status(path, ada, **ours) == 200  # by name, too
+        assert await status(path, ada, **ours) == 200  # the partition may be named
         assert await status(path, bob) == 404
         assert await status(path, bob, **ours) == 404
-        assert await status(path, olga) == 404  # an operator's own tasks are its own
+        assert await status(path, olga) == 404  # without names, an operator sees only its own tasks
         assert await status(path, olga, **ours) == 200
         assert await status("/system", ada) == 404
         assert await status("/system", olga) == 200
-        assert await status("/system", {}) == 401  # also on this machine, since the agent authenticates its callers
+        assert await status("/system", {}) == 401  # also on loopback, because the agent authenticates its callers
         found = (await client.get(f"{PREFIX}/partitions", headers=olga)).json()["partitions"]
         assert found == ["acme/ada"]
 
 
 async def test_unknown_parameters_are_refused_with_the_nearest_name() -> None:
-    """A misspelt filter would list everything, and a misspelt dryRun would erase."""
+    """A misspelt filter would list all tasks, and a misspelt dryRun would erase."""
     server = A2AServer(worker=act, agent_card=CARD, auth=authenticator())
     ada, olga = dict(bearer("ada")), dict(bearer("olga", roles=["operator:all"]))
     async with talking(server) as client:
@@ -643,7 +643,7 @@ async def test_unknown_parameters_are_refused_with_the_nearest_name() -> None:
             violations = [each for detail in error["details"] for each in detail.get("fieldViolations", ())]
             assert [violation["field"] for violation in violations] == [field]
         hidden = await client.get(f"{PREFIX}/system", params={"x": "1"}, headers=ada)
-        assert hidden.status_code == 404  # callers without the role learn nothing of the route
+        assert hidden.status_code == 404  # for callers without the role the route does not exist
 
 
 # ----------------------------------------------------------------------------------------------------------- OpenAPI
@@ -674,11 +674,11 @@ GIVEN: dict[str, tuple[str, dict[str, Any]]] = {
     "send_task": ("ask", {"text": "echo"}),
     "erase_subject": ("ask", {"kind": "tenant", "id": "none", "dryRun": True}),
 }
-"""What the task of a route was told, and what the route is given."""
+"""The message of the route's task, and the arguments of the route."""
 
 
 async def test_every_route_responds() -> None:
-    """With the status of its table, also for missing dead letters and webhooks."""
+    """Each route responds with the status of its table, also for missing dead letters and webhooks."""
     async with talking(agent(settings=LOOPBACK)) as client:
         for route in ROUTES:
             text, body = GIVEN.get(route.name, ("ask", {}))
@@ -714,7 +714,7 @@ async def test_paths_outside_of_the_table_do_not_exist() -> None:
         assert answer.status_code == 415
 
 
-# ---------------------------------------------------------------------------------------------- for people who look
+# ----------------------------------------------------------------------------------------------- lists and searches
 
 
 async def test_lists_show_how_a_task_began_and_can_be_searched() -> None:
@@ -739,7 +739,7 @@ async def test_lists_show_how_a_task_began_and_can_be_searched() -> None:
 
 
 async def test_a_search_is_paged_like_any_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It scans a limited number at once; each match is on exactly one of its pages."""
+    """A search scans a limited number of tasks at once; each match is on exactly one of its pages."""
     monkeypatch.setattr("keelbolt.operations.summaries.CHUNK", 3)
     monkeypatch.setattr("keelbolt.operations.summaries.LOOKED", 5)
     async with talking(agent()) as client:

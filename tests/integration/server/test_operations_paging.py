@@ -13,7 +13,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 def test_tasks_of_all_owners_page_by_page() -> None:
-    """Each exactly once, for any page size, also when a partition ends with a page."""
+    """Each task is listed exactly once, for any page size, also when a partition ends with a page."""
     server = A2AServer(
         worker=worker,
         agent_card=AgentCardConfig(name="A", description="d"),

@@ -33,7 +33,7 @@ def remembering(*, on: bool) -> A2AServer:
 
 
 async def test_a_task_lists_its_states() -> None:
-    """In its metadata, oldest first, each with its time; in both versions; and the card declares it."""
+    """The metadata lists the states, oldest first, each with its time, in both versions; the card declares it."""
     async with remembering(on=True) as server:
         task = (await call(server.app, "SendMessage", message("ask"), headers=V1)).json["result"]["task"]
         await call(server.app, "SendMessage", message("Ada", taskId=task["id"]), headers=V1)
@@ -58,7 +58,7 @@ async def test_a_task_does_not_list_its_states_by_default() -> None:
     assert card["capabilities"]["stateTransitionHistory"] is False
 
 
-# ------------------------------------------------------------------------------------------------------- clients leave
+# --------------------------------------------------------------------------------------------------------- disconnects
 
 
 @pytest.mark.parametrize(("cancels", "state"), [(False, "WORKING"), (True, "CANCELED")])
@@ -112,7 +112,7 @@ async def test_other_origins_are_refused_by_default() -> None:
 
 
 async def test_an_allowed_origin_may_call() -> None:
-    """With every header that A2A and its streams need; other origins may not."""
+    """An allowed origin may send every header that A2A and its streams need; other origins may not call."""
     server = agent(settings=ServerSettings.of({}, cors_origins=[PAGE]))
     reply = await preflight(server, PAGE, "a2a-version, a2a-extensions, last-event-id, authorization, content-type")
     assert reply.status == 200

@@ -32,7 +32,7 @@ async def listed(app: ASGIApp, task_id: str) -> list[dict[str, Any]]:
 
 
 async def test_a_config_that_comes_with_a_message(app: ASGIApp) -> None:
-    """It belongs to the task that the message created, and its credentials are not returned."""
+    """The config belongs to the task that the message created, and its credentials are not returned."""
     config = {"url": URL, "authentication": {"scheme": "Bearer", "credentials": "secret"}}
     task_id = await task_of(app, taskPushNotificationConfig=config)
     [kept] = await listed(app, task_id)

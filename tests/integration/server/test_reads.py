@@ -19,7 +19,7 @@ from keelbolt.tasks.settings import TaskSettings
 
 
 class Slow(Worker):
-    """Waits for its cancel on request."""
+    """A worker that, on request, waits for its cancel."""
 
     async def handle(self, ctx: TaskContext) -> None:
         if ctx.user_text == "wait":
@@ -77,7 +77,7 @@ async def test_a_stream_reads_the_log_of_its_new_task_once(reads: Counter[str]) 
         items = [item async for item in server.routes.service.stream(said("hello"), Caller())]
         assert [item.kind for item in items] == ["task", "status", "status"]
         assert reads["_get_many"] == 0
-        assert reads["_read_log"] <= 2  # entries committed before the reader came, and once when the task ended
+        assert reads["_read_log"] <= 2  # for entries committed before the reader came, and when the task ended
 
 
 async def test_a_subscription_loads_the_task_once(reads: Counter[str]) -> None:
@@ -90,7 +90,7 @@ async def test_a_subscription_loads_the_task_once(reads: Counter[str]) -> None:
         following = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0.01)
         assert reads["_get_many"] <= 2  # the record, and its snapshot if there is one
-        assert reads["_read_log"] <= 2  # to load it and to follow it
+        assert reads["_read_log"] <= 2  # one to load the task and one to follow it
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await events.aclose()

@@ -1,6 +1,6 @@
-"""Known mistakes of similar agents. Each has a line in the table, and a test that it is not made here.
+"""Known defects of similar agents. Each has a row in the table, and a test that this agent does not have it.
 
-The tests stand below in the order of the table; those that have their own place are named with it.
+The tests follow in the order of the table; the table names the module of each test that is elsewhere.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ async def test_a_task_of_a_dead_process_continues(tmp_path: Path) -> None:
 
 
 async def test_a_burst_of_events_arrives_completely() -> None:
-    """3,000 chunks without a pause: every one arrives, in order, and the stream ends."""
+    """3,000 chunks without a pause all arrive in order, and the stream ends."""
     count = 3000
 
     async def work(ctx: TaskContext) -> None:
@@ -208,7 +208,7 @@ async def test_a_burst_of_events_arrives_completely() -> None:
 
 
 async def test_a_reader_that_stalls_gets_everything() -> None:
-    """Even if thousands of events pass while it does not read."""
+    """The reader gets every event, even if thousands are written while it does not read."""
     count, written = 3000, asyncio.Event()
 
     async def work(ctx: TaskContext) -> None:
@@ -241,7 +241,7 @@ async def test_a_reader_that_stalls_gets_everything() -> None:
 
 @pytest.mark.parametrize("immediately", [True, False])
 async def test_joining_a_stream_misses_nothing(immediately: bool) -> None:
-    """The current task and the events after it are complete, wherever a reader joins."""
+    """The current task and the events after it are complete at any point where a reader joins."""
     go_on = asyncio.Semaphore(0)
 
     async def work(ctx: TaskContext) -> None:
@@ -300,7 +300,7 @@ async def test_a_push_config_is_known_to_every_process(tmp_path: Path) -> None:
 
 
 async def test_a_repeated_first_message_is_one_task() -> None:
-    """Without a context, concurrently and in sequence; its push config is not duplicated either."""
+    """Repeats without a context, concurrent or in sequence, create one task and one push config."""
     begun = 0
 
     async def work(ctx: TaskContext) -> None:
@@ -339,7 +339,7 @@ async def test_asking_for_input_or_authentication_works(url: str, what: str) -> 
 
 
 async def test_a_waiting_task_is_cancelled_at_once() -> None:
-    """It is returned as canceled, and nothing waits for it afterwards."""
+    """The cancel returns the canceled task and leaves no asyncio task."""
 
     async def work(ctx: TaskContext) -> None:
         await ctx.request_input("More?")
@@ -361,7 +361,7 @@ async def test_many_concurrent_sends_all_arrive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["redis"])
 async def test_a_process_that_was_idle_still_works(request: pytest.FixtureRequest, tmp_path: Path, engine: str) -> None:
-    """After longer than the drivers' timeouts, new messages are run by any process."""
+    """After an idle time longer than the drivers' timeouts, any process accepts messages and they are run."""
     url = store_url(engine, request, tmp_path)
     async with agent(storage=url) as one, agent(None, storage=url) as other:
         await asyncio.sleep(5.5)
@@ -446,7 +446,7 @@ async def test_the_skill_may_be_in_the_metadata_of_the_request() -> None:
 
 
 async def test_a_lone_surrogate_is_refused(url: str) -> None:
-    """So it can break neither the task nor a list that contains it."""
+    """A lone surrogate can break neither the task nor a list that contains it."""
     async with agent(storage=url) as app:
         task = task_of(await call(app, "SendMessage", message()))
         for place in ('"metadata":{"x":"\\ud800"}', '"metadata":{"\\udfff":1}', '"contextId":"\\ud800"'):
@@ -481,7 +481,7 @@ ODD_IDS: list[Any] = [
 
 @pytest.mark.parametrize("odd", ODD_IDS)
 async def test_unusual_ids_cause_no_error_and_reveal_nothing(url: str, odd: Any) -> None:
-    """As the id of a task, context, message or push config, or as a page token."""
+    """This holds for ids of tasks, contexts, messages and push configs, and for page tokens."""
     async with agent(storage=url) as app:
         task_id = task_of(await call(app, "SendMessage", message()))["id"]
         for method, params in (
@@ -541,7 +541,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("method", "params"), WRONG)
 async def test_wrong_values_are_invalid_params(method: str, params: dict[str, Any]) -> None:
-    """With the field's name where there is one, in terms of the wire, and without the input."""
+    """The error names the field if there is one, in terms of the wire, and does not contain the input."""
     async with agent() as app:
         reply = await call(app, method, params)
     assert reply.json["error"]["code"] == -32602
@@ -577,7 +577,7 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize("hook", FORBIDDEN)
 async def test_webhooks_to_other_networks_are_refused(hook: str) -> None:
-    """On every way to create them; nothing of them is stored."""
+    """Every way to create such a webhook refuses it and stores nothing of it."""
     async with agent() as app:
         task_id = task_of(await call(app, "SendMessage", message()))["id"]
         sent = {**message(), "configuration": {"taskPushNotificationConfig": {"url": hook}}}
@@ -660,7 +660,7 @@ async def test_a_token_without_end_is_refused() -> None:
 
 
 async def test_a_workers_error_is_logged_and_not_returned(caplog: pytest.LogCaptureFixture) -> None:
-    """Completely, with its own message, also from a task group; the client only gets that the agent failed."""
+    """The log has the complete error, also from a task group; the client only gets that the agent failed."""
 
     async def work(ctx: TaskContext) -> None:
         async with asyncio.TaskGroup() as group:
@@ -678,7 +678,7 @@ async def test_a_workers_error_is_logged_and_not_returned(caplog: pytest.LogCapt
 
 
 async def test_texts_of_users_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither messages nor responses nor bad requests, at any level."""
+    """Messages, responses and bad requests are not logged at any level."""
     caplog.set_level(logging.DEBUG)
     async with agent() as app:
         await call(app, "SendMessage", message(text="my secret"))
@@ -690,7 +690,7 @@ async def test_texts_of_users_are_not_logged(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_tracing_is_off_by_default(caplog: pytest.LogCaptureFixture) -> None:
-    """A stream that is left in the middle logs nothing, in particular nothing about spans."""
+    """An abandoned stream logs nothing, in particular nothing about spans."""
 
     async def work(ctx: TaskContext) -> None:
         await ctx.send_status("on it")

@@ -165,7 +165,7 @@ def test_a_task_is_steered_and_forked_through_the_agent(agent: Agent) -> None:
 
 
 def test_data_of_any_face_is_listed_shown_and_counted(agent: Agent) -> None:
-    """Tasks of the server and sessions of a state store in the same storage, by one command."""
+    """One command covers tasks of the server and sessions of a state store in the same storage."""
     task = agent.send("other", context="room")
 
     async def keep() -> None:
@@ -200,7 +200,7 @@ def test_dead_letters_through_the_agent(agent: Agent) -> None:
     failed = agent.send("fail")
     [one] = run(agent, "dead", "requeue", failed)["requeued"]
     assert one["taskId"] == failed
-    assert json.loads(run(agent, "dead", "drop", failed, code=3)) == {"dropped": 0}  # it was not given up
+    assert json.loads(run(agent, "dead", "drop", failed, code=3)) == {"dropped": 0}  # the task is not a dead letter
     assert run(agent, "dead", "requeue", "--all") == {"requeued": [], "kept": []}
     assert run(agent, "dead", "drop", "--all") == {"dropped": 0}
 
@@ -255,7 +255,7 @@ def test_an_unreachable_server_is_reported_in_one_line(url: str, code: int, word
 
 
 def test_an_agent_that_requires_a_token_gets_a_hint(tmp_path: Path) -> None:
-    """Also for TLS that the agent does not support, the cause is named."""
+    """The message names the cause, also for TLS that the agent does not support."""
     key = "0123456789abcdef0123456789abcdef"
     agent = Agent(f"sqlite:///{tmp_path}/agent.db", auth=JWTAuthenticator(key))
     with agent.running():

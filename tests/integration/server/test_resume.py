@@ -42,7 +42,7 @@ def bare(event: Any) -> Any:
 
 
 async def test_cut_at_every_event_and_resumed_elsewhere(tmp_path: Path) -> None:
-    """300 chunks streamed by one process; after any last received event, another process continues exactly."""
+    """One process streams 300 chunks; after any last received event, another process continues exactly."""
     url = f"sqlite:///{tmp_path}/tasks.db"
     async with running(url) as one, running(url) as two, one.client() as first, two.client() as second:
         whole = await streamed(first, "count 300")
@@ -76,7 +76,7 @@ async def test_a_live_stream_that_moves_between_processes(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("by", ["header", "query", "0.3", "0.3 REST"])
 async def test_every_binding_resumes(by: str) -> None:
-    """By Last-Event-ID or by afterSeq; JSON-RPC and REST; both versions."""
+    """JSON-RPC and REST resume by Last-Event-ID or by afterSeq, in both versions."""
     async with talking(agent()) as client:
         whole = await streamed(client, "count 5")
         task_id = whole[0][1]["task"]["id"]
@@ -100,7 +100,7 @@ async def test_every_binding_resumes(by: str) -> None:
 
 
 async def test_without_an_event_id_the_specification_applies(tmp_path: Path) -> None:
-    """First the current task, then what follows; an ended task can't be subscribed to."""
+    """The stream has the current task, then later events; an ended task can't be subscribed to."""
     async with talking(agent()) as client:
         asked = {**sending(f"until {tmp_path}/go"), "configuration": {"returnImmediately": True}}
         task_id = (await client.post("/", json=rpc("SendMessage", asked))).json()["result"]["task"]["id"]
@@ -118,7 +118,7 @@ async def test_without_an_event_id_the_specification_applies(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("path", ["/", "/v1"])
 async def test_0_3_streams_an_ended_task(path: str) -> None:
-    """In 0.3 its stream is the task, and the end."""
+    """In 0.3 the stream of an ended task has the task and the end."""
     async with talking(agent()) as client:
         over = (await client.post("/", json=rpc("SendMessage", sending("echo")))).json()["result"]["task"]
         if path == "/":
@@ -140,7 +140,7 @@ async def test_an_invalid_event_id(place: str) -> None:
 
 
 async def test_an_event_id_beyond_the_end_is_ignored() -> None:
-    """The stream of another storage, or of a lost one: the response is as without an event id."""
+    """An event id of another or a lost storage gets the same response as no event id."""
     async with agent() as server:
         asked = (await call(server.app, "SendMessage", sending("ask"))).json["result"]["task"]
         path = f"/tasks/{asked['id']}:subscribe"
@@ -151,7 +151,7 @@ async def test_an_event_id_beyond_the_end_is_ignored() -> None:
 
 @pytest.mark.parametrize("method", ["SubscribeToTask", "tasks/resubscribe", "rest"])
 async def test_the_event_id_may_be_in_the_parameters(method: str) -> None:
-    """With the extension, in their metadata; a header takes precedence, and a non-number is refused."""
+    """With the extension, the metadata may have the id; a header takes precedence, and a non-number is refused."""
     async with agent() as server:
         over = (await call(server.app, "SendMessage", sending("count 5"))).json["result"]["task"]
 
@@ -177,7 +177,7 @@ async def test_the_event_id_may_be_in_the_parameters(method: str) -> None:
 
 
 async def test_trimmed_entries_are_replaced_by_the_task() -> None:
-    """Below the floor of the log there is no exact continuation: the current task comes, with the id of its head."""
+    """Below the floor of the log, the stream sends the current task with the id of the head instead of the entries."""
     async with agent() as server:
         app = server.app
         over = (await call(app, "SendMessage", sending("count 20"))).json["result"]["task"]

@@ -13,7 +13,7 @@ from tests.integration.server.actor import TOKEN, agent
 from tests.integration.server.serving import served
 
 HERE = Path(__file__)
-PYTHON = Path(sys.prefix) / "a2a-0.3/bin/python"  # made by tests/tools.sh
+PYTHON = Path(sys.prefix) / "a2a-0.3/bin/python"  # created by tests/tools.sh
 
 
 @pytest.mark.parametrize("transport", ["JSONRPC", "HTTP+JSON"])

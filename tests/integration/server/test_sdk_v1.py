@@ -50,7 +50,7 @@ class Sdk:
         return PB.SendMessageRequest(message=message)
 
     async def send(self, text: str, **more: str) -> Any:
-        """Return the last event of sending this."""
+        """Send the text; return the only event."""
         client = await self.client(streaming=False)
         [event] = [event async for event in client.send_message(self.message(text, **more))]
         return event
@@ -116,7 +116,7 @@ async def test_cancel_of_a_worker_that_ignores_the_stop(binding: str) -> None:
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_stream(binding: str) -> None:
-    """The task first, then every chunk in order, and the end."""
+    """The stream has the task first, then every chunk in order, and the end."""
     async with _sdk(binding) as sdk:
         client = await sdk.client()
         events = [event async for event in client.send_message(sdk.message("count 20"))]
@@ -196,7 +196,7 @@ async def test_subscribe(binding: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_push_configs(binding: str) -> None:
-    """Created, read, listed and deleted; secrets are not returned."""
+    """Push configs are created, read, listed and deleted; secrets are not returned."""
     async with _sdk(binding) as sdk:
         task = (await sdk.send("ask")).task
         client = await sdk.client()

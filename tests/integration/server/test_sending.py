@@ -99,7 +99,7 @@ async def test_blocking_in_0_3(app: ASGIApp, tmp_path: Path, blocking: bool | No
 
 @pytest.mark.parametrize("path", ["/", "/message:send"])
 async def test_a_disconnected_client_is_not_waited_for(path: str) -> None:
-    """It is noticed before the turn is over; the task continues."""
+    """The server notices the disconnect before the turn is over; the task continues."""
     async with agent() as server, asyncio.timeout(20):
         params = {"message": message("wait")}
         body = rpc("SendMessage", params) if path == "/" else json.dumps(params).encode()
@@ -121,7 +121,7 @@ async def test_a_disconnected_client_is_not_waited_for(path: str) -> None:
 
 
 async def test_blocking_has_a_time_limit() -> None:
-    """After blocking_seconds the current task is returned, and continues."""
+    """After blocking_seconds the call returns the current task, which continues."""
     async with agent(settings=ServerSettings.of({}, blocking_seconds=0.2)) as server:
         begun = time.monotonic()
         reply = await send(server.app, "wait")
@@ -138,11 +138,11 @@ async def test_many_senders_that_wait_for_one_task(app: ASGIApp) -> None:
     assert {state_of(reply) for reply in replies} == {"COMPLETED"}
 
 
-# ----------------------------------------------------------------------------------------------- which task it reaches
+# --------------------------------------------------------------------------------------------------------- target task
 
 
 async def test_a_repeat_is_the_same_task_and_another_body_an_error(app: ASGIApp) -> None:
-    """By Idempotency-Key, in every binding; without one, the same message of an anonymous caller is a new task."""
+    """An Idempotency-Key works in every binding; without one, a repeat by an anonymous caller is a new task."""
     first = await send(app, "echo hello", key="k")
     assert (await send(app, "echo hello", key="k")).body == first.body
     other = await send(app, "echo goodbye", key="k")
@@ -163,14 +163,14 @@ async def test_a_repeat_is_the_same_task_and_another_body_an_error(app: ASGIApp)
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "\u00e4"])
 async def test_invalid_idempotency_keys(app: ASGIApp, key: str) -> None:
-    """It is a bad request, and no task is created."""
+    """The request is a bad request and creates no task."""
     assert code_of(await send(app, "echo hello", key=key)) == -32602
     assert (await call(app, "ListTasks", {})).json["result"]["tasks"] == []
     assert state_of(await send(app, "echo hello", key="x" * 255)) == "COMPLETED"
 
 
 async def test_an_authenticated_caller_repeats_without_a_key() -> None:
-    """Its message id, with the same body and ids, is enough; the same id with another body is a new message."""
+    """The message id with the same body and ids is enough; the same id with another body is a new message."""
     async with agent(auth=authenticator()) as server:
         who = list(bearer("ada"))
 
@@ -249,7 +249,7 @@ async def test_double_text_reject() -> None:
         assert code_of(await send(server.app, "more", "m2", taskId=working["id"])) == -32004
 
 
-# ------------------------------------------------------------------------------------------------------------- answers
+# ----------------------------------------------------------------------------------------------------------- responses
 
 
 async def test_a_message_instead_of_a_task(app: ASGIApp) -> None:
@@ -285,7 +285,7 @@ async def test_how_much_history_is_returned(app: ASGIApp, length: int | None, sh
 
 
 async def test_a_page_of_large_tasks_ends_early(app: ASGIApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With artifacts or history, a page ends when it gets large; the next one continues, and all are seen once."""
+    """With artifacts or history, a page ends when it gets large; the next continues, and each task is listed once."""
     for number in range(7):
         await send(app, "echo " + "x" * 1000, f"m{number}")
     monkeypatch.setattr(listing, "PAGE_BYTES", 3000)
@@ -308,7 +308,7 @@ async def test_a_page_of_large_tasks_ends_early(app: ASGIApp, monkeypatch: pytes
 
 
 async def test_lists_return_the_requested_fields(app: ASGIApp) -> None:
-    """Artifacts only on request; history by its length; newest first; all four members always."""
+    """Artifacts are included only on request, history by its length, newest tasks first, all four members always."""
     for i in range(3):
         await send(app, f"echo {i}", f"m{i}")
         await asyncio.sleep(0.002)  # times are in milliseconds
@@ -366,7 +366,7 @@ async def test_parts_of_media_types_that_the_agent_accepts(app: ASGIApp, part: d
     ],
 )
 async def test_rest_responds_with_the_media_type_of_1_0(app: ASGIApp, accept: str | None, shown: str) -> None:
-    """Unless a client requests plain JSON by name. Errors too."""
+    """Responses and errors have it, unless a client requests plain JSON by name."""
     headers = [] if accept is None else [("accept", accept)]
     assert (await ask(app, "GET", "/tasks", headers=headers)).header("content-type") == shown
     assert (await ask(app, "GET", "/tasks/nowhere", headers=headers)).header("content-type") == shown

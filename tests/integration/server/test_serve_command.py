@@ -128,11 +128,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# -------------------------------------------------------------------------------------------------- what is printed
+# ---------------------------------------------------------------------------------------------------- printed lines
 
 
 def test_the_printed_lines_can_be_pasted(tmp_path: Path) -> None:
-    """Each line, as a shell runs it; also a second time."""
+    """Each line works in a shell, also a second time."""
     with serving(tmp_path, "examples.demo.guide:Guide", "--operators", "loopback", cwd=ROOT) as agent:
         lines = dict(re.findall(r"^  ([\w ]+): +(curl .*)$", agent.printed, re.MULTILINE))
         assert list(lines) == ["card", "send", "stream", "tasks", "system"]
@@ -152,7 +152,7 @@ def test_the_printed_lines_can_be_pasted(tmp_path: Path) -> None:
 
 
 def test_printed_lines_work_again_after_a_restart(capsys: pytest.CaptureFixture[str]) -> None:
-    """The storage remembers message ids, so every start prints new ones."""
+    """The storage stores message ids, so every start prints new ones."""
     for _ in range(2):
         _tell("http://localhost:8000", "Hello", None, operators=False)
     assert len(set(re.findall(r'"messageId": "([^"]+)"', capsys.readouterr().out))) == 4
@@ -233,7 +233,7 @@ def test_an_invalid_port_is_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_an_agent_that_can_not_start_reports_why_and_exits(folder: Path, processes: str) -> None:
-    """Once for each process, without a traceback, and before it prints that it listens."""
+    """Each process reports the cause once, without a traceback, before it prints that it listens."""
     ran = refused(
         folder, "agent:parrot", "--port", "0", "--storage", "sqlite:///none/agent.db", "--processes", processes
     )
@@ -312,7 +312,7 @@ async def slow(ctx):
 
 
 def test_a_client_that_waits_gets_a_response_before_the_stop(tmp_path: Path) -> None:
-    """With the end of the task if that comes in time; otherwise with the current task, which others continue."""
+    """The response has the ended task if it ends in time, else the current task, which other processes continue."""
     (tmp_path / "slow.py").write_text(SLOW)
     with ThreadPoolExecutor() as threads, serving(tmp_path, "slow:slow", KEELBOLT_DRAIN_SECONDS="2") as agent:
         waiting = {text: threads.submit(send, agent.url, text, text) for text in ("short", "long")}
@@ -327,7 +327,7 @@ def test_a_client_that_waits_gets_a_response_before_the_stop(tmp_path: Path) -> 
 
 
 def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
-    """Without a traceback; the task is released and does not wait for its lease to expire."""
+    """There is no traceback; the task is released and does not wait for its lease to expire."""
     (tmp_path / "slow.py").write_text(SLOW)
     with serving(tmp_path, "slow:slow", KEELBOLT_DRAIN_SECONDS="60") as agent:
         send(agent.url, "1", "long", now=True)
@@ -371,7 +371,7 @@ def test_options_take_effect(folder: Path) -> None:
 
 
 def test_variables_take_effect(folder: Path) -> None:
-    """Those that `serve` shares with `worker`, including retention."""
+    """The variables that `serve` shares with `worker` take effect, including retention."""
     with serving(
         folder,
         "agent:parrot",

@@ -52,7 +52,7 @@ async def get(client: httpx2.AsyncClient, path: str, status: int = 200, **query:
 
 
 async def saved(store: StateStore, session: str, trace: str) -> None:
-    """Save something of every kind."""
+    """Save an object of every kind."""
     await store.save_event(event(1.0, trace, odd=float("nan"), when=datetime(2026, 1, 1, tzinfo=UTC)))
     await store.save_task(task(1, session))
     await store.save_update(update(1, session=session))
@@ -132,7 +132,7 @@ async def test_lists_are_cut_and_paged(tmp_path: Path) -> None:
             store.save_remote_binding(conversation(f"remote-{number}"))
             store.save_memory_state(f"key-{number}", {})
         store.save_events(event(float(number)) for number in range(60))
-        await store.flush()  # they are one entry
+        await store.flush()  # the events are one entry
         await store.save_event(event(61.0, text="long" * 50_000))
         await store.flush()
         shown = await get(client, "/sessions/session")

@@ -58,7 +58,7 @@ async def test_headers_of_a_stream(path: str) -> None:
 
 
 async def test_an_idle_stream_has_heartbeats(tmp_path: Path) -> None:
-    """Comments are sent while nothing happens: proxies keep the connection, and clients ignore them."""
+    """Comments are sent during silence: proxies keep the connection, and clients ignore them."""
     settings = ServerSettings.of({}, heartbeat_stream_seconds=0.05)
     async with talking(agent(settings=settings)) as client:
         asked = rpc("SendStreamingMessage", sending(f"until {tmp_path}/go"))
@@ -85,7 +85,7 @@ async def test_heartbeats_are_measured_from_the_last_byte_sent(text: str) -> Non
 
 @pytest.mark.parametrize("path", ["/tasks/{}:subscribe", "/v1/tasks/{}:subscribe", "/keelbolt/v1/tasks/{}/events"])
 async def test_a_resumed_stream_opens_and_has_heartbeats_while_nothing_is_new(path: str) -> None:
-    """A reader that has everything gets the response headers at once, and heartbeats."""
+    """A reader that has all events gets the response headers at once, and heartbeats."""
     settings = ServerSettings.of({}, heartbeat_stream_seconds=1.2, operators="loopback")
     async with talking(agent(settings=settings)) as client:
         asked = {**sending("quiet 4"), "configuration": {"returnImmediately": True}}
@@ -144,7 +144,7 @@ async def test_a_disconnect_cancels_nothing(path: str, tmp_path: Path) -> None:
 
 
 async def test_one_owner_can_not_take_all_streams() -> None:
-    """One owner has a limit; another one still gets a stream."""
+    """The limit of one owner does not affect another owner."""
     server = agent(settings=ServerSettings.of({}, streams_each=1), auth=authenticator())
     ada, bob = [dict(bearer(name)) for name in ("ada", "bob")]
     async with talking(server) as client:
@@ -162,7 +162,7 @@ async def test_one_owner_can_not_take_all_streams() -> None:
 
 
 async def test_too_many_streams(tmp_path: Path) -> None:
-    """Beyond the limit: 503 and Retry-After in every binding, and nothing is sent. A closed stream frees its place."""
+    """Beyond the limit, every binding returns 503 with Retry-After, and no task. A closed stream frees its place."""
     server = agent(settings=ServerSettings.of({}, streams=1))
     async with talking(server) as client:
         asked = rpc("SendStreamingMessage", sending(f"until {tmp_path}/go"))
@@ -219,7 +219,7 @@ async def test_a_stream_that_repeats_a_message(tmp_path: Path) -> None:
 
 
 async def test_a_stream_that_repeats_a_message_of_a_task_that_waits() -> None:
-    """It shows the task and ends, like the first one: nothing comes before the user answers."""
+    """The stream shows the task and ends, like the first one: no event follows before the user answers."""
     async with asyncio.timeout(20), talking(agent()) as client:
         first = await streamed(client, "ask", key="k")
         again = await streamed(client, "ask", key="k")
@@ -229,7 +229,7 @@ async def test_a_stream_that_repeats_a_message_of_a_task_that_waits() -> None:
 
 
 async def test_with_cancel_on_disconnect_leaving_cancels() -> None:
-    """A client that leaves the stream of its own message cancels the task; a mere reader does not."""
+    """A client that leaves the stream of its own message cancels the task; a client that only reads does not."""
     server = agent(settings=ServerSettings.of({}, cancel_on_disconnect=True))
     async with talking(server) as client:
         client.headers["Idempotency-Key"] = "k"
@@ -277,7 +277,7 @@ async def test_a_reader_that_stalls_delays_no_other() -> None:
 
 @pytest.mark.parametrize("storage", ["memory:", "sqlite:///{}/tasks.db"])
 async def test_a_follow_up_stream_begins_with_the_task_as_committed(storage: str, tmp_path: Path) -> None:
-    """Even if the turn ends quickly: first the task with the message, submitted, then every update of the turn."""
+    """Even if the turn ends quickly, the stream has the submitted task with the message, then every update."""
     async with talking(agent(storage.format(tmp_path))) as client:
         for number in range(30):
             asked = (await client.post("/", json=rpc("SendMessage", sending("ask", f"{number}")))).json()
@@ -296,7 +296,7 @@ async def test_a_follow_up_stream_begins_with_the_task_as_committed(storage: str
 
 
 async def test_a_follow_up_stream_to_a_running_task(tmp_path: Path) -> None:
-    """The current task, the rest of its turn, and the turn of the message."""
+    """The stream has the current task, the rest of its turn, and the turn of the message."""
     async with talking(agent()) as client:
         first = {**sending(f"until {tmp_path}/go"), "configuration": {"returnImmediately": True}}
         task = (await client.post("/", json=rpc("SendMessage", first))).json()["result"]["task"]

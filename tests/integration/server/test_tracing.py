@@ -132,7 +132,7 @@ async def test_another_engine_continues_the_trace(spans: InMemorySpanExporter, t
 
 
 async def test_a_turn_that_is_run_again_belongs_to_the_same_trace(spans: InMemorySpanExporter) -> None:
-    """Also after a sleep outside of the process; the recorded step is not executed again."""
+    """The trace also continues after a sleep outside of the process; the recorded step is not executed again."""
 
     async def sleeper(ctx: TaskContext) -> None:
         await ctx.step("fetch", pages)
@@ -170,7 +170,7 @@ async def test_a_worker_can_trace_within_its_turn(spans: InMemorySpanExporter) -
 
 
 def test_when_off_nothing_is_imported() -> None:
-    """Neither at start nor by a task: not even the API of OpenTelemetry."""
+    """Neither the start nor a task imports anything of OpenTelemetry, not even its API."""
     program = """
 import asyncio, sys
 from keelbolt import A2AServer, AgentCardConfig, Message, Part, Role, TaskContext
@@ -205,7 +205,7 @@ def test_it_is_switched_on_by_the_environment(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_delivery_to_a_webhook_continues_the_trace(spans: InMemorySpanExporter) -> None:
-    """Each delivery has its own span in the trace of the request, and sends it to its receiver."""
+    """Each delivery has its own span in the trace of the request, and sends the trace to its receiver."""
     can = CapabilitiesConfig(push_notifications=True)
     server = agent(spans, agent_card=CARD.model_copy(update={"capabilities": can}))
     server.settings = ServerSettings.of({}, webhook_loopback=True)

@@ -92,7 +92,7 @@ async def test_everything_of_a_thread_is_listed_and_shown(tmp_path: Path, name: 
 
 
 async def test_a_turn_of_a_task_that_is_over_is_not_shown_as_running(tmp_path: Path) -> None:
-    """The process died, and the task was given up or canceled: the turn itself could not store its end."""
+    """The process died, and the task was given up or canceled, so the turn could not store its end."""
     async with looking(tmp_path) as (storage, client):
         for words in ("echo 1", "wait"):
             sent = {"messageId": words, "role": "ROLE_USER", "parts": [{"text": words}]}
