@@ -114,7 +114,7 @@ async def refusals(server: A2AServer, urls: Sequence[str]) -> AsyncIterator[tupl
 
 
 async def test_every_bad_address_is_refused_when_the_config_is_created() -> None:
-    """The error is -32602, and its size does not depend on the URL's."""
+    """The error code is -32602, and the response is shorter than 5000 bytes, even for a long URL."""
     async with agent() as server:
         async for url, reply in refusals(server, BAD):
             assert reply.json.get("error", {}).get("code") == -32602, url[:100]
