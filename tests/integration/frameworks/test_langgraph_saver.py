@@ -192,7 +192,7 @@ async def test_tenants_are_isolated(kept_url: str) -> None:
         assert [found async for found in b.alist(None)] == []
 
 
-# ----------------------------------------------------------------------------------------------------- what is stored
+# -------------------------------------------------------------------------------------------------------- stored data
 
 
 async def put(saver: KeelboltSaver, parent: Any, values: dict[str, Any], version: int, **metadata: Any) -> Any:

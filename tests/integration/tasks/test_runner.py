@@ -366,7 +366,7 @@ async def test_a_send_that_the_store_refuses(stage: Stage) -> None:
     assert (await answer(engine, sent)).status.state is TaskState.completed
 
 
-# -------------------------------------------------------------------------------------------------- stubborn and idle
+# ----------------------------------------------------------------------------------- workers without progress or stop
 
 
 async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

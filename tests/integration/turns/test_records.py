@@ -40,7 +40,7 @@ from tests.integration.turns.stage import (
     tool_call,
 )
 
-# ------------------------------------------------------------------------------------------------------ 38: coming back
+# ------------------------------------------------------------------------------------------------------ 38: round trips
 
 
 async def test_check_38_primitives_survive_a_round_trip(calls: Calls) -> None:
@@ -212,7 +212,7 @@ async def test_check_45_instructions_are_identified_by_key_or_text(calls: Calls)
     assert await calls.ids("standing_instruction") == ["c", "e", "f", "a"]
 
 
-# ------------------------------------------------------------------------------------------------- readers of ones own
+# ------------------------------------------------------------------------------------------------------ custom readers
 
 
 async def test_readers_with_a_descriptor_are_not_copied(url: str) -> None:
