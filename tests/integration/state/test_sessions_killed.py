@@ -116,7 +116,7 @@ async def test_writes_of_a_stopped_process_to_an_erased_session_are_refused(shar
 
 
 async def test_penguiflow_s_session_continues_in_another_process(shared_url: str) -> None:
-    """Running tasks of the dead process fail without a caller, and no longer count towards the limits."""
+    """The session's running tasks fail without a caller, and no longer count towards the limits."""
     async with StateStore(shared_url, types="penguiflow") as store:
         async with process(shared_url, "penguiflow") as child:
             owned = OwnedTasks(store, lease_seconds=SHORT.lease_seconds)

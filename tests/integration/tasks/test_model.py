@@ -336,7 +336,7 @@ class OneTask(RuleBasedStateMachine):
         if model.state.terminal:
             with pytest.raises(TaskNotCancelableError):
                 await engine.tasks.cancel(self.task_id)
-        elif model.held and self.process is None:  # the next process reads it
+        elif model.held and self.process is None:  # no process reads it now; the next process does
             await engine.tasks.cancel(self.task_id, seconds=0.001)
             model.cancel_waits = True
         else:

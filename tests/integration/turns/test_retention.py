@@ -117,7 +117,7 @@ async def test_purge_removes_tombstones_with_their_bytes(storage: DurableStorage
 
 
 async def test_erase_leaves_nothing(storage: DurableStorage) -> None:
-    """Erasing a thread removes its records, tombstones and bytes; erasing a tenant removes all data of it alone."""
+    """Erasing a thread or tenant removes its records, tombstones and bytes. Other threads and tenants do not change."""
     here, other, stranger = (
         Calls(storage.callbacks(), turn) for turn in (Turn(), Turn(thread="other"), Turn(tenant="b"))
     )

@@ -21,7 +21,7 @@ from tests.integration.webhooks.receiver import Receiver, answer
 
 
 async def test_in_0_3_the_task_is_sent(quiet_office: Office, receiver: Receiver) -> None:
-    """The task is sent once for each status, as of that time; chunks are not sent."""
+    """The task is sent once for each status, as of that time, and not for each chunk."""
     office = quiet_office
     await office.deliverer()
     config = PushConfig(id="c", url=receiver.url, token="t")
