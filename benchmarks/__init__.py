@@ -1,1 +1,1 @@
-"""Benchmarks, run from a checkout: ``python -m benchmarks NAME``. Targets are ratios of things measured in one run."""
+"""Benchmarks, run from a checkout: ``python -m benchmarks NAME``. Targets are ratios of measurements of one run."""

@@ -2,13 +2,13 @@
 
 One module that does nothing is called in three ways, and CPU time is compared:
 
-- ``Executor.call_async`` in this process, as apcore comes. Four fifths of it are JSON schemas of pydantic models, which
-  apcore creates in each call.
+- ``Executor.call_async`` in this process, with apcore unchanged. Four fifths of the time are JSON schemas of pydantic
+  models, which apcore creates in each call.
 - the same through an agent's views of modules, which create these schemas once.
 - ``SendMessage`` to an agent in its own process: the CPU of that process, including HTTP and the executor.
 
-The third minus the first is the cost of an agent over a direct call of apcore; the targets are about this. The third
-minus the second is reported, too: it is the cost of protocol, tasks and storage alone.
+The targets apply to the third minus the first: the cost of an agent over a direct call of apcore. The third minus the
+second is reported, too: it is the cost of protocol, tasks and storage alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from keelbolt.apcore.views import look_through_views
 ROUNDS = 4
 MOST = {"memory": 1.0, "durable": 1.5}  # ms of CPU beyond the executor's own
 MOST_CARD = 0.2  # ms of CPU
-TIMES = 5.0  # as many requests per second as apcore-a2a
+TIMES = 5.0  # ratio to the requests per second of apcore-a2a
 
 
 async def run(url: str | None = None, *, quick: bool = False, progress: Callable[[str], None] = print) -> Report:

@@ -31,14 +31,14 @@ SELECT * FROM unnest($9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $1
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """Return the commits per second, and the 99th percentile of a transaction, in milliseconds."""
+    """Commits per second, and the 99th percentile of a transaction, in milliseconds."""
 
     rate: float
     p99: float
 
 
 async def bare_rate(url: str, schema: str, *, seconds: float, rows: int) -> Bare:
-    """A connection that writes ``rows`` commits in each transaction, one after another."""
+    """Measure a connection that writes ``rows`` commits in each transaction, one after another."""
     connection = await connect(plain_url(url))
     await prepare_schema(connection, schema)
     records, streams, commits = (sql.format(schema=schema) for sql in (_RECORDS, _STREAMS, _COMMITS))

@@ -31,7 +31,7 @@ class Spent:
     """The cost of one call."""
 
     seconds: float
-    cpu_seconds: float  # of this process; the agent runs in another one
+    cpu_seconds: float  # CPU of this process; the agent runs in another one
 
 
 async def run(*, quick: bool = False, progress: Progress = lambda _: None) -> Report:
@@ -50,7 +50,7 @@ async def run(*, quick: bool = False, progress: Progress = lambda _: None) -> Re
 
 
 class Bare:
-    """The minimum: a POST with JSON, and the JSON of its response."""
+    """The minimal client: a POST with JSON, and the JSON of its response."""
 
     def __init__(self, http: httpx2.AsyncClient, url: str) -> None:
         self._http = http

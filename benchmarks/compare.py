@@ -1,7 +1,7 @@
-"""Our echo agent beside the floor, the least code that does the same work on the same parts (benchmarks/floor.py).
+"""Keelbolt's echo agent beside the floor, the least code for the same work on the same parts (benchmarks/floor.py).
 
 Each server is one process on loopback; the load generator is this process. Rounds are interleaved over the servers, and
-medians are compared, so that a noisy minute affects all of them.
+medians are compared, so that a slow period of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from benchmarks.processes import Served, started
 from benchmarks.report import Report
 from benchmarks.server import stream
 
-LEAST_RATE = {"memory": 0.20, "SQLite": 0.22}  # of the floor's requests per second
-MOST_CPU = {"memory": 5.5, "SQLite": 4.5}  # times the floor's CPU per request
+LEAST_RATE = {"memory": 0.20, "SQLite": 0.22}  # ratio to the floor's requests per second
+MOST_CPU = {"memory": 5.5, "SQLite": 4.5}  # ratio to the floor's CPU per request
 EXPECTED = b"TASK_STATE_COMPLETED"
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
     rounds: int
-    seconds: float  # of a round
+    seconds: float  # length of a round
     connections: int
     chunks: int
 
@@ -64,7 +64,7 @@ async def run(
     quick: bool = False,
     progress: Callable[[str], None] = print,
 ) -> Report:
-    """Measure the floor and the agent in memory and on SQLite, and the agent on further engines that are given."""
+    """Measure the floor and the agent in memory and on SQLite, and the agent on the other given engines."""
     counts = QUICK if quick else FULL
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="keelbolt-bench-"))

@@ -19,7 +19,7 @@ STEP = 500
 
 
 async def run(url: str | None, *, quick: bool = False, progress: Tell = lambda _: None) -> Report:
-    """Copy a SQLite store into the empty storage at this URL (none: into another SQLite file)."""
+    """Copy a SQLite store into the empty storage at this URL (None: into another SQLite file)."""
     count = 20_000 if quick else 200_000
     report = Report()
     with tempfile.TemporaryDirectory(prefix="keelbolt-bench-") as folder:

@@ -34,7 +34,7 @@ _serial = itertools.count()
 
 
 def new_id() -> str:
-    """Time-ordered, so that inserts stay on the last page."""
+    """Return a time-ordered id, so that inserts stay on the last page."""
     return f"{time.time_ns():016x}-{next(_serial):08x}"
 
 
@@ -107,7 +107,7 @@ class Writer:
 
 def _resolve(futures: list[asyncio.Future[None]]) -> None:
     for future in futures:
-        if not future.done():  # the client may have gone
+        if not future.done():  # the client may have disconnected
             future.set_result(None)
 
 

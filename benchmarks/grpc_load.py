@@ -15,7 +15,7 @@ from benchmarks.http_load import Rate
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
 _END_STREAM = _ACK = 1
 _END_HEADERS = 4
-_WIDE = 2**31 - 1  # the window, large enough that the server never waits
+_WIDE = 2**31 - 1  # window size, large enough that the server never waits
 
 
 async def call_all(
@@ -50,7 +50,7 @@ async def call_all(
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """Return the data of one response, up to its trailers. Only one call runs at a time: only pings follow them."""
+    """Return the data of one response, up to its trailers. Calls run one at a time, so only pings follow."""
     found, rest = b"", b""
     while True:
         arrived = await reader.read(65_536)
@@ -81,7 +81,7 @@ def _wrapped(message: bytes) -> bytes:
 
 
 def _head(path: str) -> bytes:
-    """The headers of a call: POST and http by their indexes in the HPACK table, the others as literals."""
+    """Return the headers of a call: POST and http by their indexes in the HPACK table, the others as literals."""
     fields = (
         (":path", path),
         (":authority", "localhost"),

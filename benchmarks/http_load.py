@@ -20,7 +20,7 @@ class Rate:
     count: int = 0
 
 
-Bodies = Callable[[int, int], bytes]  # of a connection and the number of its request
+Bodies = Callable[[int, int], bytes]  # body by connection and number of the request
 
 
 async def post_all(port: int, bodies: Bodies, *, connections: int, each: int) -> Rate:

@@ -1,4 +1,4 @@
-"""Our LangGraph saver beside langgraph-checkpoint-sqlite and langgraph-checkpoint-postgres, in the same run.
+"""Keelbolt's LangGraph saver beside langgraph-checkpoint-sqlite and langgraph-checkpoint-postgres, in the same run.
 
 A step is the data that LangGraph saves for one step of a graph: the writes of a task, then a checkpoint. All savers
 commit durably: an acknowledged checkpoint survives a power loss.
@@ -22,13 +22,13 @@ from benchmarks.report import Report
 
 STATE_BYTES = 100_000
 SIZE_STEPS = 100
-MOST_BYTES = 0.25  # of the peer's, where a node returns a large value that has not changed
+MOST_BYTES = 0.25  # ratio to the peer's bytes, where a node returns a large value that has not changed
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    steps: int  # of each thread
-    threads: int  # at once
+    steps: int  # per thread
+    threads: int  # concurrent
     long: int  # checkpoints of a long thread
     reads: int
 
@@ -166,7 +166,7 @@ async def _steps(saver: Any, thread: str, steps: int, document: str, *, changed:
 
 
 async def _rate(subject: Subject, counts: Counts, threads: int) -> tuple[float, float]:
-    """Steps per second, and the CPU of a step in milliseconds."""
+    """Return steps per second, and the CPU of a step in milliseconds."""
     await _steps(subject.saver, f"warm-{threads}", 5, "d" * 1000, changed=True)
     began, cpu = time.perf_counter(), time.process_time()
     runs = [

@@ -1,4 +1,4 @@
-"""The registry that the apcore benchmark measures, and its applications: ours, and apcore-a2a if it is found."""
+"""The registry that the apcore benchmark measures, and its applications: Keelbolt's, and apcore-a2a if available."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def executor() -> Executor:
 
 
 def application(kind: str, url: str) -> ASGIApp:
-    """The application of this kind: ``modules`` (ours) or ``apcore-a2a``."""
+    """Return the application of this kind: ``modules`` (Keelbolt's) or ``apcore-a2a``."""
     if kind == "modules":
         return ApcoreServer(executor(), storage=url).app
     assert peer_found()
@@ -59,7 +59,7 @@ def application(kind: str, url: str) -> ASGIApp:
 def peer_found() -> bool:
     """Return whether apcore-a2a is available: installed, or in the environment that ``tests/peers.sh`` creates.
 
-    Packages of both environments, including the HTTP parser and event loop, are taken from ours.
+    Packages that both environments have, including the HTTP parser and event loop, are taken from this environment.
     """
     lib = f"python{sys.version_info.major}.{sys.version_info.minor}"
     place = Path(sys.prefix, "peers", "apcore_a2a", "lib", lib, "site-packages")
@@ -69,7 +69,7 @@ def peer_found() -> bool:
 
 
 def call(message_id: str, *, text_only: bool = False) -> bytes:
-    """A call of the module over JSON-RPC. In apcore-a2a integers of a data part are refused; in a text they are not."""
+    """Return a JSON-RPC call of the module. apcore-a2a refuses integers of a data part, but accepts them in a text."""
     part: dict[str, Any] = {"text": json.dumps(INPUT)} if text_only else {"data": INPUT}
     said = {"messageId": message_id, "role": "ROLE_USER", "parts": [part], "metadata": {"skillId": SKILL}}
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": said}}).encode()

@@ -17,7 +17,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT
 
 
 def program(name: str, *arguments: str) -> list[str]:
-    """The command that runs ``benchmarks.NAME``; start it with ENVIRONMENT."""
+    """Return the command that runs ``benchmarks.NAME``; start it with ENVIRONMENT."""
     return [sys.executable, "-m", f"benchmarks.{name}", *arguments]
 
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @contextmanager
 def overheard(kernel: Kernel) -> Iterator[list[tuple[Operation, ...]]]:
-    """Record the operations of each commit that is called meanwhile."""
+    """Record the operations of each commit in the block."""
     heard: list[tuple[Operation, ...]] = []
     commit = kernel.commit
 

@@ -63,7 +63,7 @@ async def respond(ctx: TaskContext) -> None:
 
 
 class Bare:
-    """Parse, commit, respond; and a route of static bytes."""
+    """An application that parses, commits and responds, with a route of static bytes."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -108,7 +108,7 @@ async def _respond(send: Send, body: bytes) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Serve like `keelbolt serve`, for both."""
+    """Serves like `keelbolt serve`, for the agent and the bare application."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -107,5 +107,5 @@ async def _start(report: Report, url: str) -> None:
 
 
 def served(kind: str, url: str) -> AbstractAsyncContextManager[Served]:
-    """A server of this kind (see benchmarks/served.py) in its own process."""
+    """Start a server of this kind (see benchmarks/served.py) in its own process."""
     return started("served", kind, url)

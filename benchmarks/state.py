@@ -1,4 +1,4 @@
-"""The figures of the StateStore, beside the specification's sample stores and penguiflow's own store in memory."""
+"""The figures of the StateStore, beside the specification's sample stores and penguiflow's own in-memory store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SAVERS = 64
 
 
 async def run(url: str | None = None, *, quick: bool = False, progress: Progress = lambda _: None) -> Report:
-    """Measure on SQLite and, if it is installed, on a new PostgreSQL; with a URL on that storage."""
+    """Measure on SQLite and, if it is installed, on a new PostgreSQL; with a URL, on that storage."""
     report = Report()
     with tempfile.TemporaryDirectory(prefix="keelbolt-bench-") as folder, contextlib.ExitStack() as stack:
         urls = {"SQLite": f"sqlite:///{folder}/state.db"}
@@ -97,7 +97,7 @@ async def _sample(url: str, folder: str) -> AsyncIterator[SamplePostgres | Sampl
 
 
 async def _events(report: Report, engine: str, url: str, folder: str, count: int, rounds: int) -> None:
-    """Measure events saved by 64 concurrent callers, each committed before the next; in turns, medians compared."""
+    """Measure events of 64 concurrent callers, each committed before the next, in turns; compare medians."""
     ours: list[float] = []
     theirs: list[float] = []
     spent: list[float] = []
@@ -136,9 +136,9 @@ async def _saved(store: Any, trace: str, count: int) -> float:
 
 
 async def _flows(report: Report, engine: str, url: str, folder: str, count: int, rounds: int) -> None:
-    """A message through five nodes (ten events), with each store in turns; the quickest rounds are compared.
+    """Measure a message through five nodes (ten events), with each store in turns; compare the fastest rounds.
 
-    Ours is measured committed and gathered (write-behind); both include the commit of the last event of a round.
+    Keelbolt's store is measured committed and with write-behind; both include the commit of the round's last event.
     """
     from penguiflow.state.in_memory import InMemoryStateStore
 
@@ -182,7 +182,7 @@ async def _flows(report: Report, engine: str, url: str, folder: str, count: int,
 
 
 async def _stream(report: Report, engine: str, url: str, rounds: int) -> None:
-    """Measure an answer of 500 pieces: with the store, until all of it is stored, and without a store."""
+    """Measure an answer of 500 chunks: with the store, until it is stored completely, and without a store."""
     from benchmarks.state_agents import streamed
 
     async with StateStore(url, write_behind=True) as store:
@@ -228,7 +228,7 @@ async def _progress(report: Report, engine: str, url: str) -> None:
 
 
 async def _cursors(report: Report, engine: str, url: str, large: int, progress: Progress) -> None:
-    """A page of updates after a cursor in the middle of a short and a long session, in turns."""
+    """Measure a page of updates after a cursor in the middle of a short and a long session, in turns."""
     async with StateStore(url, types="own") as store:
         sessions = {count: f"updates-{uuid4().hex[:8]}-{count}" for count in (SMALL, large)}
         for count, session in sessions.items():
@@ -247,7 +247,7 @@ async def _cursors(report: Report, engine: str, url: str, large: int, progress: 
 
 
 async def _fill(store: StateStore, session: str, count: int, progress: Progress) -> None:
-    """Write this many updates like the store, in large commits."""
+    """Write this many updates in the store's format, in large commits."""
     update = StateUpdate(
         session_id=session, task_id="task", update_type=UpdateType.PROGRESS, update_id="", content={"step": 1}
     )

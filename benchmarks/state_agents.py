@@ -1,4 +1,4 @@
-"""penguiflow's own flow and planner as users of a store: five nodes, and an answer in five hundred pieces."""
+"""penguiflow's own flow and planner as users of a store: five nodes, and an answer in five hundred chunks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 NODES = 5
 CHUNKS = 500
-CHUNK_SECONDS = 0.002  # 500 tokens per second: faster than models are
+CHUNK_SECONDS = 0.002  # 500 tokens per second: faster than real models
 
 
 @contextlib.asynccontextmanager
 async def flow_on(store: Any) -> AsyncIterator[Any]:
-    """A running flow of five nodes that pass a message on."""
+    """Return a running flow of five nodes that pass a message on."""
     import penguiflow
 
     async def passes(message: Any, _ctx: Any) -> Any:
@@ -44,7 +44,7 @@ async def messages(flow: Any, count: int) -> None:
 
 
 def streaming_planner(store: Any) -> Any:
-    """A planner whose model calls no tool and answers in pieces, each after a moment."""
+    """Return a planner whose model calls no tool and answers in chunks, with a pause before each."""
     from penguiflow.catalog import build_catalog
     from penguiflow.planner import ReactPlanner
     from penguiflow.planner.llm import _LiteLLMJSONClient
@@ -74,7 +74,7 @@ def streaming_planner(store: Any) -> Any:
 
 
 async def streamed(store: Any, trace: str) -> float:
-    """Return the seconds of a streamed answer, until all of it is stored."""
+    """Return the seconds of a streamed answer, until it is stored completely."""
     planner = streaming_planner(store)
     context = {"tenant_id": "t", "user_id": "u", "session_id": "session", "trace_id": trace}
     began = time.perf_counter()

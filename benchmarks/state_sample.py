@@ -77,7 +77,7 @@ class SamplePostgres:
 
 
 class SampleSQLite:
-    """The same on a SQLite file, durable: WAL, and synchronous=FULL, in a thread."""
+    """The sample on a SQLite file, durable: WAL, and synchronous=FULL, in a thread."""
 
     def __init__(self, path: str) -> None:
         self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)

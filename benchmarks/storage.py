@@ -37,7 +37,7 @@ ROUNDS = 5
 
 
 async def run(url: str | None, *, quick: bool = False, progress: Progress = lambda _: None) -> Report:
-    """Measure the storage at this URL (none: a SQLite file in a temporary directory)."""
+    """Measure the storage at this URL (None: a SQLite file in a temporary directory)."""
     if url is not None:
         return await _run(url, quick=quick, progress=progress)
     with tempfile.TemporaryDirectory(prefix="keelbolt-bench-") as folder:
@@ -73,7 +73,7 @@ async def _run(url: str, *, quick: bool, progress: Progress) -> Report:
 
 
 def kernel_path(url: str) -> str | None:
-    """The path of a SQLite URL."""
+    """Return the path of a SQLite URL."""
     return url.split("///", 1)[1].split("?", maxsplit=1)[0] if url.startswith("sqlite") else None
 
 
@@ -87,7 +87,7 @@ def _import_time(report: Report) -> None:
 
 
 async def _group_commit_sqlite(report: Report, url: str, seconds: float) -> None:
-    """The engine, a bare loop of the same statements, and one transaction per call: in turns, medians compared."""
+    """Measure the engine, a bare loop of its statements, and one transaction per call in turns; compare medians."""
     from benchmarks.bare import bare_rate
     from keelbolt.kernel.sqlite import SQLiteKernel
 
@@ -113,7 +113,7 @@ async def _group_commit_sqlite(report: Report, url: str, seconds: float) -> None
 
 
 async def _group_commit_postgres(report: Report, url: str, seconds: float) -> None:
-    """As on SQLite, with 32 callers, each in its own schema."""
+    """Measure as on SQLite, with 32 callers, each in its own schema."""
     from benchmarks.bare_postgres import bare_rate
     from keelbolt.kernel.postgres import PostgresKernel
 
@@ -136,7 +136,7 @@ async def _group_commit_postgres(report: Report, url: str, seconds: float) -> No
 
 
 async def _group_commit_redis(report: Report, url: str, seconds: float) -> None:
-    """The engine and raw pipelined calls of its function, in turns."""
+    """Measure the engine and raw pipelined calls of its function, in turns."""
     from benchmarks.bare_redis import raw_rate
 
     loads: list[Load] = []
@@ -176,7 +176,7 @@ def _in_processes(url: str, seconds: float, processes: int) -> list[Load]:
 
 
 async def _wake_ups(report: Report, kernel: Kernel, url: str, count: int) -> None:
-    """Another process appends, its clock in the entry; this one tails. Both read the same monotonic clock."""
+    """Another process appends entries with its clock; this process tails. Both read the same monotonic clock."""
     stream = new_id()
     child = await asyncio.create_subprocess_exec(*program("pulse", url, stream, str(count)), env=ENVIRONMENT)
     times: list[float] = []
@@ -202,7 +202,7 @@ async def _tails(report: Report, kernel: Kernel, url: str, seconds: float) -> No
     ]
     for child in children:
         assert child.stdout is not None
-        await child.stdout.readline()  # it is ready
+        await child.stdout.readline()  # the process is ready
     watched = (await commits(kernel, seconds=seconds, callers=32, partition="bench/tailed")).rate
     for child in children:
         await child.communicate()
@@ -218,7 +218,7 @@ async def _entries(kernel: Kernel, stream: str) -> AsyncGenerator[bytes, None]:
 
 
 async def _long_log(report: Report, kernel: Kernel, length: int) -> None:
-    """Appends to a long log and to a short one, in turns."""
+    """Measure appends to a long log and to a short one, in turns."""
     partition = "bench/logs"
     long, short = new_id(), new_id()
     for _ in range(length // 500):
@@ -275,7 +275,7 @@ async def _blob(report: Report, kernel: Kernel, megabytes: int) -> None:
 
 
 async def _many_records(report: Report, kernel: Kernel, count: int, progress: Progress) -> None:
-    """Pages from the middle of a large collection and of a small one, in turns."""
+    """Measure pages from the middle of a large and of a small collection, in turns."""
     small = count // 100 if count < 1_000_000 else 10_000
     start = time.perf_counter()
     await _fill(kernel, "bench/small", small, progress)

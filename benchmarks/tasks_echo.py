@@ -36,14 +36,14 @@ def message() -> Message:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Seconds for each: by the clock, and of this process's CPUs."""
+    """Seconds per call: wall clock, and CPU of this process."""
 
     clock: float
     cpu: float
 
 
 async def at_once(count: int, one: Callable[[int], Awaitable[None]]) -> Took:
-    """Run it this many times, 64 in flight."""
+    """Call the function ``count`` times, with 64 calls in flight."""
     numbers = iter(range(count))
 
     async def caller() -> None:
@@ -82,7 +82,7 @@ async def the_two_commits(kernel: Kernel) -> tuple[dict[str, str], tuple[Operati
 
 
 async def by_kernel(kernel: Kernel, template: tuple[dict[str, str], Any, Any], count: int) -> Took:
-    """Commit the same two batches under new names, which are made before the clock starts."""
+    """Commit the same two batches under new names, which are created before the clock starts."""
     names, create, complete = template
     await kernel.heartbeat(WORKER, lease_seconds=600)
     prepared = []
@@ -103,7 +103,7 @@ async def by_kernel(kernel: Kernel, template: tuple[dict[str, str], Any, Any], c
 
 
 async def measure_rate(report: Report, folder: str, count: int, rounds: int) -> None:
-    """The engine and the kernel in turns, each on a new file."""
+    """Measure the engine and the kernel in turns, each on a new file."""
     tasks, commits = [], []
     async with open_storage(f"sqlite:///{folder}/echo.db") as kernel:
         template = await the_two_commits(kernel)
@@ -127,7 +127,7 @@ async def measure_rate(report: Report, folder: str, count: int, rounds: int) -> 
 
 
 async def measure_cpu(report: Report, count: int, rounds: int) -> None:
-    """CPU of an echo on the memory engine compared with decoding its request and encoding its response."""
+    """Measure the CPU of an echo on the memory engine, compared with decoding its request and encoding its response."""
     engine_times, kernel_times, codec_times = [], [], []
     async with open_storage("memory:") as kernel:
         template = await the_two_commits(kernel)

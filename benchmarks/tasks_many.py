@@ -32,7 +32,7 @@ STATES = (TaskState.completed, TaskState.working, TaskState.failed, TaskState.co
 
 
 async def measure_lists(report: Report, folder: str, small: int, large: int, progress: Progress) -> None:
-    """Pages of a small and of a large store in turns: all tasks, and those of one state, totals included."""
+    """Measure pages of a small and a large store in turns: all tasks, and tasks of one state, including totals."""
     few, many = Principal(owner="few"), Principal(owner="many")
     async with (
         open_storage(f"sqlite:///{folder}/lists.db", declare=FAMILIES) as kernel,

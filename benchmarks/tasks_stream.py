@@ -38,14 +38,14 @@ class Streamed:
 
 
 async def measure(report: Report, folder: str, count: int, rounds: int) -> None:
-    """Streams and bare appends in turns, each on a new file; the last stream is then loaded."""
+    """Measure streams and bare appends in turns, each on a new file; the last stream is then loaded."""
     chunks = [sentence(random.Random(number), CHUNK_BYTES) for number in range(count)]
     part = count // 20
     first, last, rates, bare_rates, costs, loads = [], [], [], [], [], []
     for number in range(rounds):
         path = f"{folder}/stream-{number}.db"
         streamed = await stream(path, chunks)
-        # The first twentieth fills the pipe (the buffer holds as much), so that the second one stands for the first.
+        # The first twentieth fills the buffer, so the second twentieth is measured in its place.
         first.append(sum(streamed.costs[part : 2 * part]))
         last.append(sum(streamed.costs[-part:]))
         rates.append(count / streamed.seconds)
@@ -87,7 +87,7 @@ async def stream(path: str, chunks: Sequence[str]) -> Streamed:
                 if isinstance(event, Entry) and event.kind == "artifact":
                     seen.append(time.perf_counter())
                     entries.append(event)
-    after = written_bytes()  # closing has written the rest from the WAL into the file
+    after = written_bytes()  # closing has written the rest of the WAL into the file
     assert len(seen) == len(chunks)
     written = after - before if before is not None and after is not None and after > before else None
     seconds = seen[-1] - began

@@ -49,7 +49,7 @@ async def run(*, quick: bool = False, progress: Progress = lambda _: None) -> Re
     report = Report()
     rounds, large, megabytes = (5, 20_000, 100) if quick else (9, LARGE, MEDIA_MEGABYTES)
     with tempfile.TemporaryDirectory(prefix="keelbolt-bench-") as folder:
-        progress(f"{megabytes} MB of media")  # first: the peak of memory only ever rises
+        progress(f"{megabytes} MB of media")  # first, because the peak of memory never falls
         await _media(report, folder, megabytes)
         progress("turns of ten iterations")
         await _turns(report, folder, 8 * rounds)
@@ -64,7 +64,7 @@ async def run(*, quick: bool = False, progress: Progress = lambda _: None) -> Re
 
 
 async def _iteration(ctx: DispatchContext, _helpers: Any) -> None:
-    """Five stores, as an agent makes them: a thought, a call and its result, a message, a memory."""
+    """Store five values like a typical agent: a thought, a call and its result, a message, a memory."""
     place = f"{ctx.turn_id}.{ctx.iteration}"
     known: dict[str, Any] = {"tool": "search", "args": {"q": TEXT[:80]}, "created_at": AT, "updated_at": AT}
     call = ToolCall(id=f"call_{ctx.iteration}", is_complete=False, **known)
@@ -88,7 +88,7 @@ async def _turns(report: Report, folder: str, rounds: int) -> None:
         lost = TurnRunner(executor_callback=_iteration, **noop_storage())
         operations = await _operations(folder)
         times: dict[str, list[float]] = {"kept": [], "lost": [], "bare": []}
-        for number in range(rounds):  # interleaved, so that a busy moment of the machine affects all of them
+        for number in range(rounds):  # interleaved, so that a slow period of the machine affects all of them
             times["lost"].append(await _timed(partial(_run, lost)))
             times["bare"].append(await _timed(partial(_commit, bare, operations, number)))
             times["kept"].append(await _timed(partial(_run, kept)))
@@ -125,7 +125,7 @@ async def _operations(folder: str) -> list[tuple[Operation, ...]]:
 
 
 async def _commit(kernel: Kernel, commits: list[tuple[Operation, ...]], number: int) -> None:
-    """Write the same records under other keys, in as many commits."""
+    """Write the same records under other keys, in the same number of commits."""
     for place, operations in enumerate(commits):
         inserts = [
             Insert(each.collection, f"{each.key}.{number}.{place}", each.body, each.fields)
@@ -145,7 +145,7 @@ async def _timed(act: Callable[[], Any]) -> float:
 
 
 async def _concurrent(report: Report, folder: str, rounds: int) -> None:
-    """Turns at once on one thread contend for the order of its records; on threads of their own they do not."""
+    """Concurrent turns on one thread contend for the order of its records; turns on separate threads do not."""
     async with durable_storage(f"sqlite:///{folder}/concurrent.db") as storage:
         runner = storage.runner(executor_callback=_iteration)
         times: dict[str, list[float]] = {"one": [], "many": []}
@@ -153,7 +153,7 @@ async def _concurrent(report: Report, folder: str, rounds: int) -> None:
             for name, found in times.items():
                 threads = [f"{name}-{0 if name == 'one' else each}" for each in range(CONCURRENT)]
                 seconds = await _timed(partial(_at_once, runner, threads))
-                if number >= 0:  # the first round finds empty threads
+                if number >= 0:  # the first round starts with empty threads
                     found.append(seconds)
     rate = {name: CONCURRENT / statistics.median(found) for name, found in times.items()}
     report.note(f"{CONCURRENT} turns at once on {CONCURRENT} threads", rate["many"], "turns/s")
@@ -204,7 +204,7 @@ async def _fill(storage: DurableStorage, thread: str, count: int) -> None:
 
 
 class _Film:
-    """This many megabytes, generated while they are read."""
+    """A video of this many megabytes, generated while it is read."""
 
     def __init__(self, megabytes: int) -> None:
         self.megabytes = megabytes
@@ -219,7 +219,7 @@ class _Film:
 
 
 async def _media(report: Report, folder: str, megabytes: int) -> None:
-    """Store and read back a message with a large video, and measure the rise of memory."""
+    """Store and read a message with a large video, and measure the growth of memory."""
     async with durable_storage(f"sqlite:///{folder}/media.db") as storage:
         before = _peak()
         began = time.perf_counter()

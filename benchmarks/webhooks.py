@@ -26,7 +26,7 @@ from keelbolt.webhooks.post import TOTAL_SECONDS, Poster
 
 RECEIVERS = 100
 BEAT_SECONDS = 0.1
-DEAD_SECONDS = 1.0  # until a receiver counts as dead; short, so that it is tried several times in a run
+DEAD_SECONDS = 1.0  # time after which a receiver counts as dead; short, so that it is tried several times in a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Counts:
     """The counts of a run."""
 
     rounds: int
-    events: int  # of each of the receivers, in a round
-    streams: int  # at once, for the latencies
-    beats: int  # chunks of each stream
+    events: int  # per receiver and round
+    streams: int  # concurrent, for the latencies
+    beats: int  # chunks per stream
 
 
 FULL = Counts(rounds=6, events=60, streams=10, beats=30)
@@ -58,7 +58,7 @@ async def run(url: str | None = None, *, quick: bool = False, progress: Callable
 
 
 async def stream(ctx: TaskContext) -> None:
-    """``N SECONDS`` streams N chunks, with a pause before each."""
+    """Execute the message ``N SECONDS``: stream N chunks, with a pause before each."""
     count, seconds = ctx.user_text.split()
     for number in range(int(count)):
         if float(seconds):
@@ -101,7 +101,7 @@ async def _deliveries(engine: TaskEngine, sink: Sinks, events: int) -> float:
 
 
 async def _posts(sink: Sinks, events: int) -> float:
-    """The obvious implementation: an HTTP client and a loop for each receiver, with the signature made beforehand."""
+    """Post with an HTTP client and a loop for each receiver, the obvious way; signatures are made beforehand."""
     body = b'{"artifactUpdate":{"artifact":{"parts":[{"text":"%b"}]}}}' % (b"x" * 300)
 
     async def loop(number: int) -> None:
@@ -114,7 +114,7 @@ async def _posts(sink: Sinks, events: int) -> float:
 
 
 async def _sockets(sink: Sinks, events: int) -> float:
-    """A plain socket for each receiver, without an HTTP library: the limit of receivers and loopback."""
+    """Post over a plain socket for each receiver, without an HTTP library: the limit of receivers and loopback."""
     body = b'{"artifactUpdate":{"artifact":{"parts":[{"text":"%b"}]}}}' % (b"x" * 300)
 
     async def loop(number: int) -> None:
@@ -142,7 +142,7 @@ async def _timed(sink: Sinks, loop: Callable[[int], Awaitable[None]], events: in
 async def _latency(
     report: Report, engine: TaskEngine, sink: Sinks, counts: Counts, progress: Callable[[str], None]
 ) -> None:
-    """In turn: beside tasks whose receiver is alive, beside the same with a dead one, beside the same without any."""
+    """Measure latencies in turn beside tasks with a live receiver, with a dead receiver, and without a receiver."""
     alive, dead = sink.url(RECEIVERS - 1), sink.dead
     kinds: tuple[str | None, ...] = (alive, dead, None)
     times: dict[str | None, list[float]] = {kind: [] for kind in kinds}
@@ -151,7 +151,7 @@ async def _latency(
         for round_ in range(counts.rounds + 1):
             progress(f"latencies, round {round_ + 1} of {counts.rounds + 1}")
             for number in range(len(kinds)):
-                kind = kinds[(round_ + number) % len(kinds)]  # each is the first one as often
+                kind = kinds[(round_ + number) % len(kinds)]  # each kind is first equally often
                 found = await _streams(engine, sink, counts, kind)
                 if round_ > 0:
                     times[kind] += found

@@ -1,4 +1,4 @@
-"""One test, four engines: memory, a SQLite file, a real PostgreSQL, a real Valkey."""
+"""Each test runs on four engines: memory, a SQLite file, a real PostgreSQL, a real Valkey."""
 
 from __future__ import annotations
 

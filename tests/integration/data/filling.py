@@ -63,7 +63,7 @@ async def fill_tasks(kernel: Kernel, owner: str, *, tenant: str = "", canary: st
 
 
 async def _search(engine: TaskEngine, scope: Scope, task_id: str, canary: str) -> None:
-    """Look at the words of the task, which keeps them."""
+    """Read the search words of the task, which stores them."""
     record = await scope.get(families.TASKS, task_id)
     assert record is not None
     (words,) = await Texts(engine.store).of(scope, [record])
@@ -75,7 +75,7 @@ async def _search(engine: TaskEngine, scope: Scope, task_id: str, canary: str) -
 
 
 async def fill_turns(kernel: Kernel, tenant: str, thread: str, *, canary: str) -> None:
-    """Create a thread with one of each kind, a deleted message, and bytes without a record."""
+    """Create a thread with a value of each kind, a deleted message, and bytes without a record."""
     async with durable_storage(kernel, memories="thread", standing_instructions="thread") as storage:
         calls = Calls(storage.callbacks(), Turn(f"turn {canary}", tenant, thread))
         for kind, value in one_of_each():

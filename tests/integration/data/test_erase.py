@@ -33,7 +33,7 @@ async def counted(kernel: Kernel) -> int:
 
 
 async def test_all_data_of_a_subject_is_erased_and_nothing_else(kernel: Kernel) -> None:
-    """Each kind of subject: the dry run counts what is erased, and afterwards no row contains its data."""
+    """For each kind of subject, the dry run counts the erased data, and afterwards no row contains it."""
     gone, stays = await fill(kernel, "gone", GONE), await fill(kernel, "stays", STAYS)
     kept = len(await rows_with(kernel, STAYS, stays))
     for subject in (
@@ -57,14 +57,14 @@ async def test_all_data_of_a_subject_is_erased_and_nothing_else(kernel: Kernel) 
 async def test_a_tenant_or_a_user_is_erased_completely(kernel: Kernel, kind: str) -> None:
     gone, stays = await fill(kernel, "gone", GONE), await fill(kernel, "stays", STAYS)
     kept = len(await rows_with(kernel, STAYS, stays))
-    if kind == "tenant":  # its anonymous callers
+    if kind == "tenant":  # anonymous callers of the tenant
         await fill_turns(kernel, Principal(tenant="gone").partition, "talk", canary=GONE)
     subject = Subject(kind="tenant", id="gone") if kind == "tenant" else Subject(kind="user", id="ada", tenant="gone")
     would = await erase(kernel, subject, dry_run=True)
     erased = await erase(kernel, subject)
     assert erased.records == would.records
     left = await rows_with(kernel, GONE, gone)
-    if kind == "user":  # sessions have no user; memory has one
+    if kind == "user":  # sessions have no user, but memory does
         assert all("state_" in row and "state_memory" not in row for row in left)
     else:
         assert left == []
@@ -87,7 +87,7 @@ async def test_unknown_and_foreign_subjects_give_the_same_error(kernel: Kernel) 
 
 
 async def test_a_subject_in_use(kernel: Kernel) -> None:
-    """It is refused with if_idle, and erased otherwise."""
+    """The erasure is refused with if_idle; otherwise the subject is erased."""
     task = await fill_tasks(kernel, "ada", canary=GONE)
     await kernel.commit("ada", Enqueue(QUEUE, task))
     await fill_state(kernel, "default", "session-1", canary=GONE)
@@ -145,7 +145,7 @@ async def test_an_interrupted_erasure_is_finished_by_another_process(
 
 
 async def test_writers_beside_an_erasure(kernel: Kernel) -> None:
-    """Other subjects are written and read while a tenant is erased."""
+    """Other subjects can be written and read while a tenant is erased."""
     for number in range(5):
         await fill_state(kernel, "gone", f"session-{number}", canary=GONE)
     done = asyncio.Event()
@@ -170,7 +170,7 @@ async def test_writers_beside_an_erasure(kernel: Kernel) -> None:
 
 
 async def test_segments_of_older_versions(kernel: Kernel) -> None:
-    """They have no field that names their task; their keys do."""
+    """These segments have no field that names their task; their keys name it."""
     from keelbolt.tasks.families import SEGMENTS
 
     gone = await fill_tasks(kernel, "ada", canary=GONE)

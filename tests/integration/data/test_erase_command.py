@@ -41,12 +41,12 @@ def holds(directory: Path, *, word: str = CANARY) -> list[str]:
 
 
 async def in_thread(*words: str) -> Result:
-    """The command has its own event loop."""
+    """Run the command in a thread, because it has its own event loop."""
     return await asyncio.to_thread(run, *words)
 
 
 async def test_no_file_of_the_storage_holds_a_byte_of_it(url: str, tmp_path: Path) -> None:
-    """Neither the database nor its write-ahead log. Bytes of files stay until their grace period of an hour ends."""
+    """Neither the database nor its write-ahead log contains it. Bytes of files stay for a grace period of an hour."""
     task = await fill(url, canary=CANARY)
     assert holds(tmp_path)
     for words in (("--session", "session-1"), ("--context", "talk", "--owner", "ada")):
@@ -79,7 +79,7 @@ async def test_it_counts_then_erases_then_finds_nothing(url: str) -> None:
 
 async def test_a_tenant_is_erased_after_a_question(url: str) -> None:
     await fill(url, tenant="acme", canary=CANARY)
-    assert (await in_thread("--tenant", "acme", "--storage", url)).exit_code == 1  # no answer counts as no
+    assert (await in_thread("--tenant", "acme", "--storage", url)).exit_code == 1  # an empty answer means no
     done = await in_thread("--tenant", "acme", "--storage", url, "--yes")
     assert (done.exit_code, "record(s) erased" in done.stdout) == (0, True)
     async with open_storage(url) as kernel:

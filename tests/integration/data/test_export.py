@@ -1,4 +1,4 @@
-"""Export and import: every face, between any two engines; bad files are refused, repeats change nothing."""
+"""Export and import of every face, between any two engines; bad files are refused, and repeats change nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def exported(kernel: Kernel, subject: Subject | None = None) -> bytes:
 async def test_everything_is_exported_and_imported(
     request: pytest.FixtureRequest, tmp_path: Path, engines: tuple[str, str]
 ) -> None:
-    """All faces, from each engine to another: versions, seqs, floors, dedupe keys, blobs and holdings are the same."""
+    """Versions, seqs, floors, dedupe keys, blobs and holdings of all faces are equal, from each engine to another."""
     source_url, target_url = (store_url(engine, request, tmp_path) for engine in engines)
     async with open_storage(source_url) as source, open_storage(target_url) as target:
         await fill(source, source_url)
@@ -168,7 +168,7 @@ async def test_bad_files_are_refused(tmp_path: Path) -> None:
 
 
 async def test_hostile_lines_are_refused() -> None:
-    """Lines with correct checksums that name other partitions, unknown families, or bytes that are not the blob's."""
+    """Lines with correct checksums that name other partitions, unknown families or other bytes are refused."""
     async with open_storage("memory:") as source, open_storage("memory:") as target:
         await fill_tasks(source, "ada", canary="one")
         lines = lines_of(await exported(source))
@@ -194,7 +194,7 @@ async def test_hostile_lines_are_refused() -> None:
 
 
 async def test_a_subject_with_other_content_is_refused(kernel: Kernel) -> None:
-    """The stored data is not changed, whichever part of it differs."""
+    """The stored data is not changed, regardless of the part that differs."""
     from keelbolt.openai_agents.families import ITEMS, partition_of
 
     await fill_openai(kernel, "session-1", canary="one")
@@ -213,7 +213,7 @@ async def test_a_subject_with_other_content_is_refused(kernel: Kernel) -> None:
 
 
 async def test_an_incomplete_subject_is_marked(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A subject that needs several commits is visible once it is complete; before, it is marked and can be erased."""
+    """A subject of several commits is visible when it is complete; until then it is marked and can be erased."""
     async with open_storage("memory:") as source:
         await fill_openai(source, "session-1", canary="one")
         data = await exported(source)
@@ -232,7 +232,7 @@ async def test_an_incomplete_subject_is_marked(kernel: Kernel, monkeypatch: pyte
     assert found["incomplete"]
     assert found["record"] is None
     assert (await look.records("openai_sessions"))["records"] == []
-    await import_export(kernel, io.BytesIO(data))  # continues
+    await import_export(kernel, io.BytesIO(data))  # the import continues
     (found,) = (await look.describe(subject))["found"]
     assert not found["incomplete"]
     assert found["members"][0]["count"] == 30

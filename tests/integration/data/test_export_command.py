@@ -16,7 +16,7 @@ from tests.integration.state.session import everything, fill
 
 
 async def run(*words: str, given: bytes | None = None) -> Result:
-    """The command has its own event loop."""
+    """Run the command in a thread, because it has its own event loop."""
     return await asyncio.to_thread(CliRunner().invoke, main, words, input=given)
 
 
@@ -26,7 +26,7 @@ def url(tmp_path: Path) -> str:
 
 
 async def test_a_session_is_exported_and_imported(url: str, tmp_path: Path) -> None:
-    """The other store has the same ids, order and values, also unusual ones; a second import changes nothing."""
+    """The other store has the same ids, order and values, also unusual values; a second import changes nothing."""
     file, other = tmp_path / "out.jsonl", f"sqlite:///{tmp_path}/other.db"
     async with StateStore(url, types="own") as store:
         await fill(store)

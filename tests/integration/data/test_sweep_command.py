@@ -1,4 +1,4 @@
-"""`keelbolt sweep`: one syntax of retention for all faces."""
+"""`keelbolt sweep` has one retention syntax for all faces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.state.things import update
 
 
 async def run(*words: str) -> Result:
-    """The command has its own event loop."""
+    """Run the command in a thread, because it has its own event loop."""
     return await asyncio.to_thread(CliRunner().invoke, main, ["sweep", *words])
 
 
@@ -44,7 +44,7 @@ async def url(tmp_path: Path) -> str:
 
 
 async def test_one_syntax_for_all_faces(url: str) -> None:
-    """Ages and numbers of tasks, state and turns in one policy; a dry run counts the same and changes nothing."""
+    """One policy has ages and numbers of tasks, state and turns; a dry run counts the same and changes nothing."""
     retain = ("--retain", "updates=2 events=1d,completed=0s", "--retain", "deleted=0s", "--storage", url)
     dry = await removed(*retain, "--dry-run")
     assert dry == {"state": {"updates": 3}, "tasks": {"tasks": 1}, "turns": {"deleted": 1}}

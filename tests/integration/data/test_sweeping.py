@@ -65,7 +65,7 @@ async def test_a_failed_sweep_is_repeated(kernel: Kernel) -> None:
 
 
 async def test_a_sweep_without_its_lease_stops(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that can't renew its lease stops before another one begins, and its caller continues."""
+    """A process that can't renew its lease stops before another process begins, and its caller continues."""
     monkeypatch.setattr("keelbolt.data.sweeping.LEASE_SECONDS", 0.4)
     ended: list[str] = []
 
@@ -87,7 +87,7 @@ async def test_a_sweep_without_its_lease_stops(kernel: Kernel, monkeypatch: pyte
 
 
 async def test_an_agent_sweeps_without_a_policy(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Expired records, an unfinished erasure, and bytes without a record; the metrics count them."""
+    """Expired records, an unfinished erasure and bytes without a record are removed; the metrics count them."""
     monkeypatch.setattr("keelbolt.tasks.engine.EVERY_SECONDS", 0.05)
     monkeypatch.setattr("keelbolt.data.erasing.RESUME_SECONDS", 0.0)
     monkeypatch.setattr("keelbolt.turns.durable.retention.KEPT_SECONDS", -1.0)
@@ -114,7 +114,7 @@ async def test_an_agent_sweeps_without_a_policy(kernel: Kernel, monkeypatch: pyt
 
 
 async def test_two_engines_keep_one_policy(tmp_path: Path) -> None:
-    """Both share the periods, and an engine without a worker sweeps only if it has a policy."""
+    """The engines share the periods; an engine without a worker sweeps only if it has a policy."""
     url = f"sqlite:///{tmp_path}/file.db"
     async with open_storage(url) as one, open_storage(url) as other:
         policy = RetentionPolicy(completed=0, every=0.05)

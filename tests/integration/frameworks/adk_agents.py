@@ -1,4 +1,4 @@
-"""Writes a directory of agents for ADK's command line: one agent with a scripted model, and our services."""
+"""Writes a directory of agents for ADK's command line: one agent with a scripted model, and Keelbolt's services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One test, every engine."""
+"""Each test runs on every engine."""
 
 from __future__ import annotations
 

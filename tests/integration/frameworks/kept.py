@@ -1,4 +1,4 @@
-"""Fills a storage through the real packages, with a canary in everything that each of them keeps."""
+"""Fills a storage through the real packages, with a canary in all data that each package stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGE = 2_000_000  # a value of this size is a blob
 
 
 async def fill_langgraph(kernel: Kernel, thread: str, *, user: str, canary: str) -> Any:
-    """A thread with subgraphs, an interrupt and a blob, and an item of the user. Returns the values of its state."""
+    """Store a thread with subgraphs, an interrupt and a blob, and an item of the user. Return its state values."""
     async with KeelboltSaver(kernel) as saver:
         graph = build(saver)
         config: Any = {"configurable": {"thread_id": thread}}
@@ -39,7 +39,7 @@ async def fill_openai(kernel: Kernel, session: str, *, canary: str) -> None:
 
 
 async def fill_adk(kernel: Kernel, session: str, *, user: str, canary: str) -> None:
-    """A session with state and events, a large artifact with two versions, and memories."""
+    """Store a session with state and events, a large artifact with two versions, and memories."""
     who: Any = {"app_name": "shop", "user_id": user}
     sessions = KeelboltSessionService(kernel)
     made = await sessions.create_session(**who, session_id=session, state={"user:name": canary, "x": canary})
@@ -55,7 +55,7 @@ async def fill_adk(kernel: Kernel, session: str, *, user: str, canary: str) -> N
 
 
 async def fill_a2a(url: str, task: str, *, owner: str, canary: str) -> None:
-    """A task of the owner with a push config."""
+    """Store a task of the owner with a push config."""
     context = ServerCallContext(user=_Named(owner))
     async with sdk_stores(url) as stores:
         message = pb.Message(message_id="m", role=pb.Role.ROLE_USER, parts=[pb.Part(text=canary)])

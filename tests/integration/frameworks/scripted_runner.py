@@ -1,4 +1,4 @@
-"""Runs an agent of the OpenAI Agents SDK whose model repeats how many messages it was given."""
+"""Runs an agent of the OpenAI Agents SDK with a model that returns the number of its input messages."""
 
 from __future__ import annotations
 

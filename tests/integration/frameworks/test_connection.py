@@ -30,7 +30,7 @@ def threads() -> int:
 
 
 def test_connections_to_one_url_share_a_kernel(tmp_path: Path) -> None:
-    """One thread per URL, until the last connection closes; ``memory:`` is shared only on request."""
+    """A URL has one thread until the last connection closes; ``memory:`` is shared only on request."""
     before = threads()
     url = f"sqlite:///{tmp_path}/a.db"
     one, other = KernelConnection(url, NOTES), KernelConnection(url, [Collection("other")])
@@ -84,11 +84,11 @@ def test_bad_urls_are_refused_by_the_constructor(tmp_path: Path) -> None:
     with pytest.raises(StorageMissing):
         connection.call_sync(count)
     (tmp_path / "no/such/folder").mkdir(parents=True)
-    assert connection.call_sync(count) == 0  # opened at the next call
+    assert connection.call_sync(count) == 0  # reopened at the next call
     connection.close()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # fork() in a process with threads: what servers do
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # servers call fork() in a process with threads
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 def test_a_child_process_opens_its_own(request: pytest.FixtureRequest, tmp_path: Path, engine: str) -> None:
     """A connection made before fork() works in the child. A SQLite connection must not be open at the fork."""

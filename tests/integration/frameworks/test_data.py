@@ -36,7 +36,7 @@ async def test_threads_of_langgraph(any_url: str) -> None:
         page = await look.records("langgraph_checkpoints", of=thread, limit=1)
         shown = (await look.show(page["records"][0]["ref"]))["value"]
         assert shown["state"]["log"][0] == GONE
-        assert shown["state"]["log"][2:4] == values["log"][2:4]  # the long one is cut
+        assert shown["state"]["log"][2:4] == values["log"][2:4]  # the long value is cut
         assert shown["writes"][0]["channel"] == "__interrupt__"
         (described,) = (await look.describe(thread))["found"]
         counts = {each["title"]: each["count"] for each in described["members"]}

@@ -57,7 +57,7 @@ def shape(session: Session | None) -> Any:
 
 
 async def walk(service: Any) -> list[Any]:
-    """All methods, with the states of session, user and app."""
+    """Call all methods, with the states of session, user and app."""
     seen: list[Any] = [await service.get_session(**WHO, session_id="none")]
     state = {"plain": [1, {"x": None}], "app:a": 1, "user:u": 2, "temp:t": 3}
     one = await service.create_session(**WHO, session_id=" one ", state=state)
@@ -68,7 +68,7 @@ async def walk(service: Any) -> list[Any]:
     for number in range(5):
         await service.append_event(one, said("hello", number, plain=number, app__a=number, temp__t=number))
     seen.append(shape(one))
-    await service.append_event(one, said("hello", 4, plain=4, app__a=4))  # delivered again
+    await service.append_event(one, said("hello", 4, plain=4, app__a=4))  # repeated delivery
     partial = said("part", 9)
     partial.partial = True
     seen.append((await service.append_event(one, partial)).partial)
@@ -108,13 +108,13 @@ async def test_sessions_behave_as_the_memory_service(any_url: str) -> None:
 
 
 async def test_a_stale_session_is_refused(any_url: str) -> None:
-    """Of two holders of a session the second is refused, whatever the clocks are; after a reload it can write."""
+    """Of two holders of a session the second is refused, regardless of their clocks; after a reload it can write."""
     async with open_storage(any_url) as kernel:
         service, elsewhere = KeelboltSessionService(kernel), KeelboltSessionService(kernel)
         mine = await service.create_session(**WHO, session_id="s")
         theirs = await elsewhere.get_session(**WHO, session_id="s")
         assert theirs is not None
-        await elsewhere.append_event(theirs, said("theirs", -50))  # an older clock
+        await elsewhere.append_event(theirs, said("theirs", -50))  # from an older clock
         with pytest.raises(StaleSessionError):
             await service.append_event(mine, said("mine", 1))
         assert [event.id for event in mine.events] == []
@@ -127,7 +127,7 @@ async def test_a_stale_session_is_refused(any_url: str) -> None:
 
 
 async def test_a_session_of_the_same_id_is_another_one(any_url: str) -> None:
-    """An object of a deleted session does not write into a new session with its id."""
+    """An object of a deleted session does not write to a new session with its id."""
     async with KeelboltSessionService(any_url) as service:
         old = await service.create_session(**WHO, session_id="s")
         await service.delete_session(**WHO, session_id="s")
@@ -301,10 +301,10 @@ async def memories(service: Any) -> list[Any]:
     ]
     seen.append(await found("cat", "other"))
     await service.delete_memory(**WHO, memory_id=events[0].id)
-    await service.add_session_to_memory(session)  # does not restore it
+    await service.add_session_to_memory(session)  # does not restore the deleted memory
     seen.append(await found("cat"))
     session.events = session.events[2:]
-    await service.add_session_to_memory(session)  # replaces what was there
+    await service.add_session_to_memory(session)  # replaces the stored memories
     seen.append(await found("cats"))
     return seen
 
@@ -359,7 +359,7 @@ async def test_adks_command_line_accepts_keelbolt_urls(tmp_path: Path) -> None:
 
 
 async def test_the_registry_opens_task_stores(tmp_path: Path) -> None:
-    """The A2A task store of ADK's agents, by URL; tasks are found when it is opened again."""
+    """The A2A task store of ADK's agents is opened by URL; tasks are found when it is opened again."""
     registry = ServiceRegistry()
     register(registry=registry)
     task = pb.Task(id="t", context_id="c", status=pb.TaskStatus(state=pb.TaskState.TASK_STATE_WORKING))

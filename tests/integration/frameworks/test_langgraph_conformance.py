@@ -1,4 +1,4 @@
-"""LangGraph's own conformance suite for checkpointers, whole, on every engine."""
+"""LangGraph's own conformance suite for checkpointers, complete, on every engine."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
 
 def shape(graph: Any, config: Any = CONFIG) -> list[Any]:
-    """The history of a thread without ids and times."""
+    """Return the history of a thread without ids and times."""
     return [
         (
             snapshot.values,
@@ -39,7 +39,7 @@ def shape(graph: Any, config: Any = CONFIG) -> list[Any]:
 
 
 def walk(saver: Any) -> Any:
-    """An interrupt, its answer, a time travel with another answer, an update of old state, and the final history."""
+    """Run an interrupt, its answer, a time travel with another answer and an update of old state; return results."""
     graph = build(saver)
     seen: list[Any] = [graph.invoke({"log": ["begun"]}, CONFIG)]
     seen.append(graph.invoke(Command(resume="yes"), CONFIG))
@@ -101,7 +101,7 @@ def test_a_run_that_is_killed_at_every_node_finishes(kept_url: str, tmp_path: Pa
 
 
 async def test_the_second_writer_gets_an_error(any_url: str) -> None:
-    """Of two runs that start at the same checkpoint one continues; the thread does not fork."""
+    """Of two runs that start at the same checkpoint, one continues; the thread does not fork."""
     async with KeelboltSaver(any_url) as saver:
         first, second = await race(saver, saver)
         assert [type(each) for each in (first, second)].count(CheckpointConflict) == 1
@@ -111,7 +111,7 @@ async def test_the_second_writer_gets_an_error(any_url: str) -> None:
 
 
 async def test_writers_in_two_processes_exclude_each_other(kept_url: str) -> None:
-    """The same with two connections, which share nothing in memory."""
+    """Two connections, which share nothing in memory, exclude each other too."""
     async with open_storage(kept_url) as one, open_storage(kept_url) as other:
         first, second = await race(KeelboltSaver(one), KeelboltSaver(other))
         assert [type(each) for each in (first, second)].count(CheckpointConflict) == 1
@@ -125,7 +125,7 @@ async def test_a_fork_is_allowed_on_request(any_url: str) -> None:
 
 
 async def race(one: KeelboltSaver, other: KeelboltSaver) -> tuple[Any, Any]:
-    """Both runs load the thread before either of them writes."""
+    """Load the thread in both runs before either of them writes."""
     met = asyncio.Barrier(2)
 
     def waiting(saver: KeelboltSaver) -> KeelboltSaver:
@@ -163,7 +163,7 @@ async def race(one: KeelboltSaver, other: KeelboltSaver) -> tuple[Any, Any]:
 
 
 async def test_a_run_does_not_continue_in_a_deleted_and_recreated_thread(kept_url: str) -> None:
-    """The saver has cached the head of the old thread; the new one has the same version, but another head."""
+    """The saver has cached the head of the old thread; the new thread has the same version, but another head."""
     async with open_storage(kept_url) as one, open_storage(kept_url) as other:
         stale, fresh = KeelboltSaver(one), KeelboltSaver(other)
         old = await put(stale, None, {"n": 1}, 1)
@@ -192,7 +192,7 @@ async def test_tenants_are_isolated(kept_url: str) -> None:
         assert [found async for found in b.alist(None)] == []
 
 
-# ----------------------------------------------------------------------------------------------------- what is stored
+# -------------------------------------------------------------------------------------------------------- stored data
 
 
 async def put(saver: KeelboltSaver, parent: Any, values: dict[str, Any], version: int, **metadata: Any) -> Any:
@@ -205,7 +205,7 @@ async def put(saver: KeelboltSaver, parent: Any, values: dict[str, Any], version
 
 
 async def test_equal_values_are_stored_once(any_url: str) -> None:
-    """A hundred checkpoints and writes with the same large value keep its bytes once."""
+    """A hundred checkpoints and writes with the same large value store its bytes once."""
     async with open_storage(any_url) as kernel:
         saver = KeelboltSaver(kernel)
         config = None
@@ -270,7 +270,7 @@ async def test_a_run_continues_while_its_thread_is_pruned(kept_url: str) -> None
         pruning = asyncio.create_task(prune())
         config = None
         for version in range(1, 61):
-            document = f"{version % 3}" * 1000  # comes and goes, so that removed values are written again
+            document = f"{version % 3}" * 1000  # the value recurs, so that removed values are written again
             config = await put(writer, config, {"document": document}, version)
             await writer.aput_writes(config, [("next", f"{(version + 1) % 3}" * 1000)], "task")
             found = await pruner.aget_tuple(CONFIG)
@@ -284,7 +284,7 @@ async def test_a_run_continues_while_its_thread_is_pruned(kept_url: str) -> None
 
 
 async def test_the_head_is_the_last_checkpoint_and_not_the_greatest_id(any_url: str) -> None:
-    """A process with a slow clock makes smaller ids; the thread still continues after the last write."""
+    """A process with a slow clock creates smaller ids; the thread still continues after the last write."""
     async with KeelboltSaver(any_url) as saver:
         first = await put(saver, None, {"n": 1}, 1)
         late = empty_checkpoint()
@@ -317,13 +317,13 @@ async def test_bad_input_is_named(tmp_path: Path) -> None:
 
 
 def test_ids_of_any_text_are_distinct() -> None:
-    """Slashes and empty names in ids are distinct."""
+    """Ids with slashes and empty names are distinct."""
     lanes = [Lane("a/b", ""), Lane("a", "b"), Lane("a", "b/"), Lane("", "a/b"), Lane("a/b/", "")]
     assert len({lane.key for lane in lanes}) == len(lanes)
 
 
 async def test_the_id_of_an_addressed_checkpoint_compares_as_a_plain_one(any_url: str) -> None:
-    """The saver marks it; comparison with another subclass of str still works."""
+    """The saver marks the id; comparison with another subclass of str still works."""
 
     class AnyId(str):
         __slots__ = ()

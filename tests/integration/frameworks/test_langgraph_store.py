@@ -66,7 +66,7 @@ def seen(store: Any) -> list[Any]:
 
 
 def test_searches_equal_the_memory_store(any_url: str) -> None:
-    """get, search by prefix, filter and meaning, and list_namespaces."""
+    """The results of get, list_namespaces and search by prefix, filter and meaning are equal."""
     expected = InMemoryStore(index=INDEX)
     fill(expected)
     with KeelboltStore(any_url, index=INDEX) as store:

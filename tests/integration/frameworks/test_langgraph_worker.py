@@ -42,7 +42,7 @@ async def test_tokens_are_streamed_as_one_artifact() -> None:
 
 
 async def test_tasks_of_a_context_share_a_thread_on_request() -> None:
-    """With thread="context" the second task sees the messages of the first one; otherwise it does not."""
+    """With thread="context" the second task sees the messages of the first task; otherwise it does not."""
     for thread, expected in (("context", 4), ("task", 2)):
         async with KeelboltSaver("memory:") as saver:
             graph = chat(saver, "one", "two")
@@ -81,7 +81,7 @@ def careful(saver: Any, ran: list[str], gate: asyncio.Event) -> Any:
 
 
 async def test_interrupts_ask_and_lost_attempts_continue() -> None:
-    """Each interrupt is one question, also if it asks the same; no node that finished runs again after a crash."""
+    """Each interrupt is one question, also if the text is the same; no finished node runs again after a crash."""
     ran: list[str] = []
     gate = asyncio.Event()
     async with KeelboltSaver("memory:") as saver:

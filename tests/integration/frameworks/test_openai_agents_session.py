@@ -91,7 +91,7 @@ async def test_items_expire(any_url: str) -> None:
 
 
 async def test_a_session_can_be_given_an_expiry_later(any_url: str) -> None:
-    """Items without expiry precede later ones with expiry, also after these expired."""
+    """Items without expiry precede later items with expiry, also after these expired."""
     async with open_storage(any_url) as kernel:
         await KeelboltSession("s", kernel).add_items([message("kept")])
         short = KeelboltSession("s", kernel, ttl_seconds=0.3)
@@ -102,7 +102,7 @@ async def test_a_session_can_be_given_an_expiry_later(any_url: str) -> None:
 
 
 async def test_items_are_encrypted_with_a_key(any_url: str) -> None:
-    """No stored byte shows the text; another key, or none, is refused; keys can be changed."""
+    """No stored byte contains the text; another key, or no key, is refused; keys can be changed."""
     async with open_storage(any_url) as kernel:
         session = KeelboltSession("s", kernel, secret_key=SECRET)
         await KeelboltSession("s", kernel).add_items([message("before the key")])
@@ -130,7 +130,7 @@ async def test_a_fork_is_independent(any_url: str) -> None:
 
 
 async def test_sessions_and_tenants_are_isolated(kept_url: str) -> None:
-    """Ids of any text are different sessions; another tenant does not see them."""
+    """Ids with any text name different sessions; another tenant does not see them."""
     names = ["", "a", "a/b", "a b", "ä", "x" * 500, "x" * 501]
     sessions = [KeelboltSession(name, kept_url) for name in names]
     for session in sessions:
@@ -157,7 +157,7 @@ async def test_bad_input_is_named() -> None:
 
 
 def test_one_session_in_several_event_loops() -> None:
-    """asyncio.run twice, as Runner.run_sync does: the session is the same."""
+    """With asyncio.run twice, as in Runner.run_sync, the session is the same."""
     session = KeelboltSession("s", "memory:")
     asyncio.run(session.add_items([message("one")]))
     assert asyncio.run(session.get_items()) == [message("one")]

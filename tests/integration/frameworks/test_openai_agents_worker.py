@@ -92,7 +92,7 @@ async def test_responses_and_calls_are_steps() -> None:
 
 
 async def test_a_lost_attempt_repeats_only_unfinished_steps() -> None:
-    """Killed during a response: this response is requested again, the first one and the payment are not."""
+    """After a kill during a response, this response is requested again; the first response and the payment are not."""
     world = World()
     world.pace = 0.05
     async with WorkerHarness(openai_agent_worker(world.agent())) as agent:
@@ -117,7 +117,7 @@ async def test_a_call_in_doubt(policy: Any) -> None:
 
 
 async def test_approvals_are_questions() -> None:
-    """The tool runs when the user answers yes; the model gets a refusal."""
+    """The tool runs if the user answers yes; otherwise the model gets a refusal."""
     world = World()
     async with WorkerHarness(openai_agent_worker(world.agent(approval=True))) as agent:
         await agent.send("pay")

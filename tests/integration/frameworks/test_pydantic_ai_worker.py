@@ -54,7 +54,7 @@ class World:
 
 
 async def test_requests_and_calls_are_steps() -> None:
-    """A lost attempt repeats no model request and no tool call that finished."""
+    """A lost attempt repeats no finished model request or tool call."""
     world = World()
     async with WorkerHarness(pydantic_ai_worker(world.agent())) as agent:
         await agent.send("pay")
@@ -65,7 +65,7 @@ async def test_requests_and_calls_are_steps() -> None:
 
 @pytest.mark.parametrize("policy", ["ask", "retry"])
 async def test_a_call_in_doubt(policy: Any) -> None:
-    """The user is asked about a tool call whose process died, or it is repeated on request."""
+    """If the process of a tool call died, the user is asked, or the call is repeated on request."""
     world = World()
     world.hold = True
     async with WorkerHarness(pydantic_ai_worker(world.agent(tool_in_doubt=policy))) as agent:
@@ -83,7 +83,7 @@ async def test_a_call_in_doubt(policy: Any) -> None:
 
 
 async def test_approvals_are_questions() -> None:
-    """The tool runs when the user answers yes; the model gets a refusal."""
+    """The tool runs if the user answers yes; otherwise the model gets a refusal."""
     world = World()
     async with WorkerHarness(pydantic_ai_worker(world.agent(approval=True))) as agent:
         await agent.send("pay")

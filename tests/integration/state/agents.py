@@ -31,7 +31,7 @@ async def ask(args: Words, ctx: Any) -> Words:
 
 
 class Script:
-    """Calls these tools one after the other, then answers."""
+    """A model that calls these tools one after the other, then answers."""
 
     def __init__(self, *tools: str) -> None:
         self._tools = list(tools)
@@ -43,7 +43,7 @@ class Script:
         return json.dumps(step), 0.0
 
     def answer(self) -> dict[str, Any]:
-        """Return its last step."""
+        """Return the last step of the script."""
         return {"thought": "", "next_node": "final_response", "args": {"raw_answer": "answer"}}
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def start(name: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start such a process."""
+    """Start a process that runs one of these programs."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.integration.state.children", name, *arguments],
         cwd=ROOT,
@@ -39,7 +39,7 @@ def run(name: str, *arguments: str) -> str:
 
 
 def leaves(url: str) -> None:
-    """Saves without a loop, without awaiting, without closing, and ends."""
+    """Save without a loop, without awaiting, without closing, and end."""
     store = StateStore(url)
     for number in range(40):
         store.save_event(event(float(number)))
@@ -51,7 +51,7 @@ def leaves(url: str) -> None:
 
 
 def acknowledges(url: str, ending: str, behind: str = "") -> None:
-    """Saves one item of each kind at a time, prints its number when it is acknowledged, and ends without closing."""
+    """Save one item of each kind at a time, print its number when it is acknowledged, and end without closing."""
     asyncio.run(_acknowledge(StateStore(url, write_behind=bool(behind)), ending))
 
 
@@ -65,11 +65,11 @@ async def _acknowledge(store: StateStore, ending: str) -> None:
         sys.stdout.flush()
     if ending == "os._exit":
         os._exit(0)
-    await asyncio.sleep(60)  # until a signal comes
+    await asyncio.sleep(60)  # until a signal arrives
 
 
 def forked(url: str, behind: str = "") -> None:
-    """A child of multiprocessing saves with a store that it inherited."""
+    """Save in a child of multiprocessing with an inherited store."""
     store = StateStore(url, write_behind=bool(behind))
     child = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(_wait(store.save_event(event()))))
     child.start()
@@ -78,7 +78,7 @@ def forked(url: str, behind: str = "") -> None:
 
 
 def unreachable(url: str) -> None:
-    """Saves events with write-behind to an unreachable storage: the next call raises, and so does the exit."""
+    """Save events with write-behind to an unreachable storage: the next call raises, and so does the exit."""
     asyncio.run(_unreachable(StateStore(url, write_behind=True, timeout_seconds=2.0)))
 
 
@@ -92,7 +92,7 @@ async def _unreachable(store: StateStore) -> None:
 
 
 def loops(url: str) -> None:
-    """Uses one store in two event loops, one after the other, and in a thread between them."""
+    """Use one store in two event loops, one after the other, and in a thread between them."""
     store = StateStore(url, types="own")
 
     async def save(number: int) -> None:
@@ -111,7 +111,7 @@ async def _history(store: StateStore) -> list[object]:
 
 
 def forks(url: str) -> None:
-    """Uses a store before and after fork(), in both processes."""
+    """Use a store before and after fork(), in both processes."""
     store = StateStore(url)
     asyncio.run(_wait(store.save_memory_state("parent", {"n": 1})))
     child = os.fork()
@@ -128,7 +128,7 @@ async def _wait(saving: Awaitable[None]) -> None:
 
 
 def gone(url: str, policy: str, spool: str = "") -> None:
-    """Saves to an unreachable storage, and ends."""
+    """Save to an unreachable storage, and end."""
     store = StateStore(url, policy=policy, spool=spool or None, exit_seconds=1.0)  # type: ignore[arg-type]
     for number in range(5):
         store.save_event(event(float(number)))
@@ -137,7 +137,7 @@ def gone(url: str, policy: str, spool: str = "") -> None:
 
 
 def takes(url: str, count: str) -> None:
-    """Waits for a line, then takes every pause it can."""
+    """Wait for a line, then take every available pause."""
     asyncio.run(_take(StateStore(url), int(count)))
 
 
@@ -152,7 +152,7 @@ async def _take(store: StateStore, count: int) -> None:
 
 
 def remembers(url: str, who: str, count: str) -> None:
-    """Adds turns to a conversation that another process adds to at the same time."""
+    """Add turns to a conversation that another process adds to at the same time."""
     asyncio.run(_remember(StateStore(url), who, int(count)))
 
 
@@ -173,14 +173,14 @@ async def _remember(store: StateStore, who: str, count: int) -> None:
 
 
 def pauses(url: str) -> None:
-    """A planner that asks the user and ends with its process."""
+    """Run a planner that asks the user and ends with its process."""
     from tests.integration.state.agents import CONTEXT, planner
 
     sys.stdout.write(asyncio.run(planner(StateStore(url), "ask").run("q", tool_context=dict(CONTEXT))).resume_token)
 
 
 def resumes(url: str, token: str) -> None:
-    """A planner in another process, which resumes the pause."""
+    """Resume the pause with a planner in another process."""
     from tests.integration.state.agents import planner
 
     try:
@@ -192,7 +192,7 @@ def resumes(url: str, token: str) -> None:
 
 
 def works(url: str, count: str) -> None:
-    """A stateless worker: claims free jobs, and runs a new flow for each."""
+    """Run a stateless worker: claim free jobs, and run a new flow for each."""
     asyncio.run(_work(StateStore(url), int(count)))
 
 

@@ -1,4 +1,4 @@
-"""One test, four engines: memory, a SQLite file, a real PostgreSQL, a real Valkey."""
+"""Each test runs on four engines: memory, a SQLite file, a real PostgreSQL, a real Valkey."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENGINES = ["memory", "sqlite", "postgres", "redis"]
 
 
 def store_url(engine: str, request: pytest.FixtureRequest, path: Path) -> str:
-    """The URL of an empty store."""
+    """Return the URL of an empty store."""
     if engine == "postgres":
         server: PostgresServer = request.getfixturevalue("keelbolt_postgres")
         return f"{server.url}?schema=state_{uuid4().hex[:12]}"

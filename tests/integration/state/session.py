@@ -39,7 +39,7 @@ async def fill(store: StateStore) -> None:
 
 
 async def everything(store: StateStore) -> list[Any]:
-    """Return all data of it that callers can read."""
+    """Return all data of the session that callers can read."""
     artifacts = await store.artifact_store.list(scope=ArtifactScope(session_id="session"))
     return [
         list(await store.load_history("trace")),

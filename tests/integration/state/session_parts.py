@@ -19,7 +19,7 @@ SHORT = SessionLimits(lease_seconds=3.0)  # long enough for a busy machine to re
 
 
 async def forever(_runtime: TaskRuntime) -> None:
-    """A task that ends only when it is cancelled."""
+    """Run until the task is cancelled."""
     await asyncio.Event().wait()
 
 

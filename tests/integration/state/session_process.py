@@ -35,7 +35,7 @@ async def penguiflow(store: StateStore) -> None:
 
 
 async def work(session: Any, kind: Any, store: StateStore) -> None:
-    """One task is complete, one waits for an approval, two run."""
+    """Run four tasks: one is complete, one waits for an approval, two run."""
     running = asyncio.Semaphore(0)
 
     async def done(runtime: Any) -> Any:
@@ -59,7 +59,7 @@ async def work(session: Any, kind: Any, store: StateStore) -> None:
 
 
 async def stopped(store: StateStore) -> None:
-    """A task that writes in every possible way after its process was stopped for a while."""
+    """Run a task that writes in every possible way after its process was stopped for a while."""
     session = ours.StreamingSession("s", state_store=store, limits=SHORT)
     await session.hydrate()
     running = asyncio.Event()
@@ -82,7 +82,7 @@ async def stopped(store: StateStore) -> None:
 
 
 async def writer(store: StateStore) -> None:
-    """Saves to a session, and once more after it was erased."""
+    """Save to a session, and once more after it was erased."""
     for save in saves(store):
         await save()
     await store.flush()

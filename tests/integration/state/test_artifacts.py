@@ -381,7 +381,7 @@ def view(store: ArtifactStore, session: str | None = "s", kind: Any = ScopedArti
 
 @pytest.mark.parametrize("kind", [ScopedArtifacts, theirs.ScopedArtifacts])
 async def test_a_scope_is_enforced(memory: Case, kind: Any) -> None:
-    """By Keelbolt's view, and by penguiflow's over Keelbolt's store."""
+    """Keelbolt's view enforces the scope, and so does penguiflow's view of Keelbolt's store."""
     store = memory.store()
     mine, others = view(store, kind=kind), view(store, "other", kind)
     ref = await mine.upload(b"x", filename="f")
@@ -436,7 +436,7 @@ async def test_penguiflows_classes_are_returned_if_it_is_installed(memory: Case)
 
 
 async def test_a_stream_is_read_in_the_loop_of_its_caller(tmp_path: Path) -> None:
-    """The store has its own thread; the stream belongs to this one."""
+    """The store has its own thread; the stream belongs to the caller's thread."""
     here = asyncio.get_running_loop()
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -456,7 +456,7 @@ async def test_a_stream_is_read_in_the_loop_of_its_caller(tmp_path: Path) -> Non
 
 
 async def test_two_stores_of_one_storage_keep_the_limits_together(shared_url: str) -> None:
-    """Each has its own kernel and thread, as in two processes."""
+    """Each store has its own kernel and thread, as in two processes."""
     retention = ArtifactRetentionConfig(max_artifacts_per_session=4)
     async with StateStore(shared_url, artifact_retention=retention) as one:
         await one.artifact_store.put_bytes(b"first", scope=scope())
@@ -474,7 +474,7 @@ async def test_two_stores_of_one_storage_keep_the_limits_together(shared_url: st
 
 
 class Silent(MemoryKernel):
-    """A storage that does not respond."""
+    """A storage that never responds."""
 
     async def _stage_chunk(self, *_arguments: Any) -> None:
         await asyncio.get_running_loop().create_future()
@@ -503,7 +503,7 @@ async def test_text_that_utf8_can_not_encode_is_refused() -> None:
 
 
 class Away(MemoryKernel):
-    """A storage that can't be used."""
+    """A storage that is unavailable."""
 
     async def get(self, *_arguments: Any) -> Any:
         raise StorageUnreachable
@@ -523,7 +523,7 @@ async def test_an_outage_raises(policy: Any) -> None:
 
 
 async def test_many_artifacts_at_once_into_one_session(shared_url: str) -> None:
-    """They share commits: no put times out, and the session has as many artifacts as its limit allows."""
+    """Concurrent puts share commits: no put times out, and the session has as many artifacts as its limit allows."""
     retention = ArtifactRetentionConfig(max_artifacts_per_session=500)
     async with StateStore(shared_url, artifact_retention=retention, timeout_seconds=10) as store:
         scope = ArtifactScope(session_id="hot")

@@ -80,7 +80,7 @@ async def test_unusual_payloads_survive_a_round_trip(value: Any) -> None:
 
 
 async def test_payloads_survive_a_round_trip(store: StateStore) -> None:
-    """In every family, on every engine; NaN does not equal itself and is compared separately."""
+    """Payloads of every family are equal after a round trip; NaN does not equal itself and is compared separately."""
     payload = {**ODD, "nan": math.nan}
     await store.save_event(event(odd=payload))
     await store.save_planner_state("token", payload)
@@ -212,8 +212,9 @@ async def test_a_removed_context_is_written_again(store: StateStore) -> None:
 
 
 async def test_cursors_of_updates(store: StateStore) -> None:
-    """Cursors are exclusive, and an unknown one returns no updates. Without a cursor the last N are returned, with one
-    the first N after it; the filter is applied before the limit."""
+    """Cursors are exclusive, and an unknown cursor returns no updates. Without a cursor the last N updates are
+    returned, with one the first N after it; the filter is applied before the limit.
+    """
     for number in range(10):
         await store.save_update(update(number, f"task-{number % 2}"))
         await store.save_update(update(number, f"task-{number % 2}"))
@@ -340,7 +341,7 @@ async def test_tenants_are_isolated(shared_url: str) -> None:
     ],
 )
 async def test_wrong_types_are_named(method: str, arguments: tuple[Any, ...]) -> None:
-    """They raise at the await; a caller that does not await is not interrupted."""
+    """Wrong types raise at the await; a caller that does not await is not interrupted."""
     async with StateStore("memory:", types="own") as store:
         saving = getattr(store, method)(*arguments)
         with pytest.raises(InvalidState, match="not "):

@@ -30,9 +30,7 @@ async def erase_it(store: StateStore) -> None:
 
 
 async def test_late_saves_are_refused(store: StateStore) -> None:
-    """Every save of a process that used the session raises StateErased, until it loads the tasks of the session
-    again.
-    """
+    """Every save of a process that used the session raises StateErased until it loads the session's tasks again."""
     for save in saves(store):
         await save()
     assert await rows(store)
@@ -49,7 +47,7 @@ async def test_late_saves_are_refused(store: StateStore) -> None:
 
 
 async def test_late_saves_do_not_reach_a_new_session_with_the_same_id(shared_url: str) -> None:
-    """A process that first uses the session after the erasure can write; one that used it before can't."""
+    """A process that first uses the session after the erasure can write; a process that used it before can't."""
     async with (
         StateStore(shared_url, types="own") as before,
         StateStore(shared_url, types="own", exit_seconds=4.0) as after,
@@ -65,7 +63,7 @@ async def test_late_saves_do_not_reach_a_new_session_with_the_same_id(shared_url
 
 
 async def test_an_open_session_does_not_restore_erased_data(store: StateStore) -> None:
-    """The first write stops its tasks, and its context is not written again."""
+    """The first write stops the tasks of the session, and its context is not written again."""
     async with StreamingSession("erased", state_store=store) as session:
         await session.update_context(llm_context={"text": "canary"})
         await session.spawn_task(forever, task_id="t", description="canary")
@@ -79,7 +77,7 @@ async def test_an_open_session_does_not_restore_erased_data(store: StateStore) -
 
 
 async def test_a_save_that_no_caller_awaits_is_dropped(store: StateStore) -> None:
-    """Later calls for other data do not raise its error."""
+    """Later calls for other data do not raise the error of the dropped save."""
     task, update, *_ = saves(store)
     await task()
     await erase_it(store)

@@ -17,7 +17,7 @@ from tests.integration.state.things import event, planned, task, trajectory, upd
 
 
 async def test_the_order_of_calls_is_kept(store: StateStore) -> None:
-    """Awaited or not, as tasks or not, and across families."""
+    """Saves keep their order, awaited or not, as tasks or not, and across families."""
     one = task()
     waiting = []
     for number in range(60):
@@ -56,7 +56,7 @@ async def test_pauses_and_tasks_are_committed_when_they_are_awaited(shared_url: 
 
 
 async def test_concurrent_saves_share_commits() -> None:
-    """The number of their records does not matter."""
+    """Saves share commits regardless of the number of their records."""
 
     class Counting(MemoryKernel):
         commits = 0
@@ -74,7 +74,7 @@ async def test_concurrent_saves_share_commits() -> None:
 
 
 def test_the_calls_of_each_thread_are_kept_in_order(file_url: str) -> None:
-    """For threads with their own loops and for one without a loop."""
+    """This holds for threads with their own loops and for a thread without a loop."""
     store = StateStore(file_url)
 
     def save(thread: int) -> None:
@@ -208,7 +208,7 @@ def test_two_processes_add_to_one_conversation(shared_url: str) -> None:
 
 
 def test_exit_does_not_wait_for_an_unreachable_storage(tmp_path: Path) -> None:
-    """Neither for one that refuses connections nor for one that accepts them and does not respond."""
+    """This holds for a storage that refuses connections and for one that accepts them and does not respond."""
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         for port in (silent.getsockname()[1], closed.getsockname()[1]):

@@ -16,7 +16,7 @@ from tests.integration.state.things import event, task, update
 
 @pytest.mark.parametrize("engine", ["postgres", "redis"])
 async def test_nothing_is_lost_and_order_is_kept(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """The connection breaks, the database is down for a while and returns: each save is stored once, in call order."""
+    """After a broken connection and a database outage, each save is stored once, in call order."""
     url = store_url(engine, request, tmp_path)
     parts = urlsplit(url)
     async with Proxy(parts.hostname or "127.0.0.1", parts.port or 0) as proxy:

@@ -11,7 +11,7 @@ from keelbolt.state import StateStore
 
 
 async def test_a_block_longer_than_its_lease_raises() -> None:
-    """Another caller may have taken the pause and repeated the work, so the caller must get an error."""
+    """The caller must get an error, because another caller may have taken the pause and repeated the work."""
     async with StateStore("memory:") as store:
         await store.save_planner_state("token", {"kept": True})
         lease = await store.take_planner_state("token", lease_seconds=0.1)

@@ -159,7 +159,7 @@ def _admin(url: str, *arguments: str) -> str:
 
 
 def test_a_planner_that_pauses_returns_a_pause() -> None:
-    """The script of the race above, in one process."""
+    """A pause is returned and resumed in one process, with the script of the race above."""
     store = StateStore("memory:")
     paused = asyncio.run(planner(store, "ask").run("q", tool_context=dict(CONTEXT)))
     assert isinstance(paused, PlannerPause)

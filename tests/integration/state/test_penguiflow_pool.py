@@ -74,7 +74,7 @@ class Streaming(Script, _LiteLLMJSONClient):  # type: ignore[misc]  # penguiflow
 
 @pytest.mark.parametrize("kind", ["own loop", "one loop"])
 def test_each_chunk_of_a_streamed_answer_is_stored(url: str, kind: str) -> None:
-    """500 planner events of one run, in order, whether the loop ends at once or continues."""
+    """The 500 planner events of one run are stored in order, whether the loop ends at once or continues."""
     theirs, ours = InMemoryStateStore(), StateStore(url, write_behind=kind == "own loop")
     kept = []
     for store in (theirs, ours):
@@ -86,7 +86,7 @@ def test_each_chunk_of_a_streamed_answer_is_stored(url: str, kind: str) -> None:
             result = await agent.run("q", tool_context=dict(CONTEXT))
             assert isinstance(result, PlannerFinish)
             if kind == "one loop":
-                await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))  # its saves in the background
+                await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))  # the saves in the background
             return list(await store.list_planner_events("trace"))
 
         asyncio.run(run())

@@ -39,7 +39,7 @@ async def read(args: Words, ctx: Any) -> Words:
 
 
 class Model:
-    """Calls one tool, and answers with its result."""
+    """A model that calls one tool and answers with its result."""
 
     def __init__(self, name: str, text: str) -> None:
         self.steps: list[dict[str, Any]] = [

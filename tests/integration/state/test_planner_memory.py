@@ -27,7 +27,7 @@ async def echo(args: Words, _ctx: Any) -> Words:
 
 
 class Model:
-    """Answers at once, and records its prompts."""
+    """A model that answers at once and records its prompts."""
 
     def __init__(self) -> None:
         self.prompts: list[str] = []
@@ -39,7 +39,7 @@ class Model:
 
 
 async def summarise(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Takes longer than the rest of a run, as a real model does."""
+    """Take longer than the rest of a run, as a real model does."""
     await asyncio.sleep(0.002)
     return {"summary": " ".join([request["previous_summary"], *(turn["user"] for turn in request["turns"])]).strip()}
 
@@ -89,7 +89,7 @@ async def test_each_run_on_another_worker(url: str) -> None:
 
 
 def test_each_run_in_a_loop_of_its_own(file_url: str) -> None:
-    """A loop that ends during a summary ends the summary; the next run makes it."""
+    """A loop that ends during a summary ends the summary; the next run creates it."""
     store, kept = StateStore(file_url), memory()
     agent = planner(store, kept)
     for number in range(4):

@@ -184,7 +184,7 @@ def _turn(number: int) -> dict[str, str]:
 @pytest.mark.parametrize("policy", ["strict", "resilient"])
 @pytest.mark.parametrize("whose", ["ours", "penguiflow's"])
 async def test_an_outage_erases_no_conversation(kernel: Flaky, policy: Any, whose: str) -> None:
-    """Five turns, an outage, one turn, and a recovery: at least the five turns are stored."""
+    """After five turns, an outage, one turn and a recovery, at least the first five turns are stored."""
     module = import_module("keelbolt.state.memory" if whose == "ours" else "penguiflow.planner.memory")
     kind = module.ShortTermMemory if whose == "ours" else module.DefaultShortTermMemory
     config = module.ShortTermMemoryConfig(
@@ -282,7 +282,7 @@ async def test_resilient_continues_and_replays_in_order(kernel: Flaky, caplog: p
         ("statestore_load_failed", "load_history"),
     }
     kernel.away = False
-    await store.save_update(update(10))  # the storage is back, but earlier writes wait
+    await store.save_update(update(10))  # the storage is back, and earlier writes wait
     await _until_empty(store)
     assert [found.content["step"] for found in await store.list_updates("session")] == list(range(11))
     assert [found.progress for found in await store.list_tasks("session")] == [{"step": 9}]
@@ -386,7 +386,7 @@ async def test_a_replay_does_not_undo_saves_of_another_process(kernel: Flaky, tm
 
 
 async def test_a_write_stored_after_its_timeout_is_not_replayed(kernel: Flaky) -> None:
-    """Otherwise a pause that timed out, was stored and was taken would be restored."""
+    """Otherwise the replay would restore a pause that timed out, was stored and was taken."""
     store = StateStore(kernel, policy="resilient", timeout_seconds=0.05)
     await store.save_memory_state("key", {})
     kernel.late = answers = asyncio.Event()
@@ -463,7 +463,7 @@ async def test_a_closed_store_raises(url: str) -> None:
 
 
 async def test_a_storage_that_can_not_be_opened(tmp_path: Path) -> None:
-    """It is opened as soon as possible."""
+    """The store opens the storage as soon as that is possible."""
     folder = tmp_path / "later"
     strict = StateStore(f"sqlite:///{folder}/state.db")
     with pytest.raises(StateNotSaved):

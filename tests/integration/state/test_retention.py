@@ -40,7 +40,7 @@ async def fill(store: StateStore) -> None:
         store.save_update(update(number))
         store.save_steering(steering(number))
         await store.save_trajectory(f"trace-{number}", "session", trajectory())
-        await store.flush()  # each is a separate entry
+        await store.flush()  # each iteration writes separate entries
         if number == 4:
             for word in ("kv:v1:t:u:session:session:ns:key", "memory"):
                 await store.save_memory_state(word, {})
@@ -115,7 +115,7 @@ async def test_old_data_is_removed(store: StateStore) -> None:
 
 
 async def test_ended_traces_and_sessions_are_removed(store: StateStore) -> None:
-    """They can be used again, also by the process that used them before."""
+    """Removed traces and sessions can be used again, also by the process that used them before."""
     await fill(store)
     gone = await swept(store, later=2 * DAY, events=DAY, planner_events=DAY, bindings=DAY, trajectories=DAY)
     assert gone.traces == 0  # its binding was removed after the traces were checked
@@ -182,7 +182,7 @@ def test_policies_as_text() -> None:
 
 
 async def test_a_store_in_use_sweeps_by_itself(shared_url: str) -> None:
-    """Expired data and data that the policy does not keep is removed."""
+    """Expired data and data that the policy does not keep are removed."""
     retention = StateRetention(max_updates=3)
     async with StateStore(shared_url, sweep_every=0.2, pause_seconds=0.1, retention=retention) as store:
         await store.save_planner_state("token", {})

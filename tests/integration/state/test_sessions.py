@@ -28,7 +28,7 @@ Kind = SteeringEventType
 
 
 async def test_everything_is_restored(store: StateStore) -> None:
-    """Context with version and hash, results, waiting patches and controls, tasks in order, known event ids."""
+    """Restored: context with version and hash, results, waiting patches and controls, task order, known event ids."""
     seen = demand(Kind.PAUSE, "a")
 
     async def pipeline(runtime: TaskRuntime) -> TaskResult:
@@ -63,7 +63,7 @@ async def test_everything_is_restored(store: StateStore) -> None:
 
 
 async def test_a_subscription_misses_nothing_and_repeats_nothing(store: StateStore) -> None:
-    """After an interruption or a cancelled wait it continues with the last received id."""
+    """After an interruption or a cancelled wait, a subscription continues after the last received id."""
     total = 60
 
     async def pipeline(runtime: TaskRuntime) -> None:
@@ -142,7 +142,7 @@ async def test_several_processes_change_the_context(shared_url: str) -> None:
 
 
 async def test_a_patch_is_decided_once(shared_url: str) -> None:
-    """Of several processes that approve and reject it at the same time, one succeeds."""
+    """Of several processes that approve and reject a patch at the same time, one succeeds."""
     async with sessions(shared_url, 3) as (first, second, third):
         patch = ContextPatch(task_id="t")
         for _ in range(3):
@@ -157,7 +157,6 @@ async def test_a_patch_is_decided_once(shared_url: str) -> None:
 
 
 async def test_limits_count_the_tasks_of_all_processes(shared_url: str) -> None:
-    """The limit counts the tasks in all processes."""
     async with sessions(shared_url, 2, limits=SessionLimits(max_tasks_per_session=2)) as (here, there):
         await here.spawn_task(forever)
         await there.spawn_task(forever, task_id="t")
@@ -171,7 +170,7 @@ async def test_limits_count_the_tasks_of_all_processes(shared_url: str) -> None:
 
 
 async def test_tasks_of_a_dead_process_fail_without_a_caller(shared_url: str) -> None:
-    """A process with another open session fails them; later writes of the dead process are refused."""
+    """A process with another open session fails the tasks; later writes of the dead process are refused."""
     gate = asyncio.Event()
 
     async def pipeline(_runtime: TaskRuntime) -> str:
@@ -207,7 +206,7 @@ async def test_tasks_of_a_dead_process_fail_without_a_caller(shared_url: str) ->
 async def test_a_process_that_cannot_renew_its_lease_stops_its_tasks(
     file_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stops them before the lease ends, and runs them again when it can renew a lease."""
+    """The process stops its tasks before the lease ends, and runs them again when it can renew a lease."""
     runs: list[float] = []
     stopped: list[float] = []
 
@@ -305,7 +304,7 @@ async def test_two_objects_of_one_session(file_url: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the task that never continues
 def test_tasks_of_an_ended_loop_are_recovered(file_url: str) -> None:
-    """The process still runs and has a lease, but the tasks have no event loop."""
+    """The process still runs and has a lease, but its tasks have no event loop."""
     store = StateStore(file_url, types="own")
     loop = asyncio.new_event_loop()
     session = StreamingSession("s", state_store=store)
@@ -326,7 +325,7 @@ def test_tasks_of_an_ended_loop_are_recovered(file_url: str) -> None:
 async def test_the_reads_to_open_a_session_do_not_grow_with_its_tasks(
     store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One read for all tasks, one for their snapshots, one for their order, and a few for the session."""
+    """Opening takes one read for all tasks, one for their snapshots, one for their order, and a few for the session."""
     for session_id, count in (("few", 2), ("many", 300)):
         for number in range(count):
             snapshot = TaskContextSnapshot(session_id=session_id, task_id=str(number))

@@ -52,7 +52,7 @@ async def running(store: StateStore) -> list[str]:
 
 
 async def test_a_session_continues_in_another_process(shared_url: str) -> None:
-    """Another process fails the running tasks without a caller. All other data is there, and new tasks can start."""
+    """Another process fails the running tasks without a caller. All other data is stored, and new tasks can start."""
     async with (
         StateStore(shared_url, types="own") as store,
         SessionManager(state_store=store, limits=SHORT) as manager,
@@ -83,7 +83,7 @@ async def test_a_session_continues_in_another_process(shared_url: str) -> None:
 
 
 async def test_writes_of_a_stopped_process_after_its_lease_are_refused(shared_url: str) -> None:
-    """Another process has taken over its task: none of its updates, results and contexts are stored."""
+    """Once another process has taken over the task, no update, result or context of the stopped process is stored."""
     async with (
         StateStore(shared_url, types="own") as store,
         SessionManager(state_store=store, limits=SHORT) as manager,
@@ -105,7 +105,7 @@ async def test_writes_of_a_stopped_process_after_its_lease_are_refused(shared_ur
 
 
 async def test_writes_of_a_stopped_process_to_an_erased_session_are_refused(shared_url: str) -> None:
-    """Each of its saves raises StateErased, and the store has no data of the session afterwards."""
+    """Each save of the stopped process raises StateErased, and the store has no data of the session afterwards."""
     async with open_storage(shared_url) as kernel, process(shared_url, "writer") as child:
         child.send_signal(signal.SIGSTOP)
         await asyncio.sleep(SHORT.lease_seconds + 0.5)
@@ -116,7 +116,7 @@ async def test_writes_of_a_stopped_process_to_an_erased_session_are_refused(shar
 
 
 async def test_penguiflow_s_session_continues_in_another_process(shared_url: str) -> None:
-    """Its running tasks fail without a caller, and no longer count towards the limits."""
+    """The session's running tasks fail without a caller, and no longer count towards the limits."""
     async with StateStore(shared_url, types="penguiflow") as store:
         async with process(shared_url, "penguiflow") as child:
             owned = OwnedTasks(store, lease_seconds=SHORT.lease_seconds)
@@ -146,7 +146,7 @@ async def test_penguiflow_s_session_continues_in_another_process(shared_url: str
 
 
 async def test_penguiflow_s_sessions_on_our_store(shared_url: str) -> None:
-    """Background tasks, steering, an approved merge, and a second process that reads all of it."""
+    """A second process reads all data: background tasks, steering, and an approved merge."""
     heard = []
 
     async def pipeline(runtime: theirs.TaskRuntime) -> theirs.TaskResult:
@@ -195,7 +195,7 @@ async def test_penguiflow_s_sessions_on_our_store(shared_url: str) -> None:
 
 
 async def test_penguiflow_s_session_is_cancelled_with_its_children(file_url: str) -> None:
-    """The cancels are in the store."""
+    """The cancels are stored."""
 
     async def endless(_runtime: theirs.TaskRuntime) -> None:
         await asyncio.Event().wait()

@@ -64,7 +64,7 @@ COMMANDS = [
 
 
 async def test_the_output_equals_penguiflow_admin(file_url: str) -> None:
-    """Byte for byte, with the same exit codes."""
+    """The output is equal byte for byte, with the same exit codes."""
     await kept(file_url)
     for arguments in COMMANDS:
         ours = await run(*arguments, "--storage", file_url)

@@ -27,7 +27,7 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store of each kind that has SQL."""
+    """Return the URL of an empty store of each kind that has SQL."""
     return store_url(request.param, request, tmp_path)
 
 

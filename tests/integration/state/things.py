@@ -69,7 +69,7 @@ def binding(**fields: Any) -> RemoteBinding:
 
 
 def conversation(task_id: str, **fields: Any) -> RemoteBinding:
-    """A binding that accepts a next turn."""
+    """Return a binding that accepts a next turn."""
     return binding(task_id=task_id, router_session_id="session", remote_skill="skill", **fields)
 
 

@@ -29,7 +29,7 @@ _numbers = count(1)
 
 
 def message(text: str = "Hello", **more: Any) -> Message:
-    """A new message of the user."""
+    """Return a new message of the user."""
     more.setdefault("message_id", f"message-{next(_numbers)}")
     more.setdefault("parts", [Part(text=text)])
     return Message(role=Role.user, **more)
@@ -114,7 +114,7 @@ class Stage:
         await asyncio.sleep(0.005)
 
 
-# ---------------------------------------------------------------------------------------------------------- looking
+# ------------------------------------------------------------------------------------------------------------ reads
 
 
 async def ask(engine: TaskEngine, text: str = "Hello", *, who: Principal = ANONYMOUS, **more: Any) -> Task:
@@ -187,7 +187,7 @@ async def _no_work(engine: TaskEngine, partition: str, task_id: str) -> bool:
 
 
 async def until(condition: Callable[[], Any], *, seconds: float = 10.0) -> None:
-    """Wait until this holds."""
+    """Wait until the condition holds."""
     end = time.monotonic() + seconds
     while True:
         found = condition()
@@ -205,7 +205,7 @@ async def state_of(engine: TaskEngine, task_id: str) -> TaskState:
 
 @contextlib.contextmanager
 def at_most(seconds: float) -> Any:
-    """Fail if the block takes longer than this."""
+    """Fail if the block takes longer than this many seconds."""
     start = time.monotonic()
     yield
     took = time.monotonic() - start

@@ -43,7 +43,7 @@ async def client(kernel: Kernel) -> AsyncIterator[TaskEngine]:
 
 
 async def bury(client: TaskEngine, principal: Principal) -> str:
-    """Create a task that is a dead letter: each of its processes died."""
+    """Create a task with a dead letter: each process that ran it died."""
     words = message("try me", metadata={"from": "the client"})
     sent = await client.tasks.send(words, Envelope(principal, accepts=["text/plain"], metadata={"of": "the task"}))
     task_id = sent.task.record.task_id
@@ -66,7 +66,7 @@ async def test_a_dead_letter_names_its_owner_and_reason(client: TaskEngine) -> N
 
 
 async def test_requeue_creates_one_new_task(client: TaskEngine, kernel: Kernel) -> None:
-    """Also for concurrent requests. The new task has the message and its metadata; the old one stays failed."""
+    """Concurrent requests create one task. It has the message and its metadata; the old task stays failed."""
     old = await bury(client, ADA)
     sent = await asyncio.gather(*(client.tasks.requeue(old, ADA) for _ in range(8)))
     [new] = {each.task.record.task_id for each in sent}

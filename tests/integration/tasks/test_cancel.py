@@ -1,4 +1,4 @@
-"""Cancelling in every state and process: one end, and the right error for the loser of a race."""
+"""Cancelling in every state and process: the task ends once, and the loser of a race gets the right error."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_submitted_task(stage: Stage) -> None:
 
 
 async def test_a_paused_task(stage: Stage) -> None:
-    """It no longer waits for its user; a late answer is refused."""
+    """The task no longer waits for its user; a late answer is refused."""
     engine = await stage.engine(heeds)
     task = await ask(engine, "ask")
     with at_most(2.0):
@@ -85,7 +85,7 @@ async def test_a_paused_task(stage: Stage) -> None:
 
 @pytest.mark.parametrize("worker", [heeds, sleeps, writes])
 async def test_a_working_task(stage: Stage, worker: object) -> None:
-    """A worker in a shielded block stops by itself, any other is stopped; also from another process."""
+    """A worker in a shielded block stops by itself, any other worker is stopped; also from another process."""
     assert callable(worker)
     engine = await stage.engine(worker)
     other = await stage.engine()
@@ -150,8 +150,8 @@ async def test_cancel_returns_in_time(stage: Stage) -> None:
 
 @pytest.mark.parametrize("inside", [True, False])
 async def test_a_shield_gives_time_to_clean_up(stage: Stage, inside: bool) -> None:
-    """In a shielded block a cancel does not stop the worker, and its writes count, for as long as the block may take;
-    the cancel takes effect at its end. So it is in a block that begins after the cancel.
+    """In a shielded block a cancel does not stop the worker, and its writes are stored, until the block's time is over.
+    The cancel takes effect at the end of the block. The same applies to a block that begins after the cancel.
     """
     began, after = asyncio.Event(), []
 
@@ -184,7 +184,7 @@ async def test_a_shield_gives_time_to_clean_up(stage: Stage, inside: bool) -> No
 
 
 async def test_a_shield_ends(stage: Stage) -> None:
-    """A worker that exceeds its time is stopped; a second block does not extend it."""
+    """A worker that exceeds the time of its shield is stopped; a second block does not extend the time."""
     heard: list[object] = []
     release = asyncio.Event()
 
@@ -232,7 +232,7 @@ async def test_a_worker_that_fails_while_it_stops(stage: Stage) -> None:
 
 
 async def test_a_process_that_does_not_react_loses_the_task(stage: Stage) -> None:
-    """If it hangs or has just died, the task is canceled anyway, and the process can no longer write."""
+    """If the process hangs or has just died, the task is canceled anyway, and the process can no longer write."""
     engine = await stage.engine(sleeps)
     sent = await engine.tasks.send(message())
     task_id = sent.task.record.task_id
@@ -355,7 +355,7 @@ async def race(stage: Stage, rounds: int) -> Counter[str]:
 
 @pytest.mark.timeout(1800)
 async def test_cancel_against_complete(stage: Stage, full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exactly one terminal event each; the loser learns it: the client by an error, the worker by being stopped."""
+    """Each task has exactly one terminal event. The loser is notified: the client by an error, the worker by a stop."""
     monkeypatch.setattr(runner_module, "LISTEN_AFTER_SECONDS", 0.0)
     rounds = 5000 if full else 80
     outcomes = await race(stage, rounds)

@@ -1,4 +1,4 @@
-"""Followers: the log from any entry on, in any process, without gaps and repeats."""
+"""Followers read the log from any entry on, in any process, without gaps and repeats."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def _ended(engine: TaskEngine, task_id: str) -> list[Entry]:
 
 
 async def test_a_snapshot_first(stage: Stage) -> None:
-    """Without a seq, the current task comes first, then what follows; nothing is in both."""
+    """Without a seq, the current task comes first, then later entries; no entry is in both."""
     gate = asyncio.Event()
 
     async def worker(ctx: TaskContext) -> None:
@@ -105,7 +105,7 @@ async def _parts(engine: TaskEngine, task_id: str, count: int) -> bool:
 
 
 async def test_a_task_that_ended(stage: Stage) -> None:
-    """A snapshot and nothing more; also for a seq beyond its end."""
+    """A follower of an ended task gets a snapshot and nothing more; also for a seq beyond its end."""
     engine = await stage.engine(streams)
     task = await ask(engine, "3")
     head = len(await log(engine, task.id))
@@ -184,7 +184,7 @@ async def test_many_followers_read_once(memory: Stage, monkeypatch: pytest.Monke
 
 
 async def test_a_slow_reader(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow reader reads from the store itself: memory stays bounded, and no one else waits."""
+    """A slow reader reads from the store: memory stays bounded, and other readers do not wait."""
     monkeypatch.setattr(events_module, "RING_ENTRIES", 10)
     engine = await stage.engine(streams)
     sent = await engine.tasks.send(message("300"))
@@ -198,11 +198,11 @@ async def test_a_slow_reader(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
         assert len(feed._ring) <= 10
         seen += [event async for event in followed]
     assert told(seen) == told(await log(engine, task_id))
-    assert engine.events.feed(engine.kernel.scoped(PARTITION), task_id) is None  # nothing is left without a reader
+    assert engine.events.feed(engine.kernel.scoped(PARTITION), task_id) is None  # no feed is left without a reader
 
 
 async def test_a_follower_that_leaves(stage: Stage) -> None:
-    """A follower that stops leaves nothing behind, and the others continue."""
+    """A follower that stops releases its resources, and the others continue."""
     engine = await stage.engine(streams)
     sent = await engine.tasks.send(message("100"))
     task_id = sent.task.record.task_id
@@ -218,7 +218,7 @@ async def test_a_follower_that_leaves(stage: Stage) -> None:
 
 
 async def test_followers_see_only_committed_entries(stage: Stage) -> None:
-    """Everything that a follower has seen is in the store at that moment."""
+    """Every entry that a follower has seen is in the store at that moment."""
     engine = await stage.engine(streams)
     sent = await engine.tasks.send(message("50"))
     task_id = sent.task.record.task_id

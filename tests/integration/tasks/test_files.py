@@ -45,13 +45,13 @@ async def test_a_file_is_kept_as_long_as_its_tasks(stage: Stage) -> None:
         assert await open_file(kernel.scoped(ADA.partition), "another", digest) is None
     await erase_task(engine.store, engine.tasks.scope(ADA), tasks[0])
     assert await open_file(kernel.scoped(ADA.partition), tasks[0], digest) is None
-    assert await open_file(kernel.scoped(ADA.partition), tasks[1], digest) is not None  # which still refers to it
+    assert await open_file(kernel.scoped(ADA.partition), tasks[1], digest) is not None  # this task still refers to it
     await erase_task(engine.store, engine.tasks.scope(ADA), tasks[1])
     assert await open_file(kernel.scoped(ADA.partition), tasks[1], digest) is None
 
 
 async def test_files_of_an_interrupted_erasure_are_removed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first commit removes the task; its files must be listed by then, or no process would find them."""
+    """The first commit removes the task and must list its files; otherwise no process would find them."""
     engine = await stage.engine(keeps)
     kernel, commit = engine.kernel, engine.kernel.commit
     monkeypatch.setattr("keelbolt.data.erasing.RESUME_SECONDS", 0.0)
@@ -76,7 +76,7 @@ async def test_files_of_an_interrupted_erasure_are_removed(stage: Stage, monkeyp
 
 
 async def test_a_process_that_lost_the_task_can_not_store_a_file(stage: Stage) -> None:
-    """A write of a process whose task another process has claimed is refused."""
+    """A write of a process is refused after another process has claimed its task."""
     began = asyncio.Event()
     held: list[TaskContext] = []
 
@@ -120,5 +120,5 @@ async def test_the_waiting_task_of_a_context_is_found(stage: Stage) -> None:
     assert (await tasks.settled(answered)).record.task_id == asked
     assert await tasks.waiting("talk", ADA) is None
     assert await tasks.knows(words, ADA)
-    repeated = await tasks.send(words, Envelope(ADA))  # sent again, when no task waits any more
+    repeated = await tasks.send(words, Envelope(ADA))  # sent again after the task stopped waiting
     assert (repeated.repeated, repeated.task.record.task_id) == (True, asked)

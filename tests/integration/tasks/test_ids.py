@@ -32,7 +32,7 @@ async def keep(ctx: TaskContext) -> None:
 
 
 async def test_every_context_id_of_the_wire_works(stage: Stage) -> None:
-    """The task is listed by it, its context data is loaded and updated by it, and it is deleted by it."""
+    """By its context id a task is listed, its context data is loaded and updated, and the context is deleted."""
     engine = await stage.engine(keep)
     storage: KernelStorage[dict[str, str]] = KernelStorage(await stage.kernel())
     for context_id in CONTEXTS:
@@ -50,7 +50,7 @@ async def test_every_context_id_of_the_wire_works(stage: Stage) -> None:
 
 @pytest.mark.parametrize("context_id", ["", "\0", "a\0b", "\ud800", "x" * (MAX_CONTEXT_ID + 1), None, 7])
 async def test_invalid_context_ids(memory: Stage, context_id: str) -> None:
-    """The same rule applies everywhere; an empty id on the wire counts as absent."""
+    """Every method applies the same rule; an empty id on the wire counts as absent."""
     with pytest.raises(InvalidTaskRequest, match="a context id must be"):
         check_context_id(context_id)
     storage: KernelStorage[dict[str, str]] = KernelStorage(await memory.kernel())
@@ -64,6 +64,6 @@ async def test_invalid_context_ids(memory: Stage, context_id: str) -> None:
 
 
 def test_task_ids() -> None:
-    """Task ids are assigned by the server: short and printable."""
+    """The server assigns task ids; they are short and printable."""
     assert is_task_id("0198c2f4-7d6b-7000-8000-0123456789ab")
     assert not any(map(is_task_id, ("", "a\tb", "x" * 201)))

@@ -29,7 +29,7 @@ class Listener:
 
 
 async def test_in_order(stage: Stage) -> None:
-    """Everything arrives once, in send order, from any process, with source, reason and payload."""
+    """Each entry arrives once, in send order, from any process, with source, reason and payload."""
     listener = Listener()
     engine = await stage.engine(listener)
     other = await stage.engine()
@@ -58,7 +58,7 @@ async def test_in_order(stage: Stage) -> None:
 
 
 async def test_concurrent_steering(stage: Stage) -> None:
-    """Many concurrent entries all arrive, once, in log order."""
+    """Many concurrent entries all arrive once, in log order."""
     listener = Listener()
     engine = await stage.engine(listener)
     sent = await engine.tasks.send(message())
@@ -73,7 +73,7 @@ async def test_concurrent_steering(stage: Stage) -> None:
 
 
 async def test_a_worker_that_reads_no_steering(stage: Stage) -> None:
-    """A worker need not read steering; the entries are in the log, and the end does not wait for a reader."""
+    """A worker need not read steering: the entries are in the log, and the task's end does not wait for a reader."""
     gate = asyncio.Event()
 
     async def deaf(ctx: TaskContext) -> None:
@@ -107,7 +107,7 @@ async def test_lost_notifications(stage: Stage) -> None:
 
 
 async def test_a_listener_ends_with_the_turn(stage: Stage) -> None:
-    """A worker may read steering in the background: it stops when the turn ends."""
+    """A worker may read steering in the background; the reader stops when the turn ends."""
     heard = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -151,7 +151,7 @@ async def test_after_a_takeover(stage: Stage) -> None:
 
 
 async def test_steering_that_is_refused(stage: Stage) -> None:
-    """For a task that has ended or waits for its user, and for an unknown kind."""
+    """Steering is refused for a task that has ended or waits for its user, and for an unknown kind."""
 
     async def worker(ctx: TaskContext) -> None:
         await (ctx.complete() if ctx.user_text == "end" else ctx.request_input("?"))

@@ -1,4 +1,4 @@
-"""A task is canceled while no process runs it: it ends at once, and its worker cleans up in the next process."""
+"""A task that is canceled while no process runs it ends at once; its worker cleans up in the next process."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def cleaned(engine: TaskEngine, task_id: str) -> None:
 
 
 async def ended_once(engine: TaskEngine, task_id: str) -> None:
-    """The end is the last event that a client sees; after it, the log has only internal entries."""
+    """Check that the end is the last event that a client sees; after it, the log has only internal entries."""
     assert (await states(engine, task_id)).count("canceled") == 1
     kinds = [entry.kind for entry in await log(engine, task_id)]
     end = max(number for number, kind in enumerate(kinds) if kind in ("status", "said"))
@@ -82,7 +82,7 @@ async def ended_once(engine: TaskEngine, task_id: str) -> None:
 
 
 async def lost(stage: Stage, booking: Booking, **settings: Any) -> tuple[TaskEngine, str]:
-    """A client's engine, and a task whose process just died; its lease has not expired."""
+    """Return a client's engine, and a task whose process just died; its lease has not expired."""
     first = await stage.engine(booking.handle)
     sent = await first.tasks.send(message())
     await booking.waiting.wait()
@@ -172,7 +172,7 @@ async def test_a_process_that_stops_releases_the_cleanup(stage: Stage) -> None:
 
 
 async def test_a_cleanup_that_kills_its_process_is_given_up(stage: Stage) -> None:
-    """After the last attempt the task has a dead letter, and stays canceled."""
+    """After the last attempt the task has a dead letter and stays canceled."""
     booking = Booking()
     client, task_id = await lost(stage, booking, max_attempts=2)
     await client.tasks.cancel(task_id)
@@ -242,7 +242,7 @@ async def test_a_task_that_no_worker_started_needs_no_cleanup(stage: Stage) -> N
 
 
 async def test_a_task_that_asked_needs_no_cleanup(stage: Stage) -> None:
-    """Its turn is over, so the worker has nothing to clean up."""
+    """The turn of a task that asked is over, so the worker has nothing to clean up."""
     calls: list[str] = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -269,12 +269,12 @@ async def test_a_log_that_was_trimmed_before_the_cleanup(stage: Stage) -> None:
 
 
 async def test_a_process_that_hung_can_no_longer_write(stage: Stage) -> None:
-    """It wakes after the cancel: its worker is stopped, and the cleanup runs once."""
+    """The process resumes after the cancel: its worker is stopped, and the cleanup runs once."""
     booking = Booking()
     first = await stage.engine(booking.handle)
     sent = await first.tasks.send(message())
     await booking.waiting.wait()
-    stage.lines[first].cut = True  # it gets no notifications
+    stage.lines[first].cut = True  # the process gets no notifications
     client = await stage.engine(cancel_seconds=0.1)
     await client.tasks.cancel(sent.task.task_id)
     stage.lines[first].cut = False

@@ -31,7 +31,7 @@ async def echo(ctx: TaskContext) -> None:
 
 
 async def talk(ctx: TaskContext) -> None:
-    """Asks until it gets "bye"."""
+    """Asks until the user sends "bye"."""
     await ctx.emit_text_artifact(f"{len(ctx.history)} before", artifact_id=f"turn-{ctx.user_text}")
     if ctx.user_text == "bye":
         await ctx.respond(f"heard {', '.join(said.text for said in ctx.history)}")
@@ -71,7 +71,7 @@ async def test_without_a_free_slot_the_task_waits(stage: Stage) -> None:
 
 
 async def test_a_process_without_a_worker(stage: Stage) -> None:
-    """One process accepts messages and another one works; the first gets the end."""
+    """One process accepts messages and another one works; the first process gets the result."""
     front = await stage.engine()
     sent = await front.tasks.send(message("over there"))
     assert sent.run is None
@@ -103,7 +103,7 @@ async def test_a_conversation(stage: Stage) -> None:
 
 
 async def test_a_conversation_between_processes(stage: Stage) -> None:
-    """Each turn may run in another process, and the previous one may be gone."""
+    """Each turn may run in another process, also after the previous process has ended."""
     first = await stage.engine(talk)
     task = await ask(first, "one")
     await stage.crash(first)
@@ -116,7 +116,7 @@ async def test_a_conversation_between_processes(stage: Stage) -> None:
 
 
 async def test_a_long_history(stage: Stage) -> None:
-    """Many turns with long messages: everything is there in order, and the last part can be requested."""
+    """After many turns with long messages the history is complete and in order, and its last part can be requested."""
     engine = await stage.engine(talk)
     words = "x" * 3000
     task = await ask(engine, f"0{words}")
@@ -135,7 +135,7 @@ async def test_a_long_history(stage: Stage) -> None:
 
 
 async def test_fifty_identical_sends(stage: Stage) -> None:
-    """Fifty equal concurrent messages from two processes: one task, one run, and fifty equal responses."""
+    """Fifty equal concurrent messages from two processes create one task and one run, and get fifty equal responses."""
     runs = []
 
     async def once(ctx: TaskContext) -> None:
@@ -161,7 +161,7 @@ async def test_fifty_identical_sends(stage: Stage) -> None:
 
 
 async def test_a_repeated_answer(stage: Stage) -> None:
-    """The answer to a paused task, sent ten times concurrently, is one turn, and is still recognised later."""
+    """The answer to a paused task, sent ten times concurrently, creates one turn, and is still recognised later."""
     engine = await stage.engine(talk)
     task = await ask(engine, "one")
     same, keyed = message("bye", task_id=task.id), Envelope(key="k")
@@ -196,7 +196,7 @@ async def test_an_anonymous_message_id_is_not_a_key(stage: Stage) -> None:
 
 
 async def test_an_authenticated_caller_repeats_by_content(stage: Stage) -> None:
-    """Equal id, context, task and body: one task. The same id with anything else: a new message."""
+    """Messages with equal id, context, task and body create one task. The same id with other content is no repeat."""
     engine = await stage.engine(talk)
     first = await ask(engine, "one", who=ADA, message_id="m")
     again = await engine.tasks.send(message("one", message_id="m"), Envelope(ADA))
@@ -210,7 +210,7 @@ async def test_an_authenticated_caller_repeats_by_content(stage: Stage) -> None:
 
 @pytest.mark.parametrize("who", [ANONYMOUS, Principal(owner="ada")], ids=["anonymous", "known"])
 async def test_an_idempotency_key_with_another_message(stage: Stage, who: Principal) -> None:
-    """It is an error that changes nothing, for new and continued tasks; keys of different owners don't collide."""
+    """This raises an error and changes nothing, for new and continued tasks. Keys of different owners don't collide."""
     engine = await stage.engine(talk)
     sent = await engine.tasks.send(message("one"), Envelope(who, key="k"))
     task = await answer(engine, sent)
@@ -245,7 +245,7 @@ async def test_the_same_id_of_another_owner(stage: Stage) -> None:
 
 
 async def test_each_of_many_answers_is_taken_once(stage: Stage) -> None:
-    """Different concurrent answers to a paused task: each is taken once, none is lost, the log stays in order."""
+    """Each of many concurrent answers to a paused task is taken once, none is lost, and the log stays in order."""
     heard = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -267,7 +267,7 @@ async def test_each_of_many_answers_is_taken_once(stage: Stage) -> None:
 
 
 async def test_invalid_messages(stage: Stage) -> None:
-    """Each invalid message has its typed error, and leaves nothing behind."""
+    """Each invalid message raises its typed error and stores nothing."""
     engine = await stage.engine(talk)
     task = await ask(engine, "one")
     ended = await ask(engine, "bye")
@@ -297,7 +297,7 @@ async def test_invalid_messages(stage: Stage) -> None:
 
 
 async def test_unusual_ids_are_accepted(stage: Stage) -> None:
-    """A message id is the client's own: long or unusual ids work, and repeats are recognised."""
+    """Clients choose message ids: long or unusual ids work, and repeats are recognised."""
     engine = await stage.engine(echo)
     for message_id in ("x" * 5000, "\x00\n", "~", "ü/../", " ", "\U0001f600"):
         one = message("x", message_id=message_id)
@@ -399,7 +399,7 @@ async def test_interrupt(stage: Stage) -> None:
 
 
 async def test_interrupts_in_a_row(stage: Stage) -> None:
-    """If many messages interrupt each other, each gets its turn, and the last response is the task's."""
+    """If many messages interrupt each other, each gets its turn, and the task ends with the last response."""
     engine = await stage.engine(two_texts, dependencies={"gate": set()}, double_text="interrupt")
     first = await engine.tasks.send(message("slow"))
     task_id = first.task.record.task_id

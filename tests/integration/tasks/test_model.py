@@ -1,8 +1,8 @@
 """Random operations on one task, on every engine, compared with a small model.
 
-A process is an engine with a puppet for a worker, which does what it is told. Processes start, die, are stopped; the
-client sends, answers, cancels; the log is cut behind its snapshots. After every step the stored task is what the model
-says: its state, its history, its artifacts, its log without a hole and with at most one end.
+A process is an engine with a Puppet as its worker, which executes commands. Processes start, die and are stopped; the
+client sends, answers and cancels; the log is trimmed behind its snapshots. After every step the stored task equals the
+model: its state, history and artifacts, and its log, which has no gap and at most one terminal event.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class Model:
         self.state = S.submitted
         self.history = [text]
         self.turn = 1
-        self.text = text  # of the turn's message
+        self.text = text  # text of the turn's message
         self.attempt = 1
         self.artifacts: dict[str, list[str]] = {}
-        self.steps: list[int] = []  # results of this turn
+        self.steps: list[int] = []  # results of this turn's steps
         self.pending: list[str] = []
         self.cancel_waits = False
-        self.held = False  # by a process, alive or dead
+        self.held = False  # a process holds the task, alive or dead
         self.dead_letter = False
         self.new_run()
 
@@ -208,7 +208,7 @@ class OneTask(RuleBasedStateMachine):
     @precondition(lambda self: self.process is not None)
     @rule()
     def stop_process(self) -> None:
-        """A graceful stop: running tasks are released, and no attempt is counted."""
+        """Stop the process gracefully: running tasks are released, and no attempt is counted."""
         assert self.process is not None
         self.run(self.process.__aexit__(None, None, None))
         self.process = None
@@ -245,7 +245,7 @@ class OneTask(RuleBasedStateMachine):
     @precondition(works)
     @rule()
     def step(self) -> None:
-        """A recorded step returns its result; a new one is executed."""
+        """Run a step: a recorded one returns its result, a new one is executed."""
         model = self.model
         result = self.run(self.puppet.do(lambda ctx: ctx.step("s", self.number, idempotent=True)))
         if model.step < len(model.steps):
@@ -258,7 +258,7 @@ class OneTask(RuleBasedStateMachine):
     @precondition(works)
     @rule()
     def crash_in_step(self) -> None:
-        """A step in progress when its process dies is not recorded."""
+        """Kill the process during a step: the step is not recorded."""
         if self.model.step >= len(self.model.steps):
             self.run(self._crash_in_step())
 
@@ -327,7 +327,7 @@ class OneTask(RuleBasedStateMachine):
 
     @rule(beside=st.booleans(), meant=st.integers(0, 5))
     def cancel(self, beside: bool, meant: int) -> None:
-        if meant == 5:  # rare, or most tasks would be short
+        if meant == 5:  # rare, because otherwise most tasks would be short
             self.run(self._cancel(beside=beside))
 
     async def _cancel(self, *, beside: bool) -> None:
@@ -336,7 +336,7 @@ class OneTask(RuleBasedStateMachine):
         if model.state.terminal:
             with pytest.raises(TaskNotCancelableError):
                 await engine.tasks.cancel(self.task_id)
-        elif model.held and self.process is None:  # no process reads it now; the next one does
+        elif model.held and self.process is None:  # no process reads it now; the next process does
             await engine.tasks.cancel(self.task_id, seconds=0.001)
             model.cancel_waits = True
         else:

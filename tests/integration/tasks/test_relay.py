@@ -1,4 +1,4 @@
-"""`ctx.relay`: another agent's task as a durable step of ours."""
+"""`ctx.relay` runs another agent's task as a durable step of this agent's task."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def one_client(other: Other) -> AsyncIterator[A2AClient]:
 
 
 class Passing:
-    """Our worker: relays its message and completes."""
+    """This agent's worker: relays its message and completes."""
 
     def __init__(self, client: A2AClient, **options: Any) -> None:
         self.client = client
@@ -208,7 +208,7 @@ async def test_a_repeated_attempt_continues_with_the_same_task(client: A2AClient
 
 
 async def test_a_message_sent_by_a_lost_attempt_creates_no_second_task(one_client: A2AClient, other: Other) -> None:
-    """Killed after the message arrived, before the id of its task was recorded."""
+    """The process is killed after the message arrived, before the id of its task was recorded."""
     other.go.clear()
     worker = Passing(one_client)
     async with WorkerHarness(worker) as agent:
@@ -258,7 +258,7 @@ async def test_a_cancel_that_the_lost_attempt_did_not_see_is_passed_on(one_clien
         await agent.until(lambda: any(body.get("result", {}).get("task") for _, body in agent.events if "step" in body))
         process = agent._process
         assert process is not None
-        process.cut = True  # it writes nothing more, and does not see the cancel
+        process.cut = True  # the process writes nothing more, and does not see the cancel
         cancelling = asyncio.create_task(agent.cancel())
         await asyncio.sleep(0.1)
         await agent.crash(wait=False)
@@ -288,7 +288,7 @@ async def test_the_time_limit_cancels_the_other_agents_task(one_client: A2AClien
 
 
 async def test_a_response_is_recorded(one_client: A2AClient, other: Other) -> None:
-    """After a lost attempt, the other agent is not asked again, and new text follows the recorded text."""
+    """After a lost attempt, the message is not sent to the other agent again; new text follows the recorded text."""
     answers: list[Task | Message] = []
     go = asyncio.Event()
 
@@ -358,7 +358,7 @@ async def test_the_other_agent_may_use_the_official_sdk() -> None:
 
 
 async def test_a_message_in_doubt_is_asked_about_where_repeats_are_not_recognised() -> None:
-    """Killed while the message was sent to an agent that creates a second task for a repeat."""
+    """The process is killed while it sends the message to an agent that creates a second task for a repeat."""
     async with official_agent() as url, A2AClient(url) as client:
         worker = Passing(client)
         original = client.stream_message
@@ -426,7 +426,7 @@ async def test_a_process_that_is_lost_at_every_event_loses_and_repeats_nothing(b
 
 
 async def test_a_lost_attempt_does_not_send_an_answer_twice(one_client: A2AClient, other: Other) -> None:
-    """Killed after the user's answer reached the other agent, before that was recorded."""
+    """The process is killed after the user's answer reached the other agent, before that was recorded."""
     async with WorkerHarness(Passing(one_client)) as agent:
         await agent.send("choose")
         original = one_client.stream_message
@@ -449,7 +449,7 @@ async def test_a_lost_attempt_does_not_send_an_answer_twice(one_client: A2AClien
 
 
 async def test_a_relay_in_a_shielded_block_is_ended_by_its_caller(one_client: A2AClient, other: Other) -> None:
-    """As in an adapter whose modules get a cancel by a token."""
+    """Adapters do this when their modules get a cancel by a token."""
     other.go.clear()
 
     async def worker(ctx: TaskContext) -> None:
@@ -492,7 +492,7 @@ async def test_an_agent_that_does_not_stream_is_polled(other: Other) -> None:
 
 
 async def test_a_restarting_agent_is_waited_for(other: Other, tmp_path: Path) -> None:
-    """Both processes are down for a while, and the relay's process restarts first."""
+    """Both processes are down for a while; the process of the relay restarts first."""
     other.go.clear()
 
     def server() -> A2AServer:

@@ -29,7 +29,7 @@ QUICK = TaskSettings(drain_seconds=0.0)
 
 
 async def worker(ctx: TaskContext) -> None:
-    """Does what its message says."""
+    """Executes its message."""
     match ctx.user_text:
         case "fail":
             await ctx.fail("no")
@@ -100,7 +100,7 @@ async def assert_nothing_left(kernel: Kernel) -> None:
 
 
 async def test_each_state_has_its_age(engine: TaskEngine, clock: FakeClock) -> None:
-    """Tasks older than the age of their state are erased, and nothing else; a state without an age is kept."""
+    """Tasks older than the age of their state are erased; other tasks and states without an age are kept."""
     policy = RetentionPolicy(completed=days(30), failed=days(90))
     old = [await ended(engine, text) for text in ("one", "fail", "ask")]
     clock.advance(days(31))
@@ -155,7 +155,7 @@ async def test_all_partitions_are_swept(engine: TaskEngine, kernel: Kernel, cloc
 
 
 async def test_several_processes_sweep_concurrently(engine: TaskEngine, clock: FakeClock) -> None:
-    """Nothing is erased or counted twice."""
+    """No task is erased or counted twice."""
     for number in range(100):
         await ended(engine, str(number))
     clock.advance(1)
@@ -165,7 +165,7 @@ async def test_several_processes_sweep_concurrently(engine: TaskEngine, clock: F
 
 
 async def test_a_task_that_was_answered_meanwhile_stays(engine: TaskEngine) -> None:
-    """Its user may answer between the search and the erasure."""
+    """A user may answer between the search and the erasure."""
     task = await ended(engine, "ask")
     found = await engine.store.load(engine.kernel.scoped(ME), task.record.task_id)
     sent = await engine.tasks.send(message("one", task_id=task.record.task_id))
@@ -177,7 +177,7 @@ async def test_a_task_that_was_answered_meanwhile_stays(engine: TaskEngine) -> N
 
 
 async def test_an_engine_applies_its_policy(kernel: Kernel) -> None:
-    """In the background, for as long as it runs."""
+    """The engine sweeps in the background while it runs."""
     policy = RetentionPolicy(completed=0, every=0.05)
     async with TaskEngine(kernel, worker, settings=QUICK, retention=policy) as engine:
         task = await ended(engine, "one")
@@ -191,7 +191,7 @@ async def test_an_engine_applies_its_policy(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("text", ["count", "stream"])
 async def test_a_trimmed_task_is_complete(engine: TaskEngine, clock: FakeClock, text: str) -> None:
-    """Its log is gone, and the task is the same to the byte."""
+    """The log is trimmed, and the task stays the same to the byte."""
     task = await ended(engine, text)
     task_id = task.record.task_id
     before = await engine.store.task_json(await engine.store.load(engine.kernel.scoped(ME), task_id))
@@ -259,7 +259,7 @@ async def test_only_ended_tasks_are_trimmed(engine: TaskEngine, clock: FakeClock
 
 
 async def test_tasks_that_end_later_are_trimmed_by_a_later_sweep(engine: TaskEngine, clock: FakeClock) -> None:
-    """A sweep continues where the last one stopped, and misses nothing."""
+    """A sweep continues where the last one stopped, and skips no task."""
     for _ in range(3):
         await ended(engine, "count")
         clock.advance(hours(2))
@@ -267,7 +267,7 @@ async def test_tasks_that_end_later_are_trimmed_by_a_later_sweep(engine: TaskEng
 
 
 async def test_a_trimmed_task_is_erased_completely(engine: TaskEngine, kernel: Kernel, clock: FakeClock) -> None:
-    """Its message ids are removed too, although its log no longer contains them."""
+    """The message ids of the task are removed too, although its log no longer contains them."""
     await ended(engine, "stream")
     clock.advance(1)
     await sweep(engine.store, RetentionPolicy(log=0))
@@ -293,7 +293,7 @@ async def test_an_erased_message_can_be_sent_again(engine: TaskEngine) -> None:
 
 
 async def test_the_process_of_an_erased_task_is_fenced_off(engine: TaskEngine, kernel: Kernel) -> None:
-    """No later write of its worker restores anything of the task; its followers learn that it is gone.
+    """No later write of the worker restores data of the task; its followers may get TaskNotFoundError.
 
     A worker that writes while the task is removed is stopped by a cancel first; its followers may see that end.
     """
@@ -346,7 +346,7 @@ async def test_erase_by_context_and_by_owner(engine: TaskEngine, kernel: Kernel)
 async def test_an_interrupted_erasure_is_finished(
     engine: TaskEngine, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Erasures that need several commits continue; if they are interrupted, the next sweep finishes them."""
+    """An erasure that needs several commits continues; if it is interrupted, the next sweep finishes it."""
     monkeypatch.setattr("keelbolt.data.erasing.BATCH", 3)
     monkeypatch.setattr("keelbolt.data.erasing.RESUME_SECONDS", 0.0)
     task = await ended(engine, "stream")

@@ -56,7 +56,7 @@ def has_ended(engine: TaskEngine, task_id: str) -> Callable[[], Awaitable[bool]]
 
 
 async def test_takeover(stage: Stage) -> None:
-    """The process of ten tasks dies: another one runs each of them once more, and ends each once."""
+    """The process of ten tasks dies: another process runs each of them once more, and ends each once."""
     runs: Counter[str] = Counter()
 
     async def worker(ctx: TaskContext) -> None:
@@ -81,7 +81,7 @@ async def test_takeover(stage: Stage) -> None:
 
 
 async def test_takeover_within_the_lease(stage: Stage) -> None:
-    """Only time releases the task: the length of the lease, and at most one second more."""
+    """A takeover takes the length of the lease, and at most one second more."""
     begun = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -147,7 +147,7 @@ async def test_a_dead_letter_after_the_last_attempt(stage: Stage) -> None:
 
 
 async def test_a_dead_letter_that_never_started(stage: Stage) -> None:
-    """Also a task that no process could start: submitted, then failed."""
+    """A task that no process could start is submitted, then failed, and becomes a dead letter too."""
     front = await stage.engine(max_attempts=1)
     sent = await front.tasks.send(message())
     task_id = sent.task.record.task_id
@@ -186,7 +186,7 @@ async def test_a_process_that_was_paused_can_not_write(stage: Stage, over: bool)
     sent = await first.tasks.send(message())
     await until(lambda: begun)
     line = stage.lines[first]
-    line.cut = True  # for a while; it learns of it with its next heartbeat, in 5 s
+    line.cut = True  # for a while; the process notices it at its next heartbeat, in 5 s
     await stage.expire(first)
     second = await stage.engine(worker)
     await until(lambda: len(begun) == 2)
@@ -233,7 +233,7 @@ async def test_a_worker_that_blocks_the_loop(stage: Stage) -> None:
 
 
 async def test_self_fencing(stage: Stage) -> None:
-    """A process that can't reach the store stops its tasks before its lease ends; later it has a new name."""
+    """A process that can't reach the store stops its tasks before its lease ends; later it gets a new incarnation."""
     stopped: list[float] = []
     begun = []
 
@@ -308,7 +308,7 @@ def _port(url: str) -> int:
 
 
 async def test_a_short_outage_of_the_store(stage: Stage) -> None:
-    """The store is unreachable for less than the lease: there is no effect."""
+    """An outage of the store that is shorter than the lease has no effect."""
     begun = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -327,7 +327,7 @@ async def test_a_short_outage_of_the_store(stage: Stage) -> None:
 
 
 async def test_an_outage_of_the_store_at_the_end(stage: Stage) -> None:
-    """The end can't be written: the task runs again when the store is back, and ends once."""
+    """If the end can't be written, the task runs again when the store is back, and ends once."""
     begun = []
     gate = asyncio.Event()
 
@@ -353,7 +353,7 @@ async def test_an_outage_of_the_store_at_the_end(stage: Stage) -> None:
 
 
 async def test_a_send_that_the_store_refuses(stage: Stage) -> None:
-    """A failed send leaves no slot taken and no task; sent again, it creates one."""
+    """A failed send takes no slot and creates no task; sent again, it creates one."""
     engine = await stage.engine(echo, concurrency=1)
     once = message()
     stage.lines[engine].cut = True
@@ -366,7 +366,7 @@ async def test_a_send_that_the_store_refuses(stage: Stage) -> None:
     assert (await answer(engine, sent)).status.state is TaskState.completed
 
 
-# -------------------------------------------------------------------------------------------------- stubborn and idle
+# ----------------------------------------------------------------------------------- workers without progress or stop
 
 
 async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,7 +388,7 @@ async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_no_progress_and_no_stopping(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when the worker ignores the stop: its task fails without it."""
+    """The task fails even when its worker ignores the stop."""
     monkeypatch.setattr(inbox_listener, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.15)
     release = asyncio.Event()
@@ -472,7 +472,7 @@ async def test_drain(stage: Stage) -> None:
 
 
 async def test_drain_lets_tasks_finish(stage: Stage) -> None:
-    """A task that ends within the drain ends here; no new one is started."""
+    """A task that ends within the drain ends in this process; no new task is started."""
     begun = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -530,7 +530,7 @@ async def test_a_process_ends_while_the_store_is_unreachable(memory: Stage, monk
 
 
 async def test_tenants_take_turns(stage: Stage) -> None:
-    """A tenant with a long queue does not delay another one until its end."""
+    """A tenant with a long queue does not delay another tenant until that queue is empty."""
     order = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -549,7 +549,7 @@ async def test_tenants_take_turns(stage: Stage) -> None:
 
 
 async def test_concurrency(stage: Stage) -> None:
-    """Never more concurrent tasks than allowed, and all are completed."""
+    """No more tasks than allowed run concurrently, and all are completed."""
     running = most = 0
 
     async def worker(ctx: TaskContext) -> None:
@@ -573,7 +573,7 @@ async def test_concurrency(stage: Stage) -> None:
 
 
 async def test_hooks_are_called(stage: Stage) -> None:
-    """In the process that runs the task, in order, after each commit; the last ones before the process ends."""
+    """Hooks run in the task's process, in order, after each commit; the last ones run before the process ends."""
     told: list[tuple[str, str]] = []
 
     def hook(name: str) -> object:
@@ -597,7 +597,7 @@ async def test_hooks_are_called(stage: Stage) -> None:
 
 
 async def test_every_attempt_is_recorded(stage: Stage) -> None:
-    """The log names the process that started the turn."""
+    """The log names the process of each attempt."""
     engine = await stage.engine(echo)
     task = await ask(engine)
     (attempt,) = await bodies(engine, task.id, "attempt")
@@ -607,7 +607,7 @@ async def test_every_attempt_is_recorded(stage: Stage) -> None:
 
 
 async def test_a_process_without_a_storage_of_its_own(url: str) -> None:
-    """The package's example works unchanged."""
+    """The example of the package runs unchanged."""
     async with open_storage(url) as kernel, TaskEngine(kernel, echo) as engine:
         sent = await engine.tasks.send(message("Hello"))
         task = await engine.tasks.settled(sent)
@@ -628,7 +628,7 @@ async def test_a_stop_before_the_first_step(memory: Stage, why: Stop) -> None:
 
 
 async def test_a_stop_while_the_turn_ends(memory: Stage) -> None:
-    """A turn is interrupted while its end is being written: the end is refused, and the message gets its turn."""
+    """If a turn is interrupted while its end is being written, the end is refused, and the message gets its turn."""
     begun = []
     go, gate, held = asyncio.Event(), asyncio.Event(), asyncio.Event()
 

@@ -28,7 +28,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 async def test_two_processes_add_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has one record per bucket, regardless of the number of writes; the sum is correct."""
+    """Each process has one record per bucket, regardless of the number of writes; the sum is correct."""
     monkeypatch.setattr(statistics, "EVERY_SECONDS", 0.1)
     async with Stage(url) as stage:
         one, two = await stage.engine(worker), await stage.engine(worker)

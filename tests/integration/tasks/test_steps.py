@@ -1,4 +1,4 @@
-"""Durable steps: a recorded step is not executed again, for any crash in between."""
+"""Durable steps: a recorded step is not executed again after a crash."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class World:
         return f"result of {name}"
 
     async def hangs_once(self) -> str:
-        """Takes effect and never returns: the process dies here."""
+        """Take effect and never return: the process dies here."""
         self.done.append("hangs")
         if not self.hanging:
             self.hanging = True
@@ -66,7 +66,7 @@ async def begun_and_dead(stage: Stage, worker: Any, world: World) -> tuple[TaskE
 
 
 async def test_recorded_results_are_not_run_again(stage: Stage) -> None:
-    """The process dies after two steps: the next one takes their results from the log and executes the rest."""
+    """The process dies after two steps: the next process takes their results from the log and executes the rest."""
     world = World()
 
     async def worker(ctx: TaskContext) -> None:
@@ -110,7 +110,7 @@ async def test_in_doubt_retry(stage: Stage, policy: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("took_effect", [True, False])
 async def test_in_doubt_verify(stage: Stage, took_effect: bool) -> None:
-    """The probe decides: a step that took effect gets the probe's result, another one is executed now."""
+    """The probe decides: a step that took effect gets the probe's result, any other step is executed."""
     world = World()
 
     async def probe() -> Done | None:
@@ -140,7 +140,7 @@ async def test_in_doubt_verify(stage: Stage, took_effect: bool) -> None:
     ids=str,
 )
 async def test_in_doubt_ask(memory: Stage, says: Part, outcome: str, done: int) -> None:
-    """The client is asked in text and as data; its answer decides, and the same turn continues."""
+    """The task asks the client in text and as data; the answer decides, and the same turn continues."""
     world = World()
 
     async def worker(ctx: TaskContext) -> None:
@@ -185,7 +185,7 @@ async def test_asked_between_processes(stage: Stage) -> None:
 
 
 async def test_a_failed_step_is_executed_again_in_the_next_attempt(stage: Stage) -> None:
-    """A step that raised did not happen: when the turn is repeated, it is retried."""
+    """A step that raised has no recorded result: when the turn is repeated, it is retried."""
     world = World()
 
     async def fails_once() -> str:
@@ -206,7 +206,7 @@ async def test_a_failed_step_is_executed_again_in_the_next_attempt(stage: Stage)
 
 
 async def test_unfinished_chunks_are_not_continued(stage: Stage) -> None:
-    """The worker starts again after a crash, and so does the artifact that it was streaming."""
+    """After a crash the worker starts again, and so does the artifact that it was streaming."""
     world = World()
 
     async def worker(ctx: TaskContext) -> None:

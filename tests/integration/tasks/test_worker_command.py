@@ -1,4 +1,4 @@
-"""`keelbolt worker` in real processes: one is killed or stopped, and another one continues."""
+"""`keelbolt worker` in real processes: one process is killed or stopped, and another one continues."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def client(url: str) -> AsyncIterator[TaskEngine]:
 
 
 async def begun(client: TaskEngine, seconds: str) -> str:
-    """Return a task that a worker has started and that takes this long."""
+    """Return a task that a worker has started and that runs for ``seconds``."""
     sent = await client.tasks.send(message(seconds))
     task_id = sent.task.record.task_id
     async with aclosing(client.tasks.follow(task_id, after=0)) as events:
@@ -145,7 +145,7 @@ async def test_sigterm_releases_tasks_within_a_second(client: TaskEngine, start:
 
 
 async def test_sigterm_lets_a_task_end(client: TaskEngine, start: Start) -> None:
-    """A task that ends within the drain is not released; the process claims no new one meanwhile."""
+    """A task that ends within the drain is not released; the process claims no new task meanwhile."""
     first = start("--drain-seconds", "20")
     task_id = await begun(client, "1")
     first.send_signal(signal.SIGTERM)
@@ -157,7 +157,7 @@ async def test_sigterm_lets_a_task_end(client: TaskEngine, start: Start) -> None
 
 
 async def test_a_second_signal_ends_it_at_once(client: TaskEngine, start: Start) -> None:
-    """Nothing is lost: the lease expires, and another process gets the task."""
+    """The lease expires, and another process gets the task."""
     first = start("--drain-seconds", "600", "--lease-seconds", "2")
     task_id = await begun(client, "600")
     first.send_signal(signal.SIGINT)
@@ -170,7 +170,7 @@ async def test_a_second_signal_ends_it_at_once(client: TaskEngine, start: Start)
 
 
 async def test_settings_come_from_the_environment_too(client: TaskEngine, start: Start, url: str) -> None:
-    """One slot: the second task waits for the first. An option takes precedence over the environment."""
+    """With one slot, the second task waits for the first. An option takes precedence over the environment."""
     process = start(
         "--drain-seconds", "0", KEELBOLT_CONCURRENCY="1", KEELBOLT_DRAIN_SECONDS="600", KEELBOLT_LEASE_SECONDS="9"
     )
@@ -181,7 +181,7 @@ async def test_settings_come_from_the_environment_too(client: TaskEngine, start:
 
 
 async def test_tail_follows_the_work_of_another_process(client: TaskEngine, start: Start, url: str) -> None:
-    """Live, from the beginning to the end, with no seq missing; then it exits."""
+    """The command prints the log live, from beginning to end, with no seq missing; then it exits."""
     start()
     task_id = await begun(client, "1")
     tail = [*PROGRAM, "tasks", "tail", task_id, "--storage", url, "--after", "0", "--json"]

@@ -1,17 +1,17 @@
 """Agents made by `chat_executor` that can be killed at any await.
 
 python chatter.py    reads requests, one JSON object per line, and answers each with one line. It forks a process for
-                     each request, so that a run costs no imports; the process dies with a real SIGKILL
+                     each request, so that a run needs no imports; the process dies with a real SIGKILL
 
-A request has ``program``, ``url`` (the storage), ``folder`` (where payments are noted), ``name`` (of the conversation)
-and ``step``: the step at which the process kills itself, -1 for never. A process that is begun again goes on with the
-conversation. The answer has the ``code`` of the process, what it ``found`` at its end, and its ``error`` output.
+A request has ``program``, ``url`` (the storage), ``folder`` (for the payments), ``name`` (of the conversation) and
+``step``: the step at which the process kills itself, -1 for never. A restarted process continues the conversation. The
+answer has the ``code`` of the process, the state that it ``found`` at its end, and its ``error`` output.
 
 readme    the agent of the page *One program for each face*, word for word, called over A2A: one purchase
 crowd     an agent with the same tools on the task engine: three purchases at once on one thread
 
-A step is one resumption of any task of the event loop: every await of the agent, the turns, the tools, the engine and
-the client that suspends is followed by one.
+A step is one resumption of any task of the event loop: one step follows every await that suspends in the agent, the
+turns, the tools, the engine and the client.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Bank:
 
 
 def script(request: ModelRequest) -> Any:
-    """Looks up the price, pays, answers; deterministic."""
+    """A deterministic model: looks up the price, pays, answers."""
     asked = max(number for number, entry in enumerate(request.messages) if entry.role == "user")
     done = [each.name for entry in request.messages[asked:] for each in entry.calls]
     if "price" not in done:

@@ -1,4 +1,4 @@
-"""Writes this many MiB of text as one stream and reads it; prints by how many bytes the process grew."""
+"""Writes the given number of MiB of text as one stream and reads it; prints the growth of the process in bytes."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass
 class Reply:
-    """``events`` are sent one by one as server-sent events; ``cut``: the connection breaks after them."""
+    """``events`` are sent one by one as server-sent events; ``cut`` breaks the connection after them."""
 
     events: Sequence[str] = ()
     status: int = 200
@@ -73,7 +73,7 @@ async def provider(*replies: Reply) -> AsyncIterator[Provider]:
 
 
 def openai(*deltas: dict[str, Any], finish: str | None = "stop", **reply: Any) -> Reply:
-    """A stream of chat completion chunks."""
+    """Return a stream of chat completion chunks."""
     about = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     chunks = [{**about, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     if finish is not None:
@@ -85,7 +85,7 @@ def openai(*deltas: dict[str, Any], finish: str | None = "stop", **reply: Any) -
 
 
 def anthropic(*events: dict[str, Any], stop: bool = True, **reply: Any) -> Reply:
-    """A stream of the messages API."""
+    """Return a stream of the messages API."""
     start = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant", "content": [], "usage": {}}}
     told: list[dict[str, Any]] = [start, {"type": "ping"}, *events]
     if stop:
@@ -95,7 +95,7 @@ def anthropic(*events: dict[str, Any], stop: bool = True, **reply: Any) -> Reply
 
 
 def block(index: int, kind: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of one content block."""
+    """Return the events of one content block."""
     return [
         {"type": "content_block_start", "index": index, "content_block": kind},
         *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),

@@ -1,4 +1,4 @@
-"""Bad input to the runner and its durable storage: each error is named, and nothing is stored."""
+"""Bad input to the runner and its durable storage raises a named error, and nothing is stored."""
 
 from __future__ import annotations
 

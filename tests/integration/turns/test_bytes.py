@@ -39,7 +39,7 @@ async def as_stream(data: bytes, size: int) -> AsyncIterator[bytes]:
 
 @pytest.mark.parametrize("eager", [True, False])
 async def test_check_34_lines_are_the_same_everywhere(url: str, eager: bool) -> None:
-    """Short texts and texts of several chunks, in memory and stored, read as a whole and by index."""
+    """Short texts and texts of several chunks have the same lines in memory and stored, read whole and by index."""
     memory = InMemorySpoolStore()
     long = [(b"x" * (STRETCH_BYTES - 3) + data + b"\n" + b"y" * STRETCH_BYTES, None) for data, _ in LINES]
     async with durable_storage(url, eager_bytes=10 * STRETCH_BYTES if eager else 0) as storage:
@@ -93,7 +93,7 @@ async def test_ids_of_bytes_belong_to_their_turn(storage: DurableStorage) -> Non
 
 
 async def test_check_36_a_failing_stream_stores_nothing(storage: DurableStorage) -> None:
-    """It creates no entry and does not change an existing one."""
+    """A failing stream creates no entry and does not change an existing one."""
     for store in (storage.blobs.spool(Turn()), storage.blobs.media(Turn()), InMemorySpoolStore()):
         with pytest.raises(ConnectionError):
             await store.write("new", endless(b"x" * 100_000, fail_after=7))
@@ -136,7 +136,7 @@ async def test_check_37_media_keeps_its_labels(storage: DurableStorage) -> None:
 
 
 async def test_check_42_bytes_of_another_tenant_are_not_visible(storage: DurableStorage) -> None:
-    """Neither by id nor by descriptor: a reader of another tenant is copied, never referenced."""
+    """They can't be read by id or descriptor: a reader of another tenant is copied, never referenced."""
     theirs = await storage.blobs.media(Turn(tenant="other")).write("x", b"secret")
     assert await storage.blobs.media(Turn()).read("x") is None
     calls = Calls(storage.callbacks(), Turn())
@@ -147,7 +147,6 @@ async def test_check_42_bytes_of_another_tenant_are_not_visible(storage: Durable
 
 
 async def test_a_record_that_refers_to_reaped_bytes_is_refused(url: str) -> None:
-    """A record that refers to removed bytes is refused."""
     async with durable_storage(url) as storage:
         reader = await storage.blobs.media(Turn()).write("x", b"bytes")
         reader.bytes = type(reader.bytes)("0" * 64, 5)
@@ -158,7 +157,7 @@ async def test_a_record_that_refers_to_reaped_bytes_is_refused(url: str) -> None
 
 
 async def test_many_writers_of_one_id(storage: DurableStorage) -> None:
-    """Each writer gets a reader of its own bytes; the stored entry is that of one of them."""
+    """Each writer gets a reader of its own bytes; the stored entry is that of one writer."""
     store = storage.blobs.spool(Turn())
     texts = [f"text {random.random()}" for _ in range(10)]
     readers = await asyncio.gather(*(store.write("x", text) for text in texts))

@@ -123,7 +123,7 @@ async def test_a_declined_call_is_a_result(memory: Stage, answer: str) -> None:
 
 
 async def test_mistakes_of_the_model_are_results(memory: Stage) -> None:
-    """An unknown tool, invalid arguments and a tool that raises: the model gets each error and continues."""
+    """The model gets each error and continues: an unknown tool, invalid arguments, and a tool that raises."""
 
     @tool(retries=1)
     def fails() -> str:
@@ -157,7 +157,7 @@ class Place(BaseModel):
 
 
 async def test_tools_of_every_kind() -> None:
-    """Nested models, generators with progress, a plain function in a thread, None and dicts as results."""
+    """Nested models, generators with progress, plain functions in a thread, and None and dicts as results work."""
 
     @tool
     def plain(place: Place, times: list[int]) -> None:
@@ -205,7 +205,7 @@ async def test_a_tool_that_takes_too_long_is_an_error() -> None:
 
 @pytest.mark.parametrize(("kind", "attempts"), [("async", 3), ("plain", 1)])
 async def test_a_plain_tool_that_timed_out_is_not_repeated(kind: str, attempts: int) -> None:
-    """Its thread can't be stopped, so a second attempt would run beside the first."""
+    """The thread of a plain tool can't be stopped, so a second attempt would run concurrently with the first."""
     began: list[int] = []
 
     @tool(name="slow", timeout=0.05, retries=2)
@@ -228,7 +228,7 @@ async def test_a_plain_tool_that_timed_out_is_not_repeated(kind: str, attempts: 
 
 
 async def test_a_plain_tool_that_raises_is_repeated() -> None:
-    """Also when it raises TimeoutError itself: its thread has ended."""
+    """A tool that raises TimeoutError itself is repeated too: its thread has ended."""
     began: list[int] = []
 
     @tool(timeout=30, retries=2)
@@ -246,7 +246,7 @@ async def test_a_plain_tool_that_raises_is_repeated() -> None:
 
 
 async def test_arguments_may_have_any_name() -> None:
-    """Names that mean something to pydantic, and descriptions of `Annotated` or of several lines, are kept."""
+    """Names with a meaning in pydantic, and descriptions of `Annotated` or of several lines, are kept."""
     seen: list[Any] = []
 
     @tool
@@ -302,7 +302,7 @@ def test_a_tool_needs_type_hints_and_named_parameters() -> None:
 
 
 async def test_the_turn_continues_after_each_crash(stage: Stage) -> None:
-    """Without a server: the process crashes in each generation and each call; no finished step is repeated."""
+    """Without a server, the process crashes in each generation and each call; no finished step is repeated."""
     decisions: Counter[int] = Counter()
 
     def script(request: Any) -> Any:

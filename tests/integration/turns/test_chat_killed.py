@@ -1,7 +1,7 @@
-"""Agents of the chat executor that are killed at their awaits: each purchase is paid once.
+"""Agents of the chat executor are killed at their awaits: each purchase is paid once.
 
-Every kill is a SIGKILL of a whole process; the next process goes on with the same storage. With ``--full`` the process
-is killed at every step of its event loop that it came to, on each engine; without it, at some of them.
+Every kill is a SIGKILL of a whole process; the next process continues with the same storage. With ``--full`` the
+process is killed at every step of its event loop, on each engine; without it, at some steps.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tests.integration.tasks.conftest import store_url
 from tests.integration.turns.chatter import CROWD
 
 CHATTER = str(Path(__file__).with_name("chatter.py"))
-LANES = 4  # storages that are worked on at the same time
-EVERY = 45  # steps from kill to kill, without --full
-BEYOND = 12  # consecutive runs that end before their step, with --full: no steps are left
+LANES = 4  # storages that are used concurrently
+EVERY = 45  # steps between kills, without --full
+BEYOND = 12  # with --full: no steps are left after this many consecutive runs that end before their step
 KILLS_IN_A_ROW = 3
 PURCHASES = {"readme": 1, "crowd": CROWD}
 
@@ -43,7 +43,7 @@ class Lane:
     violations: list[str] = field(default_factory=list)
 
     async def run(self, name: str, step: int) -> dict[str, Any] | None:
-        """Return what a process found at its end; None if it was killed."""
+        """Return the state that a process found at its end; None if it was killed."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         request = {
@@ -106,9 +106,9 @@ async def lane(program: str, url: str, folder: Path) -> AsyncIterator[Lane]:
 async def test_killed_at_every_await_it_pays_once(
     program: str, engine: str, request: pytest.FixtureRequest, tmp_path: Path, full: bool
 ) -> None:
-    """Every step with --full; ``-s`` shows how many kills that were.
+    """With --full the agent is killed at every step; ``-s`` prints the number of kills.
 
-    How many steps a run takes depends on the load of the machine, so the test goes on until runs end before their step.
+    The number of steps depends on the load of the machine, so the test continues until runs end before their step.
     """
     lanes: list[Lane] = []
     steps = iter(count(0) if full else count(20, EVERY))
@@ -136,7 +136,7 @@ async def test_killed_at_every_await_it_pays_once(
 
 
 async def test_killed_repeatedly_on_every_engine(lasting_url: str, tmp_path: Path) -> None:
-    """Successive processes are killed too; the last one finishes."""
+    """Successive processes are killed too; the last process finishes."""
     seed = int(os.environ.get("KEELBOLT_SEED", "20"))
     choose = random.Random(f"{seed}{lasting_url.partition(':')[0]}")
     async with lane("crowd", lasting_url, tmp_path / "paid") as mine:

@@ -25,7 +25,7 @@ def turn_input(turn_id: str, thread: str = "thread-1") -> TurnInput:
 
 
 def runner_of(storage: DurableStorage, runs: Counter[str]) -> TurnRunner:
-    """Two iterations, each of which stores to the thread (a message, a call) and to the agent (a memory)."""
+    """Return a runner of two iterations; each stores to the thread (a message, a call) and to the agent (a memory)."""
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
         name = f"{ctx.turn_id}.{ctx.iteration}"

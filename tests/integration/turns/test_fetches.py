@@ -35,7 +35,7 @@ async def test_windows_and_the_most_important(url: str) -> None:
 
 
 async def test_a_window_reads_no_more_than_it_returns(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads as many records as it returns, whatever is older, including deleted ones."""
+    """A window reads as many records as it returns, regardless of older and deleted records."""
     read: list[int] = []
     async with durable_storage(url, fetch=FetchPolicy(messages=Window(last=20), memories=TopK(20))) as storage:
         calls, find = Calls(storage.callbacks(), Turn()), storage.kernel.find

@@ -1,4 +1,4 @@
-"""Older and newer storage formats, and damage."""
+"""Older and newer storage formats, and damaged data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_check_47_formats(lasting_url: str, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_threads_of_the_first_format_are_listed_by_their_last_use(lasting_url: str) -> None:
-    """Its clocks had no times, so that the time of the newest record is used; numbers continue."""
+    """The clocks of this format had no times, so the time of the newest record is used; numbers continue."""
     moments = iter(range(1, 100))
     async with durable_storage(lasting_url, clock=lambda: next(moments)) as storage:
         for thread in ("late", "early"):
@@ -67,7 +67,7 @@ async def test_threads_of_the_first_format_are_listed_by_their_last_use(lasting_
 
 
 async def test_check_47_damage_is_detected(storage: DurableStorage, calls: Calls) -> None:
-    """A damaged record, and one of a newer format."""
+    """A damaged record raises TurnStorageCorrupt, a record of a newer format TurnStorageSchema."""
     await calls.store_message(message())
     [row] = [row async for row in storage.export("acme")]
     fields = {"owner": row["owner"], "seq": row["seq"]}
@@ -99,7 +99,7 @@ async def _read_damaged(storage: DurableStorage) -> None:
 
 @pytest.mark.parametrize("hashed", [True, False])
 async def test_check_47_tampered_bytes(lasting_url: str, monkeypatch: pytest.MonkeyPatch, hashed: bool) -> None:
-    """An engine that returns other bytes than were written is detected, even with forged hashes."""
+    """Bytes that differ from the written ones are detected, even with forged hashes."""
     await _store_some(lasting_url)
     async with durable_storage(lasting_url) as storage:
         kernel: Any = storage.kernel
@@ -115,7 +115,7 @@ async def test_check_47_tampered_bytes(lasting_url: str, monkeypatch: pytest.Mon
 
 
 async def test_check_47_tampered_file(tmp_path: Path) -> None:
-    """Bytes and hashes changed in the file."""
+    """Bytes and hashes that were changed in the file are detected."""
     url = f"sqlite:///{tmp_path}/file.db"
     await _store_some(url)
     with contextlib.closing(sqlite3.connect(f"{tmp_path}/file.db")) as file:

@@ -1,4 +1,4 @@
-"""Stored gates: settled by other processes, by the first caller, and after a restart."""
+"""Stored gates are settled by other processes, by the first caller, and after a restart."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Asking:
         ctx.ack()
 
     async def begin(self, given: TurnInput | None = None) -> tuple[asyncio.Task[Any], str]:
-        """Run it up to its gate; return the run and the gate's token."""
+        """Run the agent up to its gate; return the run and the gate's token."""
         running = asyncio.create_task(self.runner.run_result(given or turn()))
         gate = await asyncio.wait_for(self.opened.get(), 20)
         assert gate.token is not None
         return running, gate.token
 
     async def stop(self, running: asyncio.Task[Any]) -> None:
-        """Simulate the end of its process: the gate stays open."""
+        """Simulate the end of the process: the gate stays open."""
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -78,7 +78,7 @@ SETTLES: list[tuple[str, Any, str, Any]] = [
 async def test_settled_from_elsewhere(
     storage: DurableStorage, settle: str, with_: Any, result: str, outcome: Any, restart: bool
 ) -> None:
-    """Any process with the token can settle it; a repeated turn gets the answer at once without asking again."""
+    """Any process with the token can settle the gate; a repeated turn gets the answer at once without asking again."""
     agent = Asking(storage, schema=ANSWER)
     running, token = await agent.begin()
     if restart:
@@ -140,7 +140,7 @@ async def test_answers_are_checked_by_the_settling_process(storage: DurableStora
 
 
 async def test_a_check_function_runs_in_the_process_of_the_turn(storage: DurableStorage) -> None:
-    """A value that another process can't check is refused by the turn, and the gate is open again."""
+    """The turn refuses a value that another process can't check, and the gate is open again."""
     refused = asyncio.Event()
 
     def even(value: Any) -> Any:

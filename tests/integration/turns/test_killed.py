@@ -1,4 +1,4 @@
-"""Turns whose process is killed with SIGKILL, and that continue in another process."""
+"""Turns whose process is killed with SIGKILL continue in another process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DEATHS = [
 async def test_a_turn_killed_between_iterations_continues(
     tmp_path: Path, where: str, first: list[str], second: list[str]
 ) -> None:
-    """Restarted with its id, it repeats no stored iteration, and each value is stored once and in order."""
+    """A turn restarted with its id repeats no stored iteration, and each value is stored once and in order."""
     await goes_on(f"sqlite:///{tmp_path}/turns.db", where, first, second)
 
 
@@ -96,7 +96,7 @@ async def test_two_processes_run_turns_on_one_thread(lasting_url: str, full: boo
 
 
 async def test_a_run_that_was_taken_over_stores_nothing(storage: DurableStorage) -> None:
-    """A process that was presumed dead continues after its turn was taken over: its iterations are refused."""
+    """After a takeover, the iterations of the process that was presumed dead are refused."""
     stuck, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(ctx: DispatchContext, _helpers: Any) -> None:
@@ -129,7 +129,7 @@ class Server:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def lines(self) -> list[str]:
-        """Return its output until it ended."""
+        """Return the output of the process after it ended."""
         said, _ = self.process.communicate()
         return said.splitlines()
 
@@ -154,7 +154,7 @@ def serve(lasting_url: str) -> Iterator[Callable[[str], Server]]:
 
 
 async def test_a_task_continues_in_another_process(lasting_url: str, serve: Callable[[str], Server]) -> None:
-    """Killed in an iteration, at the question of the next process, and after the answer."""
+    """Processes are killed in an iteration, at the question of the next process, and after the answer."""
 
     async def reach(task_id: str, state: TaskState) -> Task:
         async with asyncio.timeout(60):

@@ -41,7 +41,7 @@ def again(left: LeftTurn) -> TurnInput:
 
 @asynccontextmanager
 async def leased(url: str) -> AsyncIterator[tuple[DurableStorage, LeasedTurns]]:
-    """A process that takes over turns."""
+    """Start a process that takes over turns."""
     async with durable_storage(url) as storage:
         runner = three_iterations(storage, "never")
         async with storage.leased(runner, again=again, lease_seconds=TURN_LEASE_SECONDS) as turns:
@@ -78,7 +78,7 @@ async def test_a_killed_turn_continues_without_a_caller(lasting_url: str) -> Non
 
 
 async def test_a_stopped_turn_stores_nothing_after_its_lease(lasting_url: str) -> None:
-    """Another process has finished the turn; the stopped one is refused."""
+    """Another process has finished the turn; writes of the stopped process are refused."""
     command = (sys.executable, TURNERS, "leased", lasting_url, "stop")
     child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     try:
@@ -141,7 +141,7 @@ async def state_of(storage: DurableStorage, turn_id: str) -> object:
 async def test_a_turn_that_is_given_up_is_shown_as_failed(
     storage: DurableStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After its last attempt; so that no list shows a turn as running that no process continues."""
+    """After its last attempt the turn is listed as failed, not as running, because no process continues it."""
     started = asyncio.Event()
 
     async def execute(_ctx: DispatchContext, _helpers: Any) -> None:

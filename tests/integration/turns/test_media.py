@@ -75,7 +75,7 @@ async def test_inbound_bytes_are_media(stage: Stage) -> None:
 
 
 async def test_a_file_at_a_url_is_downloaded_when_it_is_read(stage: Stage, files: Files) -> None:
-    """Neither receiving nor storing it sends a request. The URL is stored."""
+    """Receiving and storing the file send no request. The URL is stored."""
     files.answers["/papers/a%20b.pdf"] = answer(b"%PDF")
     asked: list[int] = []
 
@@ -130,7 +130,7 @@ async def test_a_custom_resolver_reads_urls() -> None:
 
 
 async def test_attachments_of_the_agent_are_artifacts(stage: Stage) -> None:
-    """Small ones contain their bytes, large ones the path of a file of the task."""
+    """Small attachments contain their bytes, large ones the path of a file of the task."""
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
         media = [

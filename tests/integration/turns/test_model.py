@@ -1,4 +1,4 @@
-"""Random histories of stores, mutates and deletes, alone and in units of work, against a small model."""
+"""Random histories of stores, mutates and deletes, alone and in units of work, compared with a small model."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Model:
         return found[-1] if found else None
 
     def do(self, op: str, turn: Turn, kind: str, key: str, text: str) -> type[Exception] | None:
-        """Change the model; return the error that is expected instead, if any."""
+        """Change the model; return the expected error, if any."""
         row = self.at(turn, kind, key)
         if op == "store":
             own = row is not None and (kind in ("message", "memory") or row.turn == turn.id)
@@ -89,7 +89,7 @@ async def test_random_histories(storage: DurableStorage, seed: int, full: bool) 
             with pytest.raises(expected):
                 await calls[id(turn)].do(op, kind, given)
             return None
-        await calls[id(turn)].do(op, kind, given)  # within a unit a duplicate may be found at its end only
+        await calls[id(turn)].do(op, kind, given)  # within a unit a duplicate may be found only at its end
         return expected
 
     for _ in range(400 if full else 40):

@@ -177,7 +177,7 @@ ODD = [
 
 @pytest.mark.parametrize(("kind", "event"), ODD)
 async def test_an_event_that_does_not_follow_the_protocol_is_an_error(kind: Any, event: Any) -> None:
-    """It raises ModelError, like all provider errors, not a KeyError of the adapter."""
+    """The event raises ModelError, like all provider errors, not a KeyError of the adapter."""
     async with provider(Reply([f"data: {json.dumps(event)}\n\n"])) as server:
         with pytest.raises(ModelError, match="does not follow its protocol"):
             await said(kind("m", base_url=server.url, api_key="k", retries=0))
@@ -201,7 +201,7 @@ async def test_openai_events_without_choices_and_refusals() -> None:
     ],
 )
 async def test_an_incomplete_response_is_an_error(kind: Any, half: Any, cut: bool) -> None:
-    """It is not retried, because users already saw the beginning."""
+    """An incomplete response is not retried, because users already saw its beginning."""
     async with provider(half(cut), half(cut)) as server:
         with pytest.raises(ModelError, match=r"ended early|connection"):
             await said(kind("m", base_url=server.url, api_key="k"))

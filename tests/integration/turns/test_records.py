@@ -40,11 +40,11 @@ from tests.integration.turns.stage import (
     tool_call,
 )
 
-# ------------------------------------------------------------------------------------------------------ 38: coming back
+# ------------------------------------------------------------------------------------------------------ 38: round trips
 
 
 async def test_check_38_primitives_survive_a_round_trip(calls: Calls) -> None:
-    """Each primitive with all of its fields, field by field, in the order of storing."""
+    """Each primitive is equal field by field, in the order of storing."""
     stored: dict[str, list[Any]] = {}
     for kind, value in one_of_each():
         await calls.do("store", kind, value)
@@ -93,7 +93,7 @@ async def test_values_are_ordered_by_storing_not_by_time(calls: Calls) -> None:
 
 
 async def test_check_40_a_pending_call_is_completed(storage: DurableStorage, calls: Calls) -> None:
-    """Its neighbours do not change, and it keeps its position."""
+    """The other calls do not change, and the completed call keeps its position."""
 
     async def rows() -> dict[str, dict[str, Any]]:
         return {row["id"]: row async for row in storage.export("acme")}
@@ -136,9 +136,7 @@ async def test_check_41_the_same_store_twice_is_one_row(calls: Calls, kind: str)
 
 @pytest.mark.parametrize("kind", ["tool_call", "thought"])
 async def test_check_41_ids_are_separate_in_every_turn(storage: DurableStorage, kind: str) -> None:
-    """Providers name the first call of each turn call_0: these are two rows, and a change of one does not affect the
-    other.
-    """
+    """Providers name the first call of each turn call_0: these are two rows, and a change affects only one."""
     turns = [Calls(storage.callbacks(), Turn(name)) for name in ("one", "two", "three")]
     field, values = ("args", ({"n": 1}, {"n": 2})) if kind == "tool_call" else ("content", ("first", "second"))
 
@@ -180,7 +178,7 @@ async def test_duplicates_by_policy(url: str, duplicates: Any, left: str) -> Non
 
 
 async def test_groups_are_replaced_atomically(storage: DurableStorage, calls: Calls) -> None:
-    """Completely or not at all: a refused replacement does not change the group."""
+    """A refused replacement does not change the group."""
     for number in range(4):
         await calls.store_tool_call(tool_call(f"call_{number}"))
     await calls.replace_tool_call_group(["call_0", "call_1"], [tool_call("summary", "both")])
@@ -214,11 +212,11 @@ async def test_check_45_instructions_are_identified_by_key_or_text(calls: Calls)
     assert await calls.ids("standing_instruction") == ["c", "e", "f", "a"]
 
 
-# ------------------------------------------------------------------------------------------------- readers of ones own
+# ------------------------------------------------------------------------------------------------------ custom readers
 
 
 async def test_readers_with_a_descriptor_are_not_copied(url: str) -> None:
-    """If a resolver is registered for them; artifacts keep their subclass."""
+    """This requires a registered resolver; artifacts keep their subclass."""
 
     class Remote(InMemoryMediaReader):
         def describe(self) -> Descriptor:

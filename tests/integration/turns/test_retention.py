@@ -1,4 +1,4 @@
-"""Reap, purge and erase: which data they remove, and which they keep."""
+"""Data that reap, purge and erase remove, and data that they keep."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_records_hold_their_bytes(storage: DurableStorage, calls: Calls, m
 
 
 async def test_early_reaping_does_not_affect_running_turns(storage: DurableStorage, calls: Calls) -> None:
-    """A record takes back bytes that were reaped before it was stored, within the kernel's grace period."""
+    """A record restores bytes that were reaped before it was stored, within the kernel's grace period."""
     reader = await calls.store_media_bytes("x", b"bytes")
     assert (await storage.reap(older_than=0)).blobs == 1
     await calls.store_message(message("m", attachments=[image(reader)]))
@@ -79,7 +79,7 @@ async def test_early_reaping_does_not_affect_running_turns(storage: DurableStora
 
 
 async def test_bytes_without_a_record_are_reaped(storage: DurableStorage, calls: Calls) -> None:
-    """Their record existed already, or was deleted in the unit that stored it."""
+    """This applies to bytes of a record that existed already, or that was deleted in the unit that stored it."""
     again = Calls(storage.callbacks(), Turn("again"))
     for each in (calls, again):
         reader = await each.store_media_bytes("x", b"same")
@@ -117,7 +117,7 @@ async def test_purge_removes_tombstones_with_their_bytes(storage: DurableStorage
 
 
 async def test_erase_leaves_nothing(storage: DurableStorage) -> None:
-    """For a thread: its records, tombstones and bytes. For a tenant: all data. Other tenants are not affected."""
+    """Erasing a thread or tenant removes its records, tombstones and bytes. Other threads and tenants do not change."""
     here, other, stranger = (
         Calls(storage.callbacks(), turn) for turn in (Turn(), Turn(thread="other"), Turn(tenant="b"))
     )
@@ -150,7 +150,7 @@ async def _records(kernel: Kernel, tenant: str) -> int:
 
 
 async def test_erase_leaves_nothing_in_the_file(tmp_path: Path) -> None:
-    """After erasing a thread and then its tenant, no table has a row of theirs, except for bytes to be swept."""
+    """After erasing a thread and then its tenant, no table has a row of them, except for bytes to be swept."""
 
     async def ask(ctx: DispatchContext, _helpers: ExecutorHelpers) -> None:
         await ctx.store_message(message(f"of {ctx.turn_id}"))

@@ -45,7 +45,7 @@ async def run(storage: DurableStorage, execute: Execute, *middleware: Any, **opt
 
 
 async def test_check_33_conduits_pass_their_arguments(storage: DurableStorage) -> None:
-    """They get the context, the id and the same object; sets do not change, no hook fires; all forms are readable."""
+    """Conduits get the context, the id and the same object; sets stay equal, no hook fires; all forms are readable."""
     seen: list[tuple[Any, ...]] = []
     heard: list[object] = []
     callbacks = storage.callbacks()
@@ -103,7 +103,7 @@ async def test_check_46_a_nacked_iteration_leaves_only_blobs_that_reap_removes(s
 
 
 async def test_check_20_an_iteration_that_can_not_be_stored_stores_nothing(storage: DurableStorage) -> None:
-    """One write is a duplicate: nothing is stored or shown, and the turn reports the error."""
+    """If one write is a duplicate, nothing is stored or shown, and the turn reports the error."""
     calls = Calls(storage.callbacks(), Turn())
     await calls.store_message(message("taken"))
 
@@ -140,7 +140,7 @@ async def test_a_turn_that_is_erased_while_it_runs_ends(storage: DurableStorage)
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_instructions_of_turn_and_storage_agree(storage: DurableStorage, seed: int) -> None:
-    """With and without keys, the same text under several keys: after any operation the turn has the stored ones."""
+    """With and without keys, also for one text under several keys, the turn has the stored ones after any operation."""
     chance = random.Random(seed)
 
     async def execute(ctx: DispatchContext) -> None:
@@ -162,7 +162,7 @@ async def test_instructions_of_turn_and_storage_agree(storage: DurableStorage, s
 
 
 async def test_hydrate_loads_stored_values(storage: DurableStorage) -> None:
-    """Windows, the most important memories, instructions once; the next turn sees all data of the previous one."""
+    """Hydrate loads windows, the most important memories and instructions once; the next turn sees all stored data."""
     calls = Calls(storage.callbacks(), Turn())
     async with storage.unit_of_work(Turn()):
         for number in range(10):
@@ -195,7 +195,7 @@ async def test_hydrate_loads_stored_values(storage: DurableStorage) -> None:
 
 
 async def test_hydrate_limits_the_results_of_a_plain_adapter() -> None:
-    """An adapter without support for limits, with its own tools."""
+    """The limits apply to an adapter without support for limits, with its own tools."""
     tool = Tool(name="t", description="x", input_schema={"type": "object"}, handler=lambda _args, _ctx, _meta: "x")
     found = [message(f"m{number}") for number in range(5)]
     facts = [memory("a", 0.1), memory("b", 0.9), memory("c", 0.5)]

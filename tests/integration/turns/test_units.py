@@ -57,7 +57,7 @@ async def test_a_unit_of_work_is_all_or_nothing(storage: DurableStorage, calls: 
 
 
 async def test_writes_of_another_turn_are_not_part_of_a_unit(storage: DurableStorage, calls: Calls) -> None:
-    """Neither writes of a callback for another turn, nor writes of a task that runs longer than its unit."""
+    """A unit excludes writes of a callback for another turn, and writes of a task that runs longer than the unit."""
     others = [Calls(storage.callbacks(), turn) for turn in (Turn("other"), Turn("other", tenant="b"))]
     ended = asyncio.Event()
 

@@ -47,7 +47,7 @@ async def memory() -> AsyncIterator[Stage]:
 
 
 class Agent:
-    """An executor in its own engine: `say` sends a message and returns the task when it ended or asks."""
+    """An executor in its own engine. `say` sends a message and returns the task when the task ended or asks."""
 
     def __init__(self, engine: TaskEngine, storage: DurableStorage) -> None:
         self.engine = engine
@@ -93,7 +93,7 @@ def texts(task: Task) -> dict[str, str]:
 
 
 async def test_messages_thoughts_and_tool_calls_are_shown(stage: Stage) -> None:
-    """Text is streamed as an artifact, a call is data; the metadata has the kind; the thread stores the messages."""
+    """Text is streamed as an artifact, a call is data, metadata has the kind, and the thread stores the messages."""
 
     async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
         if ctx.iteration == 0:
@@ -189,7 +189,7 @@ async def test_a_rejected_gate(memory: Stage, text: str, words: str) -> None:
 
 
 async def test_a_gate_that_is_settled_elsewhere_wakes_the_task(stage: Stage) -> None:
-    """An operator settles it; the task continues without its user; waking it twice has no effect."""
+    """An operator settles the gate, and the task continues without its user; waking it twice has no effect."""
     one = await agent(stage, asking)
     task = await one.say("pay Ann")
     (gate,) = await one.storage.gates.list()
@@ -203,7 +203,7 @@ async def test_a_gate_that_is_settled_elsewhere_wakes_the_task(stage: Stage) -> 
 
 @pytest.mark.parametrize("double_text", ["enqueue", "reject", "interrupt"])
 async def test_a_gate_that_is_settled_before_the_task_asks(memory: Stage, double_text: str) -> None:
-    """The task does not wait for another answer, however early this one arrives; 20 concurrent runs."""
+    """The task does not wait for another answer, however early this one arrives, in 20 concurrent runs."""
     opened: asyncio.Queue[str] = asyncio.Queue()
     storage = durable_storage(await memory.kernel())
     runner = storage.runner(executor_callback=asking, turn_input_pipeline=[hydrate("tool_calls")])
@@ -256,7 +256,7 @@ async def test_another_process_continues_after_a_crash(stage: Stage, same: bool)
     sent = await first.send("go")
     await asyncio.wait_for(dying.wait(), 30)
     while len((await first.engine.tasks.load(sent.task.task_id, ALICE)).view.artifacts) < 3:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)  # the beginning of its message is shown
+        await asyncio.sleep(0.01)  # the beginning of the message is shown
     await stage.crash(first.engine)
     second = await agent(stage, executor("two"))
     task = await second.look(await second.engine.store.task(sent.task), TaskState.completed)

@@ -1,4 +1,4 @@
-"""Gates of a served agent: valid answers, work that continues while the task asks, and what wakes the task."""
+"""Gates of a served agent: valid answers, work that continues while the task asks, and events that wake the task."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def memory() -> AsyncIterator[Stage]:
 
 
 async def test_a_message_before_the_question_is_no_approval(stage: Stage) -> None:
-    """It is sent during the turn, before the gate opens: the task asks, and the message stays in the thread."""
+    """A message that is sent during the turn, before the gate opens, stays in the thread, and the task asks."""
     go, seen = asyncio.Event(), []
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
@@ -115,7 +115,7 @@ async def test_an_uncaught_rejection_is_not_a_failure(memory: Stage) -> None:
 
 
 async def test_siblings_of_a_gate_continue_and_run_once(stage: Stage) -> None:
-    """`gather` of a gate and other work: the work is neither cancelled nor repeated while the task asks."""
+    """In a `gather` of a gate and other work, the work is neither cancelled nor repeated while the task asks."""
     runs: list[str] = []
 
     async def work(name: str, seconds: float) -> str:
@@ -171,7 +171,7 @@ async def test_a_time_limit_ends_while_the_task_asks(stage: Stage, case: str, mo
 
 @pytest.mark.parametrize("parked", [True, False], ids=["same process", "after a restart"])
 async def test_resolve_wakes_the_task(stage: Stage, parked: bool) -> None:
-    """A program only calls `gates.resolve`."""
+    """A call of `gates.resolve` is enough to wake the task."""
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
         answer = await ctx.wait_for(reason="Well?")

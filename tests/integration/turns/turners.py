@@ -1,11 +1,11 @@
-"""Processes that run turns, some of which kill themselves.
+"""Processes that run turns; some kill themselves.
 
-python turners.py turn URL WHERE     one turn of three iterations under the id turn-1; WHERE is where it dies: before-N,
-                                     in-N, after-N of an iteration, or never. Prints a line for each iteration that runs
-python turners.py leased URL WHERE   the same turn under a lease; WHERE may be stop: then it stops itself in iteration 1
-python turners.py many URL NAME COUNT  so many turns on one thread; prints a line when ready, begins when given one
-python turners.py crowd URL NAME COUNT  the same, all of them at once, each storing a memory too
-python turners.py serve URL WHERE    an agent whose turns are those of *turn*, and wait at a gate in iteration 1
+python turners.py turn URL WHERE     one turn of three iterations with the id turn-1; WHERE is the point of its death:
+                                     before-N, in-N, after-N of an iteration, or never. Prints a line for each iteration
+python turners.py leased URL WHERE   the same turn under a lease; with WHERE=stop it stops itself in iteration 1
+python turners.py many URL NAME COUNT  COUNT turns on one thread; prints a line when ready, starts when it reads one
+python turners.py crowd URL NAME COUNT  the same turns concurrently, each of which stores a memory too
+python turners.py serve URL WHERE    an agent with the turns of *turn*, which wait at a gate in iteration 1
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def die() -> NoReturn:
 
 
 def three_iterations(storage: DurableStorage, where: str, *, gate: bool = False) -> TurnRunner:
-    """Each iteration stores a message, a thought and a call with their own ids; the last one acknowledges."""
+    """Each iteration stores a message, a thought and a call with their own ids; the last iteration acknowledges."""
 
     async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
         number = ctx.iteration
@@ -57,7 +57,7 @@ def three_iterations(storage: DurableStorage, where: str, *, gate: bool = False)
         helpers.report_message(f"m{number}", "half ")
         await ctx.store_message(message(f"m{number}", f"half {number}", role="assistant"))
         await ctx.store_tool_call(tool_call("call_0" if number == 0 else f"call_{number}"))
-        await ctx.checkpoint()  # stored, though the iteration is repeated: the same again is no error
+        await ctx.checkpoint()  # stored even if the iteration is repeated: equal values are no error
         if where == f"in-{number}":
             die()
         if where == "stop" and number == 1:

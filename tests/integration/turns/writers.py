@@ -1,7 +1,7 @@
-"""Processes that store: one that is killed again and again, and one that shares its thread with others.
+"""Processes that store: one is killed repeatedly, one shares its thread with others.
 
-python writers.py kill URL COUNT      prints how many iterations were found whole; fails when one was not
-python writers.py store URL NAME COUNT  prints a line when it is ready, and begins when it is given one
+python writers.py kill URL COUNT      prints the number of complete iterations; fails if one is incomplete
+python writers.py store URL NAME COUNT  prints a line when it is ready, and starts when it reads one
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from keelbolt.turns.durable import durable_storage
 from keelbolt.turns.memory_bytes import InMemoryMediaReader
 from tests.integration.turns.stage import Calls, Turn, image, memory, message, thought, tool_call
 
-SECONDS = 0.06  # within which a writer is killed: the time of several iterations
+SECONDS = 0.06  # a writer is killed within this time, which is long enough for several iterations
 
 
 async def iterate_forever(url: str, thread: str, ready: int, after: int) -> None:
-    """Run iterations of a turn, each a unit of work: complete or absent after a kill. ``after`` gets their number."""
+    """Run iterations of a turn, each a unit of work: complete or absent after a kill. Signal ``ready`` at ``after``."""
     async with durable_storage(url) as storage:
         turn = Turn(thread, thread=thread)
         calls = Calls(storage.callbacks(), turn)

@@ -1,4 +1,4 @@
-"""One test on four engines, with short delays for retries."""
+"""Each test runs on four engines, with short delays for retries."""
 
 from __future__ import annotations
 

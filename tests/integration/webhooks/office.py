@@ -1,4 +1,4 @@
-"""A store with tasks, and processes that deliver their events to webhooks; each of them can be killed."""
+"""A store with tasks, and processes that deliver their events to webhooks and can be killed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Office:
     # ------------------------------------------------------------------------------------------------------- tasks
 
     async def _worker(self, ctx: TaskContext) -> None:
-        """``chunks N`` writes N chunks; ``slowly N`` writes each when the test says so."""
+        """Execute the message: ``chunks N`` writes N chunks; ``slowly N`` writes each chunk when the test allows it."""
         how, _, count = ctx.user_text.partition(" ")
         for number in range(int(count or 0)):
             if how == "slowly":
@@ -150,9 +150,6 @@ class Office:
 
 
 def in_order(seqs: list[int]) -> bool:
-    """Check the order: events may be repeated, but none comes before one that it follows.
-
-    Without what came already, the numbers grow.
-    """
+    """Return whether the numbers increase, apart from repeats."""
     first = list(dict.fromkeys(seqs))
     return first == sorted(first)

@@ -54,7 +54,7 @@ def states(receiver: Receiver) -> list[str]:
 
 
 async def test_a_config_that_comes_with_an_answer_gets_the_whole_turn(server: A2AServer, receiver: Receiver) -> None:
-    """From the answer on, and nothing of the previous turn; the same answer sent again creates no other config."""
+    """The webhook gets the events of this turn, none of the previous one; a repeated answer creates no other config."""
     task = await send(server, sending("ask"))
     answer = sending("go", {"url": receiver.url}, taskId=task["id"])
     await send(server, answer)
@@ -114,7 +114,7 @@ async def refusals(server: A2AServer, urls: Sequence[str]) -> AsyncIterator[tupl
 
 
 async def test_every_bad_address_is_refused_when_the_config_is_created() -> None:
-    """The error says so, and is not as long as the URL."""
+    """The error code is -32602, and the response is shorter than 5000 bytes, even for a long URL."""
     async with agent() as server:
         async for url, reply in refusals(server, BAD):
             assert reply.json.get("error", {}).get("code") == -32602, url[:100]

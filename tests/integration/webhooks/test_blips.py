@@ -40,7 +40,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 async def ended(engine: TaskEngine) -> tuple[Scope, str]:
-    """Return an ended task with a webhook that got no event of it."""
+    """Return an ended task with a webhook that got none of its events."""
     push = PushConfigs().new(PushConfig(id="c", url="https://example.org/x"))
     message = Message(message_id="m", role=Role.user, parts=[Part(text="hi")])
     task = await engine.tasks.settled(await engine.tasks.send(message, Envelope(push=push)))
@@ -67,7 +67,6 @@ async def test_the_log_is_kept_until_every_webhook_got_it() -> None:
 
 
 async def test_a_webhook_below_the_floor_gets_the_current_status() -> None:
-    """A webhook whose cursor is below the floor gets the current status."""
     async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
         scope, task_id = await ended(engine)
         task = await engine.tasks.load(task_id)

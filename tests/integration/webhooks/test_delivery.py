@@ -1,4 +1,4 @@
-"""Events reach webhooks: all of them, in order, at least once, with the same id each time; on every engine."""
+"""Webhooks get all events, in order, at least once, with the same id each time; on every engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.webhooks.receiver import OK, Arrival, Receiver, answer, r
 
 
 async def test_a_config_that_comes_with_its_task_gets_everything(office: Office, receiver: Receiver) -> None:
-    """From the first event on, in order, as in a stream."""
+    """The webhook gets all events from the first one on, in order, as in a stream."""
     await office.deliverer()
     sent = await office.send("chunks 3", PushConfig(id="c", url=receiver.url, token="my token"))
     task_id = await office.finished(sent)
@@ -43,7 +43,7 @@ async def test_a_config_that_comes_with_its_task_gets_everything(office: Office,
 
 
 async def test_a_config_created_while_the_task_runs_gets_what_follows(office: Office, receiver: Receiver) -> None:
-    """Also chunks, although the process of the task does not know the config yet; no earlier events."""
+    """The webhook gets later events only, also chunks, although the task's process does not know the config yet."""
     await office.deliverer()
     sent = await office.send("slowly 4", message_id="slow")
     steps = office.steps("slow")
@@ -92,7 +92,7 @@ async def test_a_receiver_that_was_down_gets_everything_later(office: Office) ->
 
 
 async def test_a_failed_event_is_repeated_with_the_same_id_before_the_next(office: Office, receiver: Receiver) -> None:
-    """A receiver that fails in every way, repeatedly, gets every event in order, apart from repeats."""
+    """A receiver that fails repeatedly in every way gets every event in order, apart from repeats."""
     dice = random.Random(7)
 
     async def moody(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
@@ -123,7 +123,7 @@ async def test_a_failed_event_is_repeated_with_the_same_id_before_the_next(offic
 
 
 async def test_two_processes_deliver_in_order(office: Office, receiver: Receiver) -> None:
-    """Many tasks with two configs each, two processes: each config gets everything once, in order."""
+    """With two processes, and many tasks with two configs each, each config gets every event once, in order."""
     await office.deliverer()
     await office.deliverer()
     async with receiving() as other:
@@ -144,12 +144,12 @@ async def test_two_processes_deliver_in_order(office: Office, receiver: Receiver
 
 
 async def test_a_takeover_repeats_events_that_are_not_confirmed(office: Office, receiver: Receiver) -> None:
-    """A process dies during its POST: the event arrives again with the same id, then the rest."""
+    """If a process dies during its POST, the event arrives again with the same id, then the rest."""
     reached = asyncio.Event()
 
     async def third(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
         if len(receiver.arrivals) == 2:
-            receiver.arrivals.append(arrival)  # it arrived, and the response will not
+            receiver.arrivals.append(arrival)  # the event arrived, and the response is lost
             reached.set()
             await asyncio.sleep(60)
         return OK
@@ -189,7 +189,7 @@ async def test_a_restart_continues_at_the_cursor(office: Office, receiver: Recei
 
 
 async def test_410_ends_delivery_and_a_replay_resumes_it(office: Office, receiver: Receiver) -> None:
-    """A receiver that returns 410 gets no more events; that is visible and can be undone."""
+    """A receiver that returns 410 gets no more events; this is visible and can be undone."""
     receiver.always(410)
     await office.deliverer()
     sent = await office.send("slowly 1", PushConfig(id="c", url=receiver.url), message_id="slow")
@@ -269,7 +269,7 @@ async def test_a_config_that_is_replaced_during_delivery_continues_at_the_new_ad
 
 
 async def test_a_deleted_config_gets_no_more_events(office: Office, receiver: Receiver) -> None:
-    """Except for an event in flight."""
+    """Only an event in flight may still arrive."""
     deleted = asyncio.Event()
 
     async def second(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
@@ -284,7 +284,7 @@ async def test_a_deleted_config_gets_no_more_events(office: Office, receiver: Re
     await office.deliverer()
     await asyncio.wait_for(deleted.wait(), 20)
     await office.idle(sent.task.task_id, "c")
-    async with receiving() as other:  # other events are delivered, this one is not
+    async with receiving() as other:  # other events are delivered
         later = await office.finished(await office.send("chunks 1", PushConfig(id="d", url=other.url)))
         await office.told(other, later)
     assert len(receiver.arrivals) <= 3
@@ -296,7 +296,7 @@ async def test_a_deleted_config_gets_no_more_events(office: Office, receiver: Re
 
 
 async def test_an_erased_task_leaves_nothing_of_its_webhooks(office: Office, receiver: Receiver) -> None:
-    """No configs, cursors or work items, also for webhooks that were given up or are being delivered to."""
+    """No configs, cursors or work items remain, also for webhooks that were given up or are being delivered to."""
     async with receiving() as gone:
         gone.always(410)
         erased = asyncio.Event()
@@ -329,7 +329,7 @@ async def test_an_outage_is_logged_once(quiet_office: Office, caplog: pytest.Log
     deliverer = await quiet_office.deliverer()
     line = quiet_office.lines[deliverer]
     line.cut = True
-    await asyncio.sleep(0.3)  # ten claims
+    await asyncio.sleep(0.3)  # long enough for ten claims
     line.cut = False
     await until(lambda: "storage found" in caplog.text)
     said = [record.getMessage() for record in caplog.records if record.name == "keelbolt.webhooks"]

@@ -20,7 +20,7 @@ SLOTS = EACH + 4
 async def test_a_receiver_that_never_responds_leaves_the_slots_to_others(
     quiet_office: Office, receiver: Receiver
 ) -> None:
-    """It has more tasks than there are slots, all waiting for it; another receiver gets everything."""
+    """The receiver has more waiting tasks than there are slots; another receiver gets all its events."""
     office = quiet_office
 
     async def never(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
@@ -59,7 +59,7 @@ async def test_a_slow_receiver_gets_everything_in_the_end(quiet_office: Office, 
 async def test_one_delivery_probes_a_receiver_that_does_not_respond(
     quiet_office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are postponed at once; when it is back, all of them arrive."""
+    """Other deliveries are postponed at once; when the receiver is back, all of them arrive."""
     monkeypatch.setattr(cursor, "LONGEST_SECONDS", 0.5)
     office = quiet_office
 
@@ -121,7 +121,7 @@ async def test_a_replay_ends_the_wait_for_the_next_attempt(
     await until(lambda: len(receiver.arrivals) == 1)
     office.steps("slow").release()
     task_id = await office.finished(sent)
-    await until(lambda: deliverer._held == 1)  # woken by the new events, and not due
+    await until(lambda: deliverer._held == 1)  # woken by the new events, but not due
     receiver.answering = Receiver().answering
     await office.configs.replay(office.scope, task_id, "c")
     await office.told(receiver, task_id)
@@ -143,7 +143,7 @@ async def test_an_abandoned_turn_goes_to_the_next_waiter() -> None:
     await asyncio.sleep(0)
     assert receivers.waiting == 3
     receivers.leave("u", silent=False)
-    waiting[0].cancel()  # it was woken just now
+    waiting[0].cancel()  # this delivery was just woken
     assert await waiting[1]
     receivers.leave("u", silent=False)
     assert await waiting[2]
@@ -170,7 +170,7 @@ async def test_a_receiver_that_is_forgotten_while_a_delivery_waits() -> None:
     assert await receivers.enter("http://a")
     waiting = asyncio.create_task(receivers.enter("http://a"))
     await asyncio.sleep(0)
-    receivers.leave("http://a", silent=False)  # nothing is in flight: it is removed
+    receivers.leave("http://a", silent=False)  # no delivery is in flight: the receiver is removed
     assert await receivers.enter("http://a")
     await asyncio.sleep(0)
     assert not waiting.done()

@@ -21,7 +21,7 @@ from tests.integration.webhooks.receiver import Receiver, answer
 
 
 async def test_in_0_3_the_task_is_sent(quiet_office: Office, receiver: Receiver) -> None:
-    """Once for each status, with the task at that time; not for each chunk."""
+    """The task is sent once for each status, as of that time, and not for each chunk."""
     office = quiet_office
     await office.deliverer()
     config = PushConfig(id="c", url=receiver.url, token="t")
@@ -41,7 +41,7 @@ async def test_in_0_3_the_task_is_sent(quiet_office: Office, receiver: Receiver)
 
 
 async def test_a_receiver_can_verify_the_sender(quiet_office: Office, receiver: Receiver) -> None:
-    """By the requested authentication, the server's secret, the config's secret, and a JWT."""
+    """Receivers verify the sender by the requested authentication, the server's and the config's secret, and a JWT."""
     office = quiet_office
     key, metrics = CardKey.generate("k1"), Metrics()
     await office.deliverer(secret="whsec_c2VydmVyIHNlY3JldA==", key=key, metrics=metrics)
@@ -72,7 +72,7 @@ async def test_a_receiver_can_verify_the_sender(quiet_office: Office, receiver: 
 async def test_nothing_secret_is_logged(
     quiet_office: Office, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For a delivery that arrives, fails, is postponed, or is given up."""
+    """This holds for a delivery that arrives, fails, is postponed, or is given up."""
     caplog.set_level(logging.DEBUG)
     office = quiet_office
     count = 0

@@ -1,4 +1,4 @@
-"""One POST: to the address that was checked, with the certificate of the name, without redirects, bounded."""
+"""One POST: to the checked address, with the certificate of the name, without redirects, with limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADERS = {"webhook-id": "1", "Authorization": "Bearer secret"}
 
 
 class Dns:
-    """Returns the test's lists of addresses one by one, and the last one repeatedly."""
+    """A resolver that returns the test's lists of addresses one by one, and the last one repeatedly."""
 
     def __init__(self, *answers: list[str]) -> None:
         self._answers = list(answers)
@@ -82,7 +82,7 @@ async def test_connections_are_reused(receiver: Receiver, poster: Poster) -> Non
 
 
 async def test_a_reused_connection_that_was_closed_is_replaced(receiver: Receiver, poster: Poster) -> None:
-    """Regardless of whether its end was already noticed."""
+    """The connection is replaced whether or not its end was already noticed."""
     assert (await poster.post(receiver.url, b"1", HEADERS)).ok
     receiver.hang_up()
     assert (await poster.post(receiver.url, b"2", HEADERS)).ok
@@ -109,7 +109,7 @@ async def test_an_unreachable_receiver_is_a_result(poster: Poster) -> None:
 
 @pytest.fixture
 def no_packets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Make no connections; record the addresses."""
+    """Open no connections; record the addresses."""
     opened: list[str] = []
 
     async def open_nothing(address: str, port: int, tls: object, name: str) -> None:
@@ -124,7 +124,7 @@ def no_packets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     "url", ["http://127.0.0.1:1/", "https://localhost/", "https://[::ffff:7f00:1]/", "https://2130706433/", "file:///x"]
 )
 async def test_a_private_address_is_not_connected_to(url: str, no_packets: list[str]) -> None:
-    """Also when it is already stored, from a time when the switch was on."""
+    """This also holds for a stored URL from a time when the switch was on."""
     answered = await Poster().post(url, b"{}", HEADERS)
     assert not answered.ok
     assert not answered.gone
@@ -158,7 +158,7 @@ async def test_the_next_address_is_tried(no_packets: list[str]) -> None:
 
 
 async def test_a_redirect_is_not_followed(poster: Poster) -> None:
-    """Neither to a private address nor to any other."""
+    """No redirect is followed, to a private address or any other."""
     async with receiving() as inner, receiving() as outer:
         for status in (301, 302, 303, 307, 308):
             outer.always(status, f"location: {inner.url}")
@@ -173,7 +173,7 @@ async def test_a_redirect_is_not_followed(poster: Poster) -> None:
 
 
 async def test_the_certificate_is_that_of_the_name(authority: trustme.CA, trusting: ssl.SSLContext) -> None:
-    """The connection goes to an address, but the name is sent and verified; also with a trailing dot."""
+    """The connection goes to an address; the name is sent and verified, also with a trailing dot."""
     names: list[str | None] = []
     tls = server_tls(authority, "hook.example")
     tls.sni_callback = lambda _socket, name, _context: names.append(name)
@@ -190,7 +190,7 @@ async def test_the_certificate_is_that_of_the_name(authority: trustme.CA, trusti
 async def test_the_certificate_of_another_name_is_refused(
     name: str, authority: trustme.CA, trusting: ssl.SSLContext
 ) -> None:
-    """Nothing is sent, not even when the certificate is for the address itself."""
+    """Nothing is sent, even when the certificate is for the address itself."""
     async with receiving(tls=server_tls(authority, name)) as receiver:
         poster = Poster(loopback=True, resolver=Dns(HERE), tls=trusting)
         answered = await poster.post(f"https://hook.example:{receiver.port}/", b"{}", HEADERS)
@@ -222,7 +222,7 @@ async def test_hosts_at_one_address_share_no_connection(authority: trustme.CA, t
 
 
 async def test_a_large_answer_is_read_up_to_a_bound(receiver: Receiver, poster: Poster) -> None:
-    """The status counts; the rest is not awaited, and the connection is not used again."""
+    """The status decides; the rest of the body is not awaited, and the connection is not used again."""
     written = 0
 
     async def large(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
@@ -236,7 +236,7 @@ async def test_a_large_answer_is_read_up_to_a_bound(receiver: Receiver, poster: 
 
     receiver.answering = large
     assert (await poster.post(receiver.url, b"{}", HEADERS)).ok
-    assert written < 9_000_000  # the size of the buffers in between, and no more
+    assert written < 9_000_000  # no more than the size of the buffers in between
     receiver.answering = Receiver().answering
     assert (await poster.post(receiver.url, b"{}", HEADERS)).ok
     assert receiver.connections == 2
@@ -279,7 +279,7 @@ async def silent(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
 
 @pytest.mark.parametrize("answering", [silent, dripping(b"HTTP/1.1 200 OK\r\nx: ")], ids=["silent", "dripping"])
 async def test_a_slow_response_has_a_time_limit(receiver: Receiver, answering: Answering) -> None:
-    """Sending a byte at intervals does not help: the limit is for the whole response."""
+    """The limit is for the whole response, even if single bytes arrive at intervals."""
     receiver.answering = answering
     poster = Poster(loopback=True, seconds=0.3)
     answered = await poster.post(receiver.url, b"{}", HEADERS)
@@ -357,7 +357,7 @@ async def test_a_header_can_not_contain_another_one(receiver: Receiver, poster: 
 
 
 async def test_the_number_of_reused_connections_is_limited(poster: Poster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest are closed; connections in use are never closed for it."""
+    """The oldest connections are closed; connections in use are not."""
     monkeypatch.setattr(post, "MAX_KEPT", 2)
     go = asyncio.Event()
 
