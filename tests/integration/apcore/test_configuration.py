@@ -142,7 +142,7 @@ def test_an_empty_secret_is_a_start_error(project: Path, monkeypatch: pytest.Mon
     with nothing_runs() as started:
         ran = keelbolt("serve")
     assert ran.exit_code == 1
-    assert "APCORE_JWT_SECRET is set, but empty" in ran.output
+    assert "APCORE_JWT_SECRET is set but empty" in ran.output
     assert not started.servers
 
 

@@ -146,7 +146,7 @@ def test_numbers_that_json_does_not_have(number: float) -> None:
 
 
 def test_invalid_messages() -> None:
-    with pytest.raises(ParseError, match=r"no lf\.a2a\.v1\.SendMessageRequest"):
+    with pytest.raises(ParseError, match=r"not a valid lf\.a2a\.v1\.SendMessageRequest"):
         METHODS_V1["SendMessage"].read_request(b"\xff\xff\xff")
 
 
