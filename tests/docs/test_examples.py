@@ -55,7 +55,7 @@ def test_the_payment_agent_pays_once(way: str, answer: str) -> None:
     assert "the agent's process exited with -9; the bank has 1 payment" in ran.stdout
     assert f"completed: {answer}" in ran.stdout
     assert ran.stdout.splitlines()[-1] == "the bank has 1 payment"
-    assert ("the agent asks: The step 'pay' was begun" in ran.stdout) == (way == "ask")
+    assert ("the agent asks: The step 'pay' was started" in ran.stdout) == (way == "ask")
 
 
 def test_the_clerk_asks_before_it_orders_what_is_dear() -> None:
