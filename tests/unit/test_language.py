@@ -34,7 +34,7 @@ def test_class_names_are_unique() -> None:
     explained = GLOSSARY.read_text().partition("## Names that occur twice")[2]
     assert explained
     assert {name: paths for name, paths in repeated.items() if f"`{name}`" not in explained} == {}
-    assert set(re.findall(r"^\| `(\w+)`", explained, re.MULTILINE)) == set(repeated)
+    assert set(re.findall(r"^- `(\w+)`:", explained, re.MULTILINE)) == set(repeated)
 
 
 def test_plain_words() -> None:
