@@ -37,9 +37,11 @@ def worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen([*KEELBOLT, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     with process:
         assert process.stderr is not None
-        assert "takes tasks from sqlite" in process.stderr.readline()
-        yield process
-        process.kill()
+        try:
+            assert "runs tasks from sqlite" in process.stderr.readline()
+            yield process
+        finally:
+            process.kill()
 
 
 def test_the_page_can_be_typed_in(worker: subprocess.Popen[str], tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ async def test_each_alert_fires_and_each_panel_has_data(postgres_url: str) -> No
                 await asyncio.sleep(0.3)
             for panel in panels():
                 while panel["title"] not in QUIET and not await drawn(found, panel):
+                    await found.send("fail", hook=receiver.url)
                     await found.send("steps")
                     await asyncio.sleep(0.3)
             found.proxy.refuse()
