@@ -16,13 +16,12 @@ TITLES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "redis": "Valkey with a 
 HEAD = """# The last full run of the chaos machine
 
 `make chaos` runs all faces on one store while a nemesis draws faults from a seed: it kills, stops and terminates
-processes, cuts and delays the network, restarts servers, fills disks, moves the wall clock. Every process writes what
-it asked and what it was answered. Afterwards a checker compares these histories with the store, one function for each
-promise. `python -m tests.chaos --publish REPORT …` wrote this page from the reports of the run.
+processes, cuts and delays the network, restarts servers, fills disks, moves the wall clock. Every process records its
+requests and their results. Afterwards a checker compares these histories with the store, one function for each promise. `python -m tests.chaos --publish REPORT …` wrote this page from the reports of the run.
 
 The lease of a task is one second in a campaign (15 seconds by default), its heartbeat a quarter of it. On SQLite a
-process that dies is noticed by its lock, not by its lease. Times include the start of a new process and whatever else
-the machine did. The files of the stores lie in memory: processes die here, machines do not.
+process that dies is noticed by its lock, not by its lease. Times include the start of a new process and other
+load of the machine. The files of the stores are in memory: this run kills processes, not machines.
 """
 
 
