@@ -17,7 +17,8 @@ HEAD = """# The last full run of the chaos machine
 
 `make chaos` runs all faces on one store while a nemesis draws faults from a seed: it kills, stops and terminates
 processes, cuts and delays the network, restarts servers, fills disks, moves the wall clock. Every process records its
-requests and their results. Afterwards a checker compares these histories with the store, one function for each promise. `python -m tests.chaos --publish REPORT …` wrote this page from the reports of the run.
+requests and their results. Afterwards a checker compares these histories with the store, one function for each promise.
+`python -m tests.chaos --publish REPORT …` wrote this page from the reports of the run.
 
 The lease of a task is one second in a campaign (15 seconds by default), its heartbeat a quarter of it. On SQLite a
 process that dies is noticed by its lock, not by its lease. Times include the start of a new process and other
