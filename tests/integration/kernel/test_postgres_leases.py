@@ -10,6 +10,7 @@ import pytest
 
 from keelbolt.kernel import Enqueue, Kernel, open_storage
 from keelbolt.kernel.postgres import queues
+from keelbolt.kernel.postgres.locks import worker_locks_of
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
 
 
@@ -74,3 +75,12 @@ async def test_a_worker_claims_while_its_ended_lease_is_swept(
         await _beside(paused, kernel.sweep(), _enqueue(kernel))
         assert (await kernel.count_work(["jobs"])).holders == {"w": 1}
         assert await _held_without_a_lease(kernel) == set()
+
+
+def test_locks_of_workers_are_taken_in_one_order() -> None:
+    """Batches that take them in different orders block each other while a worker retires."""
+    workers = [f"w{number}" for number in range(20)]
+    commits = [("p", [Enqueue("jobs", each, worker=each)]) for each in workers]
+    locks = worker_locks_of("s", commits)
+    assert locks == worker_locks_of("s", commits[::-1]) == sorted(locks)
+    assert len(locks) == 20

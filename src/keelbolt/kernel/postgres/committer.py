@@ -38,7 +38,7 @@ from keelbolt.kernel.postgres.connection import (
     set_local,
     translate,
 )
-from keelbolt.kernel.postgres.locks import catalog_lock, claimers_of, locks_of, worker_lock
+from keelbolt.kernel.postgres.locks import catalog_lock, locks_of, worker_locks_of
 from keelbolt.kernel.postgres.rows import PostgresRows
 
 logger = logging.getLogger("keelbolt.kernel")
@@ -221,7 +221,7 @@ class Committer:
             self._connection = await self._connect()
         connection = self._connection
         commits = [(commit.partition, commit.operations) for commit in batch.commits]
-        shared = [catalog_lock(self._schema), *(worker_lock(self._schema, worker) for worker in claimers_of(commits))]
+        shared = [catalog_lock(self._schema), *worker_locks_of(self._schema, commits)]
         await connection.execute(
             f"{self._begin}SELECT pg_advisory_xact_lock_shared(n) FROM {_numbers(shared)} "
             f"UNION ALL SELECT pg_advisory_xact_lock(n) FROM {_numbers(locks_of(self._schema, commits))}"

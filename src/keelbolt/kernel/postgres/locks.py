@@ -39,14 +39,16 @@ def worker_lock(schema: str, worker: str) -> int:
     return partition_lock(schema, f"\0worker/{worker}")
 
 
-def claimers_of(commits: Iterable[tuple[str, Iterable[Operation]]]) -> set[str]:
-    """Return the workers that claim items by these commits."""
-    return {
-        operation.worker
-        for _, operations in commits
-        for operation in operations
-        if type(operation) is Enqueue and operation.worker is not None
-    }
+def worker_locks_of(schema: str, commits: Iterable[tuple[str, Iterable[Operation]]]) -> list[int]:
+    """Return the locks of the workers that claim items by these commits, in the order in which they are taken."""
+    return sorted(
+        {
+            worker_lock(schema, operation.worker)
+            for _, operations in commits
+            for operation in operations
+            if type(operation) is Enqueue and operation.worker is not None
+        }
+    )
 
 
 def locks_of(schema: str, commits: Iterable[tuple[str, Iterable[Operation]]]) -> list[int]:
