@@ -30,9 +30,11 @@ from keelbolt.data.families import (
     Reference,
     Subject,
     SubjectLocation,
+    check_kind,
     face,
     faces,
     import_key,
+    locations,
 )
 from keelbolt.errors import CommitRefused, InvalidValue, StorageBusy, SubjectInUse, SubjectNotFound
 from keelbolt.kernel import Delete, Enqueue, Kernel, Operation, Put, Query, Record, Remove, Scope, Wiped, new_id
@@ -79,16 +81,15 @@ async def erase(
     Raise SubjectNotFound if the subject has no data. ``dry_run`` only counts. A subject in use is erased as well, and
     its worker can no longer write; with ``if_idle``, raise SubjectInUse instead.
     """
-    chosen = faces()
-    _check(subject, chosen)
+    check_kind(subject)
     await declare(kernel)
     erased = Erased()
     if if_idle:
-        async for each, target in _targets(kernel, chosen, subject):
+        async for each, target in locations(kernel, subject):
             await _Eraser(each, target.scope).check_idle(target)
     recorded = False
     key = new_id()
-    async for each, target in _targets(kernel, chosen, subject):
+    async for each, target in locations(kernel, subject):
         eraser = _Eraser(each, target.scope, erased, tell)
         if dry_run:
             await eraser.count(target)
@@ -163,20 +164,6 @@ def _recording(key: str, body: dict[str, object]) -> tuple[Operation, ...]:
 
 def _finished(key: str) -> tuple[Operation, ...]:
     return Delete(ERASURES, key), Remove(ERASURES, key)
-
-
-def _check(subject: Subject, chosen: Iterable[Face]) -> None:
-    kinds = sorted({kind for each in chosen for kind in each.kinds})
-    if subject.kind not in kinds:
-        raise InvalidValue(f"{subject.kind!r} is not a kind of subject; choose one of: {', '.join(kinds)}")
-
-
-async def _targets(
-    kernel: Kernel, chosen: Iterable[Face], subject: Subject
-) -> AsyncIterator[tuple[Face, SubjectLocation]]:
-    for each in chosen:
-        async for target in each.locate(kernel, subject):
-            yield each, target
 
 
 async def _chained(found: Sequence[AsyncIterator[Record]]) -> AsyncIterator[Record]:

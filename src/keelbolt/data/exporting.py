@@ -18,9 +18,20 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 from keelbolt.data.erasing import declare
-from keelbolt.data.families import EVERYTHING, Face, Family, Lookup, Reference, Subject, SubjectLocation, faces
+from keelbolt.data.families import (
+    EVERYTHING,
+    Face,
+    Family,
+    Lookup,
+    Reference,
+    Subject,
+    SubjectLocation,
+    check_kind,
+    faces,
+    locations,
+)
 from keelbolt.data.lines import FORMAT, Line, LineWriter, body, encoded
-from keelbolt.errors import BlobNotFound, InvalidValue, LogTrimmed, StorageCorrupt, SubjectInUse, SubjectNotFound
+from keelbolt.errors import BlobNotFound, LogTrimmed, StorageCorrupt, SubjectInUse, SubjectNotFound
 from keelbolt.kernel import Detach, Kernel, LogState, Record, Scope
 
 ATTEMPTS = 5  # reads of a subject that is written to at the same time
@@ -65,15 +76,13 @@ async def export(
     Raise SubjectNotFound if the subject has no data. If a subject changes during every attempt to read it, raise
     SubjectInUse; an export of everything skips it instead.
     """
-    chosen = faces()
-    kinds = sorted({kind for each in chosen for kind in each.kinds})
-    if subject is not None and subject.kind not in kinds:
-        raise InvalidValue(f"{subject.kind!r} is not a kind of subject; choose one of: {', '.join(kinds)}")
+    if subject is not None:
+        check_kind(subject)
     await declare(kernel)
     exported, writer = Exported(), LineWriter(file)
     named = None if subject is None else {"kind": subject.kind, "id": subject.id}
     writer.write(encoded({"keelbolt": "export", "format": FORMAT, "subject": named}))
-    async for face, target in _targets(kernel, chosen, subject):
+    async for face, target in locations(kernel, subject) if subject is not None else _everything(kernel):
         one = _Exporter(face, target.scope, writer, exported, tell)
         await one.export(target)
     if subject is not None and exported.skipped:
@@ -85,16 +94,9 @@ async def export(
     return exported
 
 
-async def _targets(
-    kernel: Kernel, chosen: Iterable[Face], subject: Subject | None
-) -> AsyncIterator[tuple[Face, SubjectLocation]]:
-    if subject is not None:
-        for face in chosen:
-            async for target in face.locate(kernel, subject):
-                yield face, target
-        return
+async def _everything(kernel: Kernel) -> AsyncIterator[tuple[Face, SubjectLocation]]:
     async for scope in kernel.scopes():
-        for face in chosen:
+        for face in faces():
             if face.owns(scope):
                 yield face, SubjectLocation(scope, EVERYTHING)
 

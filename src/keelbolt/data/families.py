@@ -343,3 +343,17 @@ def face(name: str) -> Face:
         if each.name == name:
             return each
     raise InvalidValue(f"there is no face {name!r}; choose one of: {', '.join(each.name for each in faces())}")
+
+
+def check_kind(subject: Subject) -> None:
+    """Raise InvalidValue if no face has subjects of this kind."""
+    kinds = sorted({kind for each in faces() for kind in each.kinds})
+    if subject.kind not in kinds:
+        raise InvalidValue(f"{subject.kind!r} is not a kind of subject; choose one of: {', '.join(kinds)}")
+
+
+async def locations(kernel: Kernel, subject: Subject) -> AsyncIterator[tuple[Face, SubjectLocation]]:
+    """Yield where each face has records of this subject."""
+    for each in faces():
+        async for location in each.locate(kernel, subject):
+            yield each, location

@@ -36,8 +36,10 @@ from keelbolt.data.families import (
     Subject,
     SubjectLocation,
     age_in_seconds,
+    check_kind,
     faces,
     import_key,
+    locations,
 )
 from keelbolt.data.pages import log_page
 from keelbolt.data.shown import LARGE_BYTES, plain, plain_body, when
@@ -56,8 +58,7 @@ class Inspection:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._faces = tuple(faces())
-        self._families = {family.name: (face, family) for face in self._faces for family in face.families}
+        self._families = {family.name: (face, family) for face in faces() for family in face.families}
         self._declared: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------- lists
@@ -136,16 +137,13 @@ class Inspection:
         ``members``: the families that have records of the subject, as `count` returns them. ``incomplete``: an import
         of the subject was interrupted. Raise SubjectNotFound if there is no data.
         """
-        kinds = sorted({kind for face in self._faces for kind in face.kinds})
-        if subject.kind not in kinds:
-            raise InvalidValue(f"{subject.kind!r} is not a kind of subject; choose one of: {', '.join(kinds)}")
+        check_kind(subject)
         found: list[Shown] = []
-        for face in self._faces:
-            async for target in face.locate(self._kernel, subject):
-                await self._declare(face)
-                described = await self._described(face, target)
-                if described["record"] is not None or described["members"]:
-                    found.append(described)
+        async for face, target in locations(self._kernel, subject):
+            await self._declare(face)
+            described = await self._described(face, target)
+            if described["record"] is not None or described["members"]:
+                found.append(described)
         if not found:
             raise SubjectNotFound(f"there is no {subject.kind} {subject.id!r}")
         return {"kind": subject.kind, "id": subject.id, "found": found}
