@@ -72,6 +72,23 @@ async def test_more_pages_are_loaded_and_changes_appear_live(own_agent: Stage, o
     await expect(rows.last.locator("td.said a")).to_have_text("say new")
 
 
+async def test_a_click_counts_while_the_list_changes(own_agent: Stage, open_page: OpenPage) -> None:
+    """A change of the list between the press and the release of the button must not move or replace the target."""
+    agent = own_agent
+    task_id = await agent.send("deploy")
+    page = await open_page(agent.at("tasks"))
+    await expect(page.locator("#connection")).to_have_text("Live")
+    await page.locator("table.tasks td.said a").first.hover()
+    await page.mouse.down()
+    await agent.send("approve", taskId=task_id)
+    await agent.send("say new")
+    await page.wait_for_timeout(1500)
+    await page.mouse.up()
+    await page.wait_for_url(f"**/#/tasks/{task_id}")
+    await page.go_back()
+    await expect(page.locator("table.tasks tbody tr")).to_have_count(2)
+
+
 async def test_a_view_is_saved_and_sorted(own_agent: Stage, open_page: OpenPage) -> None:
     agent = own_agent
     for text in ("say b", "say a", "fail c"):

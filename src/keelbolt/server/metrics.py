@@ -19,6 +19,8 @@ from keelbolt.tasks.families import QUEUE, WEBHOOKS
 
 QUEUES = (QUEUE, WEBHOOKS)
 WORK_STATES: tuple[WorkState, ...] = ("waiting", "held", "dead")
+TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+CLOSE = ((b"connection", b"close"),)  # otherwise each scrape of a Prometheus would reach the same process
 COUNT_SECONDS = 2.0  # longest wait of a scrape for the store; less than the shortest usual scrape timeout
 
 
@@ -51,7 +53,7 @@ class MetricsPage:
             await respond(send, 200, to_json(self.numbers()))
         else:
             text = self._metrics.text(await self._store()).encode()
-            await respond(send, 200, text, content_type=b"text/plain; version=0.0.4; charset=utf-8")
+            await respond(send, 200, text, content_type=TEXT, headers=CLOSE)
 
     async def _store(self) -> StoreNumbers | None:
         """Return the counts of the store; None if it does not respond in time.

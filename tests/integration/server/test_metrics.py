@@ -242,3 +242,9 @@ async def test_steps_webhooks_commits_and_the_store(tmp_path: Path) -> None:
     assert found["keelbolt_queue_items", "tasks", "waiting"] == found["keelbolt_queue_items", "tasks", "held"] == 1
     assert found["keelbolt_queue_oldest_seconds", "tasks"] >= 1
     assert (found["keelbolt_workers",], found["keelbolt_storage_up",]) == (2, 1)
+
+
+async def test_each_scrape_has_its_own_connection() -> None:
+    """Processes that share a port are reached in turn; a scraper that keeps its connection would see only one of them."""
+    async with talking(A2AServer(agent, "memory://", settings=ON)) as client:
+        assert (await client.get("/metrics")).headers["connection"] == "close"

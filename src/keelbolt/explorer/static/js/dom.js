@@ -42,16 +42,32 @@ export function announce(text) {
   });
 }
 
-// Runs `work` once soon, however often it is asked for.
+// Drawing waits while the pointer is pressed: a click is lost if its target is replaced before the release.
+let pressed = false;
+let waiting = [];
+const release = () => {
+  pressed = false;
+  const works = waiting;
+  waiting = [];
+  for (const work of works) work();
+};
+addEventListener("pointerdown", () => (pressed = true), true);
+for (const name of ["pointerup", "pointercancel", "blur"]) addEventListener(name, () => setTimeout(release), true);
+
+// Runs `work` once in the next frame, however often it is called before.
 export function soon(work) {
   let asked = false;
+  const run = () => {
+    if (pressed) waiting.push(run);
+    else {
+      asked = false;
+      work();
+    }
+  };
   return () => {
     if (asked) return;
     asked = true;
-    requestAnimationFrame(() => {
-      asked = false;
-      work();
-    });
+    requestAnimationFrame(run);
   };
 }
 
