@@ -246,5 +246,5 @@ async def test_steps_webhooks_commits_and_the_store(tmp_path: Path) -> None:
 
 async def test_each_scrape_has_its_own_connection() -> None:
     """Processes that share a port are reached in turn; a scraper that keeps its connection would see only one of them."""
-    async with talking(A2AServer(agent, "memory://", settings=ON)) as client:
+    async with talking(agent(settings=ON)) as client:
         assert (await client.get("/metrics")).headers["connection"] == "close"
