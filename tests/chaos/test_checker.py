@@ -13,7 +13,8 @@ from keelbolt.kernel import Entry
 from tests.chaos import task_promises
 from tests.chaos.client import digest
 from tests.chaos.final import Plain, Store
-from tests.chaos.history import History, read_histories
+from tests.chaos.framework_promises import item_violations
+from tests.chaos.history import Asked, History, read_histories
 from tests.chaos.linear import Operation, violations
 
 
@@ -167,3 +168,27 @@ def test_a_fence_with_two_holders_or_one_that_falls(tmp_path: Path, store: Store
     line = json.dumps({"at": time.monotonic() + task_promises.LATE_SECONDS + 1, **late})
     (tmp_path / "late.jsonl").write_text(line)
     assert len(sentences(task_promises.one_holder_per_fence, tmp_path, store)) >= 2
+
+
+def popped(item: str | None, began: float) -> Asked:
+    """Return a pop; None: its process was killed."""
+    return Asked("pop", {"at": began}, {"at": began + 1, "item": item} if item else None)
+
+
+@pytest.mark.parametrize(
+    ("pops", "last", "words"),
+    [
+        ([], ["a.0", "a.1", "a.2"], ""),
+        ([popped("a.2", 2)], ["a.0", "a.1"], ""),
+        ([popped("a.2", 2), popped(None, 3), popped("a.0", 4)], [], ""),
+        ([popped("a.0", 2), popped("a.2", 6), popped("a.1", 8)], [], "not there with the other items"),
+        ([popped("a.0", 2)], ["a.1", "a.2"], "not there with the other items"),
+        ([], ["a.0"], "2 items were added"),
+        ([popped(None, 2)], ["a.0"], "2 items were added"),
+    ],
+)
+def test_items_of_one_call_are_added_together(pops: list[Asked], last: list[str], words: str) -> None:
+    """A pop takes the newest item, so that an item without those behind it was added without them."""
+    adds = [Asked("add", {"at": 0.0, "name": "a"})]  # killed before its response
+    found = list(item_violations(adds, pops, last, []))
+    assert any(words in sentence for sentence in found) if words else found == []
