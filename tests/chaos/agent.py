@@ -66,6 +66,7 @@ class Hands(Worker, Dependency):
 
     async def startup(self) -> None:
         await self._turns.startup()
+        self._history.note("ready")
 
     async def shutdown(self) -> None:
         await self._turns.shutdown()

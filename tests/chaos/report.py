@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.campaign import Result
-from tests.chaos.figures import percentile
+from tests.chaos.figures import TAKEOVERS, percentile
 
 SHOWN = 5  # violations of one promise
 PAGE = Path(__file__).parents[2] / "docs/reference/faults.md"
@@ -42,7 +42,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "faults": dict(result.faults),
         "operations": result.operations,
         "quiet_seconds": result.quiet,
-        "takeover_seconds": summary(result.takeovers),
+        "takeover_seconds": {kind: summary(times) for kind, times in result.takeovers.items()},
         "recovery_seconds": {fault: summary(times) for fault, times in sorted(result.recoveries.items())},
         "violations": {promise: [sentence for sentence, _ in found] for promise, found in result.violated.items()},
         "promises": list(result.violations),
@@ -55,7 +55,6 @@ def as_json(result: Result) -> dict[str, Any]:
 def as_markdown(result: Result) -> str:
     """Return the Markdown page."""
     figures = as_json(result)
-    takeover = figures["takeover_seconds"]
     faults, answers = sum(result.faults.values()), sum(result.operations.values())
     quiet = f"{result.quiet:.1f} s" if result.quiet is not None else "never"
     lines = [
@@ -73,7 +72,7 @@ def as_markdown(result: Result) -> str:
         "",
         "| seconds until the next | count | p50 | p99 | max |",
         "|---|---|---|---|---|",
-        row("run of a task whose process was killed", takeover),
+        *(row(TAKEOVERS[kind], each) for kind, each in figures["takeover_seconds"].items()),
         *(row(f"acknowledged write after: {fault}", each) for fault, each in figures["recovery_seconds"].items()),
         "",
         f"Quiet after the last fault: {quiet}.",
@@ -170,7 +169,7 @@ def as_page(reports: list[dict[str, Any]]) -> str:
             "",
             "| seconds until the next | count | p50 | p99 | max |",
             "|---|---|---|---|---|",
-            row("run of a task whose process was killed", report["takeover_seconds"]),
+            *(row(TAKEOVERS[kind], each) for kind, each in report["takeover_seconds"].items()),
             *(row(f"acknowledged write after: {name}", each) for name, each in report["recovery_seconds"].items()),
             "",
         ]

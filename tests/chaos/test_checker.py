@@ -12,9 +12,10 @@ import pytest
 from keelbolt.kernel import Entry
 from tests.chaos import task_promises
 from tests.chaos.client import digest
+from tests.chaos.figures import takeovers
 from tests.chaos.final import Plain, Store
 from tests.chaos.framework_promises import item_violations
-from tests.chaos.history import Asked, History, read_histories
+from tests.chaos.history import Asked, Histories, History, read_histories
 from tests.chaos.linear import Operation, violations
 
 
@@ -192,3 +193,27 @@ def test_items_of_one_call_are_added_together(pops: list[Asked], last: list[str]
     adds = [Asked("add", {"at": 0.0, "name": "a"})]  # killed before its response
     found = list(item_violations(adds, pops, last, []))
     assert any(words in sentence for sentence in found) if words else found == []
+
+
+def noted(at: float, what: str, pid: int, **about: Any) -> dict[str, Any]:
+    return {"at": at, "what": what, "by": f"agent-{pid}", "pid": pid, "task": "t1", **about}
+
+
+@pytest.mark.parametrize(
+    ("more", "able", "undisturbed"),
+    [
+        ([noted(0, "ready", 2)], 4, [4]),
+        ([noted(3, "ready", 2)], 2, []),
+        ([noted(0, "ready", 2), noted(2, "fault", 2, fault="stop"), noted(4, "continued", 2)], 2, []),
+        ([noted(0, "ready", 2), noted(2, "fault", 0, fault="full disk"), noted(3, "over", 0)], 3, []),
+        ([noted(0, "ready", 3), noted(2, "died", 3), noted(4, "ready", 2)], 2, []),
+    ],
+)
+def test_takeovers_without_a_live_process_are_distinguished(
+    more: list[dict[str, Any]], able: float, undisturbed: list[float]
+) -> None:
+    """Process 1 is killed at second 1, and process 2 runs its task at second 5."""
+    histories = Histories()
+    for note in (noted(0, "run", 1), noted(1, "fault", 1, fault="kill"), noted(5, "run", 2), *more):
+        histories.notes[note["what"]].append(note)
+    assert takeovers(histories) == {"all": [4], "able": [able], "undisturbed": undisturbed}
