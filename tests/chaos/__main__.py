@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.chaos.bugs import BUGS, ENGINES, ENGINES_OF
 from tests.chaos.campaign import Result, run_campaign
-from tests.chaos.hunt import HEAD, hunt
+from tests.chaos.hunt import HEAD, Found, hunt
 from tests.chaos.report import publish, write_report
 
 FOLDER = Path("chaos-reports")
@@ -39,13 +39,19 @@ def main() -> None:
         "--soak", action="store_true", help="no faults, a low rate, and sweeps: check that nothing grows"
     )
     parser.add_argument(
-        "--publish", nargs="+", metavar="REPORT", help="write docs/reference/faults.md from these reports"
+        "--publish",
+        nargs="+",
+        metavar="REPORT",
+        help="write docs/reference/faults.md from these reports and hunt.jsonl",
     )
     parser.add_argument("--output", type=Path, default=FOLDER, help="directory of reports, histories and stores")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that servers, processes and mounts are removed
     if options.publish:
-        publish([json.loads(Path(report).read_text()) for report in options.publish])
+        texts = {file: Path(file).read_text() for file in options.publish}
+        reports = [json.loads(text) for file, text in texts.items() if not file.endswith(".jsonl")]
+        hunts = [line for file, text in texts.items() if file.endswith(".jsonl") for line in text.splitlines()]
+        publish(reports, [Found(**json.loads(line)) for line in hunts])
         return
     engines = ENGINES if options.engine == "all" else options.engine.split(",")
     if options.hunt:
