@@ -406,10 +406,11 @@ class PostgresKernel(BaseKernel):
         return [work_item((partition, queue, row[1]), work_row(row[2:]), now=row[0]) for row in rows]
 
     async def _count_work(self, queues: Sequence[str]) -> WorkCounts:
-        items = await self._readers.rows("count_items", queues)
-        holders = await self._readers.rows("count_held", queues)
-        workers = await self._readers.rows("list_workers")
-        ((now,),) = await self._readers.rows("now")
+        async with self._readers.looking() as look:  # one snapshot: holders and workers belong together
+            items = await look("count_items", queues)
+            holders = await look("count_held", queues)
+            workers = await look("list_workers")
+            ((now,),) = await look("now")
         return WorkCounts(
             work_counts(row[:3] for row in items),
             {name: count for name, count in holders},  # noqa: C416 - rows are not pairs
