@@ -142,7 +142,7 @@ class Nemesis:
             "kill state user": (3, lambda: self._kill("state")),
             "kill framework user": (3, lambda: self._kill("framework")),
             "kill kernel user": (3, lambda: self._kill("kernel")),
-            "stop": (2, self._stop),
+            "stop": (3, self._stop),
             "terminate": (2, self._terminate),
         }
         keeping = asyncio.create_task(self._keep())
