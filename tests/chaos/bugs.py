@@ -232,7 +232,7 @@ def tasks_are_not_found() -> None:
 @bug
 def cancels_are_only_answered() -> None:
     async def cancel(self: TaskManager, task_id: str, principal: Any, **_: Any) -> Any:
-        task = await self.store.load(principal.partition, task_id)
+        task = await self.store.load(self.scope(principal), task_id)
         task.view.state = TaskState.canceled
         task.view.status = b'{"state":"TASK_STATE_CANCELED"}'
         return task
