@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,7 @@ bug = bug_of(*ENGINES)
 
 def put(owner: Any, name: str, value: Any) -> None:
     """Replace a method or function."""
+    assert hasattr(owner, name), f"{owner} has no {name} any more: the bug has no effect"
     setattr(owner, name, value)
 
 
@@ -270,12 +272,14 @@ def tasks_are_lost_after_the_answer() -> None:
 @bug
 def erasures_forget_the_task() -> None:
     """The data of a task is erased, but sometimes the task itself is not."""
-    inner = _Eraser._root
+    inner = _Eraser._records
 
-    async def root(self: _Eraser, subject: Any) -> Any:
-        return None if random.random() < 0.5 else await inner(self, subject)
+    async def records(self: _Eraser, subject: Any, root: Any) -> Any:
+        async for family, record in inner(self, subject, root):
+            if family.subject != "task" or zlib.crc32(subject.ref.encode()) % 2:
+                yield family, record
 
-    put(_Eraser, "_root", root)
+    put(_Eraser, "_records", records)
 
 
 @bug_of("sqlite")
