@@ -14,7 +14,7 @@ from keelbolt.kernel import Delete, Insert, Kernel, Scope
 Whose = Callable[[ServerCallContext], str]
 
 
-def whose(context: ServerCallContext) -> str:
+def owner_partition(context: ServerCallContext) -> str:
     """Return the caller's partition: its user name and the tenant that it requests, which is not verified."""
     return Principal(owner=context.user.user_name, asked_tenant=context.tenant).partition
 
