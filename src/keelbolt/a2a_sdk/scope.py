@@ -1,4 +1,4 @@
-"""Finds the owner of a task. The SDK requests events and webhooks by task id alone, so a directory stores the owner."""
+"""Finds the owner of a task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def owner_partition(context: ServerCallContext) -> str:
 
 
 class ScopeResolver:
-    """Returns the scope of a call and the scope of each task."""
+    """Returns the scope of a call, and of each task by a directory: the SDK requests events and webhooks by task id alone."""
 
     def __init__(self, kernel: Kernel, whose: Whose) -> None:
         self._kernel = kernel
