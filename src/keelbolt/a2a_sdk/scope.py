@@ -20,7 +20,7 @@ def owner_partition(context: ServerCallContext) -> str:
 
 
 class ScopeResolver:
-    """Returns the scope of a call, and by a directory that of a task: the SDK requests events and webhooks by task id."""
+    """Returns the scope of a call, and by a directory that of a task: the SDK requests events by task id alone."""
 
     def __init__(self, kernel: Kernel, whose: Whose) -> None:
         self._kernel = kernel
