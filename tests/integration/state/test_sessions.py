@@ -20,7 +20,7 @@ from keelbolt.state.sessions import (
     TaskResult,
     TaskRuntime,
 )
-from keelbolt.state.sessions.registry import is_over
+from keelbolt.state.sessions.tasks import is_over
 from keelbolt.state.types import SteeringEventType, TaskContextSnapshot, TaskState, TaskStatus, UpdateType
 from tests.integration.state.session_parts import BACKGROUND, SHORT, demand, die, forever, sessions, told, until
 

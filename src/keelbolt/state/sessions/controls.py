@@ -16,19 +16,19 @@ from keelbolt.state.codec import decode, encode
 from keelbolt.state.events.steering import sanitize_steering_event, validate_steering_event
 from keelbolt.state.families import CONTROLS, STEERING
 from keelbolt.state.names import joined, name
-from keelbolt.state.sessions.policy import ControlPolicy
-from keelbolt.state.sessions.registry import is_over
+from keelbolt.state.sessions.tasks import is_over
 from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
 from keelbolt.state.types.tasks import TaskState, TaskStatus, UpdateType
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.core import SessionCore
-    from keelbolt.state.sessions.merging import PatchManager
+    from keelbolt.state.sessions.live_context import PatchManager
+from dataclasses import dataclass
 
 Look = Callable[[str], Awaitable[TaskState | None]]
 """Loads the stored task into the registry."""
-
 DECISIONS = (SteeringEventType.APPROVE, SteeringEventType.REJECT)
+DESTRUCTIVE = frozenset({SteeringEventType.CANCEL, SteeringEventType.REDIRECT})
 APPROVED = ":approved"
 MAX_CONTROLS = 1000
 _STATUS = {
@@ -36,6 +36,20 @@ _STATUS = {
     SteeringEventType.RESUME: (TaskStatus.RUNNING, "resumed"),
     SteeringEventType.CANCEL: (TaskStatus.CANCELLED, "cancel_requested"),
 }
+
+
+@dataclass(slots=True)
+class ControlPolicy:
+    """A destructive control that does not come from a user waits for approval."""
+
+    require_confirmation: bool = True
+    destructive_events: frozenset[SteeringEventType] | set[SteeringEventType] = DESTRUCTIVE
+
+    def requires_confirmation(self, event: SteeringEvent) -> bool:
+        """Return whether this control needs a confirmation."""
+        if not self.require_confirmation or event.event_type not in self.destructive_events:
+            return False
+        return event.source != "user" and not event.payload.get("confirmed")
 
 
 class Controls:

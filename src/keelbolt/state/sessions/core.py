@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from keelbolt.errors import LeaseLost
 from keelbolt.kernel import Operation
-from keelbolt.state.sessions.feed import UpdateFeed
-from keelbolt.state.sessions.inbox import SteeringInbox
-from keelbolt.state.sessions.limits import SessionLimits
 from keelbolt.state.sessions.process import Member, SessionProcess, SessionRun
-from keelbolt.state.sessions.registry import TaskRegistry, is_over
+from keelbolt.state.sessions.runtime import SteeringInbox
 from keelbolt.state.sessions.storage import SessionStorage
+from keelbolt.state.sessions.tasks import SessionLimits, TaskRegistry, is_over
 from keelbolt.state.sessions.telemetry import Telemetry
+from keelbolt.state.sessions.updates import UpdateFeed
 from keelbolt.state.types.tasks import TaskState, TaskStatus, UpdateType
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keelbolt.kernel import Scope
-from keelbolt.state.sessions.patches import PendingContextPatch
+from keelbolt.state.sessions.context import PendingContextPatch
 from keelbolt.state.sessions.process import SessionRun, list_runs
 from keelbolt.state.types.steering import SteeringEvent
 from keelbolt.state.types.tasks import TaskType
@@ -16,7 +16,7 @@ from keelbolt.state.types.tasks import TaskType
 if TYPE_CHECKING:
     from keelbolt.state.sessions.controls import Controls
     from keelbolt.state.sessions.core import SessionCore
-    from keelbolt.state.sessions.merging import PatchManager
+    from keelbolt.state.sessions.live_context import PatchManager
 
 
 @dataclass(frozen=True, slots=True)

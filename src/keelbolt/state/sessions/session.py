@@ -10,23 +10,19 @@ from typing import Any, Self, Unpack
 
 from keelbolt.errors import LeaseLost, StateNotSaved, StorageClosed
 from keelbolt.state.hybrid import HybridStateStore
-from keelbolt.state.sessions.controls import Controls
+from keelbolt.state.sessions.context import ContextPatch, MergeStrategy, PendingContextPatch
+from keelbolt.state.sessions.controls import ControlPolicy, Controls
 from keelbolt.state.sessions.core import SessionCore
-from keelbolt.state.sessions.feed import Subscription
-from keelbolt.state.sessions.inbox import SteeringInbox
-from keelbolt.state.sessions.launching import Launcher, TaskOptions
-from keelbolt.state.sessions.limits import SessionLimits
-from keelbolt.state.sessions.merging import PatchManager
+from keelbolt.state.sessions.live_context import PatchManager
 from keelbolt.state.sessions.opening import restore
-from keelbolt.state.sessions.patches import ContextPatch, MergeStrategy, PendingContextPatch
-from keelbolt.state.sessions.policy import ControlPolicy
 from keelbolt.state.sessions.process import SessionRun
 from keelbolt.state.sessions.recovery import OtherSessions, Recover, SessionRecovery, fail_orphans
-from keelbolt.state.sessions.registry import TaskRegistry, is_over
-from keelbolt.state.sessions.results import TaskPipeline, TaskResult, TaskRuntime
+from keelbolt.state.sessions.runner import Launcher, TaskOptions
+from keelbolt.state.sessions.runtime import SteeringInbox, TaskPipeline, TaskResult, TaskRuntime
 from keelbolt.state.sessions.storage import underlying
+from keelbolt.state.sessions.tasks import SessionLimits, TaskRegistry, is_over
 from keelbolt.state.sessions.telemetry import TaskTelemetrySink, Telemetry
-from keelbolt.state.sessions.transport import SessionConnection, SessionTransport
+from keelbolt.state.sessions.updates import SessionConnection, SessionTransport, Subscription
 from keelbolt.state.store import StateStore
 from keelbolt.state.types.planner import BackgroundTaskResult
 from keelbolt.state.types.steering import SteeringEvent, SteeringEventType

@@ -1,13 +1,36 @@
-"""The tasks of a session that this process knows, with their parents and children."""
+"""The tasks of a session that this process knows, with their parents and children, and the limits of a session."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from keelbolt.state.events.steering import MAX_STEERING_PAYLOAD_BYTES
 from keelbolt.state.types.tasks import TaskState, TaskStatus, TaskType, utc_now
 
+LEASE_SECONDS = 15.0
 FINAL = frozenset({TaskStatus.COMPLETE, TaskStatus.FAILED, TaskStatus.CANCELLED})
+
+
+@dataclass(slots=True)
+class SessionLimits:
+    """Limits of one session. 0 or None means no limit.
+
+    ``max_tasks_per_session`` and ``max_background_tasks`` count unfinished tasks, ``max_concurrent_tasks`` the tasks
+    that run in this process at the same time; the others wait for a turn. A process that does not renew its lease for
+    ``lease_seconds`` counts as dead, and its tasks are recovered (the first session of a store sets this value).
+    """
+
+    max_tasks_per_session: int = 8
+    max_background_tasks: int = 4
+    max_concurrent_tasks: int = 3
+    max_task_runtime_s: float | None = 900
+    steering_queue_size: int = 200
+    max_pending_patches: int = 32
+    max_steering_payload_bytes: int = MAX_STEERING_PAYLOAD_BYTES
+    max_steering_events_per_task: int = 512
+    lease_seconds: float = LEASE_SECONDS
 
 
 def is_over(task: TaskState) -> bool:

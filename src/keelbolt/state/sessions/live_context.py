@@ -14,17 +14,20 @@ from keelbolt.state.codec import decode, encode
 from keelbolt.state.engine.policy import tell_save_failed
 from keelbolt.state.families import PATCHES
 from keelbolt.state.names import joined, name
-from keelbolt.state.sessions.context import SessionContext, consumed, hash_context, updated
-from keelbolt.state.sessions.patches import (
+from keelbolt.state.sessions.context import (
     ContextPatch,
     MergeStrategy,
     PendingContextPatch,
+    SessionContext,
+    consumed,
     has_diverged,
+    hash_context,
     judged,
     merged,
     result_of,
+    storable,
+    updated,
 )
-from keelbolt.state.sessions.snapshots import storable
 from keelbolt.state.sessions.storage import may_come_back
 from keelbolt.state.sessions.stored_context import Change, Step, StoredContext
 from keelbolt.state.types.tasks import UpdateType
