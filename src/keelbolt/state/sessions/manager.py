@@ -8,10 +8,10 @@ from typing import Any, Self
 
 from keelbolt.state.hybrid import HybridStateStore
 from keelbolt.state.sessions.controls import ControlPolicy
-from keelbolt.state.sessions.process import SessionProcess, SessionRun
+from keelbolt.state.sessions.process import SessionProcess
 from keelbolt.state.sessions.recovery import OtherSessions, Recover, fail_orphans
 from keelbolt.state.sessions.session import StreamingSession
-from keelbolt.state.sessions.storage import underlying
+from keelbolt.state.sessions.storage import SessionRun, underlying
 from keelbolt.state.sessions.tasks import SessionLimits
 from keelbolt.state.sessions.telemetry import TaskTelemetrySink
 from keelbolt.state.store import StateStore

@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING, Any
 from keelbolt.errors import LeaseLost
 from keelbolt.state.hybrid import HybridStateStore
 from keelbolt.state.sessions.context import MergeStrategy
-from keelbolt.state.sessions.process import SessionProcess, SessionRun
+from keelbolt.state.sessions.process import SessionProcess
+from keelbolt.state.sessions.runner import SessionParts, TaskRunner
 from keelbolt.state.sessions.runtime import NotificationPayload, TaskPipeline
-from keelbolt.state.sessions.storage import SessionStorage, underlying
+from keelbolt.state.sessions.storage import SessionRun, SessionStorage, underlying
 from keelbolt.state.sessions.tasks import LEASE_SECONDS, is_over
 from keelbolt.state.sessions.telemetry import TaskTelemetryEvent
 from keelbolt.state.store import StateStore
 from keelbolt.state.types.tasks import TaskState, TaskStatus, TaskType, UpdateType
 
 if TYPE_CHECKING:
-    from keelbolt.state.sessions.core import SessionCore
     from keelbolt.state.sessions.session import StreamingSession
-    from keelbolt.state.store import StateStore
 
 PROCESS_DIED = "process died"
 Recover = Callable[[TaskState], TaskPipeline | None]
@@ -40,31 +39,29 @@ def fail_orphans(_task: TaskState) -> None:
 
 
 class SessionRecovery:
-    """Recovers the tasks of one session."""
+    """Recovers the tasks of one session. ``choose`` decides whether a task runs again."""
 
-    def __init__(
-        self, core: SessionCore, choose: Recover, restart: Callable[[TaskState, TaskPipeline, MergeStrategy], Any]
-    ) -> None:
-        self._core = core
+    def __init__(self, parts: SessionParts, runner: TaskRunner, choose: Recover) -> None:
+        self._parts = parts
+        self._runner = runner
         self._choose = choose
-        self._restart = restart
 
     async def recover(self, run: SessionRun) -> None:
         """Fail this task or run it again; this process already holds it."""
-        core = self._core
-        if (before := core.handles.get(run.task_id)) is not None:  # this process lost its lease and reclaimed the task
-            await asyncio.wait([before], timeout=core.limits.lease_seconds)
-        task = core.registry.get(run.task_id)
+        runs = self._parts.runs
+        # The task still runs here if this process lost its lease and claimed the task again.
+        await self._runner.wait(run.task_id, seconds=self._parts.limits.lease_seconds)
+        runs.hold(run)
+        task = self._parts.tasks.get(run.task_id)
         if task is None or is_over(task):
-            core.process.end(core.ground, run)
+            runs.end(run)
             return
-        core.runs[run.task_id] = run
         pipeline = self._pipeline(task, run)
         if pipeline is None:
             await self._fail(task, run)
         else:
-            await core.process.resume(core.ground, core.member, run)
-            self._restart(task, pipeline, MergeStrategy(run.strategy))
+            await runs.resume(run)
+            self._runner.start(task, pipeline, MergeStrategy(run.strategy))
 
     def _pipeline(self, task: TaskState, run: SessionRun) -> TaskPipeline | None:
         assert run.claim is not None
@@ -81,17 +78,17 @@ class SessionRecovery:
         return pipeline
 
     async def _fail(self, task: TaskState, run: SessionRun) -> None:
-        core = self._core
+        parts = self._parts
         logger.warning("Task %s failed: its process died.", task.task_id)
-        await core.change(task.task_id, status=TaskStatus.FAILED, error=PROCESS_DIED)
-        core.report_status(task, "process_died")
+        await parts.tasks.change(task.task_id, status=TaskStatus.FAILED, error=PROCESS_DIED)
+        parts.updates.report_status(task, "process_died")
         if task.task_type == TaskType.BACKGROUND:
             body = f"The process that ran task {task.task_id} died."
             note = NotificationPayload(severity="error", title="Background task failed", body=body)
             content = note.model_dump(mode="json")
-            core.report(task.task_id, UpdateType.NOTIFICATION, content, trace_id=task.trace_id)
-        core.end_run(run)
-        core.telemetry.emit(TaskTelemetryEvent.of(task, "failed", error=PROCESS_DIED))
+            parts.updates.report(task.task_id, UpdateType.NOTIFICATION, content, trace_id=task.trace_id)
+        parts.runs.end(run)
+        parts.telemetry.emit(TaskTelemetryEvent.of(task, "failed", error=PROCESS_DIED))
 
 
 class OtherSessions:
@@ -137,7 +134,7 @@ class OwnedTasks:
         self._all = store
         self._store = underlying(store)
         self.tenant = self._store.tenant
-        self._ground = SessionStorage(self._store)
+        self._storage = SessionStorage(self._store)
         self._process = SessionProcess.of(self._store, lease_seconds=lease_seconds)
         self._runs: dict[tuple[str, str], SessionRun | None] = {}  # None: the lease was lost
         with contextlib.suppress(RuntimeError):  # without a running loop, the first call does this
@@ -155,17 +152,17 @@ class OwnedTasks:
             raise LeaseLost
         if run is None and not over:
             self._process.enter(self)
-            run = await self._process.begin(self._ground, self, state, MergeStrategy.APPEND.value)
+            run = await self._process.begin(self._storage, self, state, MergeStrategy.APPEND.value)
             if run is not None:
                 self._runs[key] = run
         await self._store.save_task(state, checks=run.checks if run is not None else ())
         if over and run is not None and self._runs.pop(key, None) is run:
-            self._process.end(self._ground, run)
+            self._process.end(self._storage, run)
 
     async def list_tasks(self, session_id: str) -> Sequence[TaskState]:
         """Return the tasks of a session. Tasks of dead processes are failed first."""
         self._process.enter(self)
-        await self._process.settle(self._ground, session_id)
+        await self._process.settle(self._storage, session_id)
         tasks: Sequence[TaskState] = await self._store.list_tasks(session_id)
         return tasks
 

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from keelbolt.errors import SessionLimitReached, SteeringCancelled
+from keelbolt.errors import LeaseLost, SessionLimitReached, StateNotSaved, SteeringCancelled, StorageClosed
 from keelbolt.state.sessions.context import MergeStrategy, Propagation, take_snapshot
-from keelbolt.state.sessions.process import SessionRun, list_runs
-from keelbolt.state.sessions.runtime import SteeringInbox, TaskPipeline, TaskResult, TaskRuntime
-from keelbolt.state.sessions.tasks import is_over
-from keelbolt.state.sessions.telemetry import TaskTelemetryEvent
-from keelbolt.state.types.tasks import TaskContextSnapshot, TaskState, TaskType
+from keelbolt.state.sessions.live_context import LiveContext
+from keelbolt.state.sessions.runtime import (
+    NotificationAction,
+    NotificationPayload,
+    Severity,
+    SteeringInbox,
+    TaskPipeline,
+    TaskResult,
+    TaskRuntime,
+)
+from keelbolt.state.sessions.storage import SessionRun, SessionStorage
+from keelbolt.state.sessions.tasks import SessionLimits, SessionRuns, SessionTasks, is_over
+from keelbolt.state.sessions.telemetry import Outcome, TaskTelemetryEvent, Telemetry
+from keelbolt.state.sessions.updates import SessionUpdates
+from keelbolt.state.types.tasks import TaskContextSnapshot, TaskState, TaskStatus, TaskType, UpdateType
 
 if TYPE_CHECKING:
-    from keelbolt.state.sessions.core import SessionCore
-    from keelbolt.state.sessions.live_context import PatchManager
-import logging
-import time
-from typing import TYPE_CHECKING
-
-from keelbolt.errors import LeaseLost
-from keelbolt.state.sessions.runtime import NotificationAction, NotificationPayload, Severity
-from keelbolt.state.sessions.telemetry import Outcome
-from keelbolt.state.types.tasks import TaskStatus, UpdateType
-
-if TYPE_CHECKING:
-    from keelbolt.state.sessions.core import SessionCore
-    from keelbolt.state.sessions.live_context import PatchManager
+    from keelbolt.state.store import StateStore
 
 NO_PARENT = "foreground"
 logger = logging.getLogger("keelbolt.state.sessions")
@@ -59,73 +59,83 @@ class TaskOptions(TypedDict, total=False):
     notify_on_complete: bool
 
 
-class Launcher:
-    """Starts the tasks of one session. ``runtime`` creates the argument of a pipeline."""
+@dataclass(frozen=True, slots=True)
+class SessionParts:
+    """The parts of one session; each owns its state."""
 
-    def __init__(
-        self,
-        core: SessionCore,
-        patches: PatchManager,
-        runtime: Callable[[TaskState, SteeringInbox], TaskRuntime],
-    ) -> None:
-        self._core = core
-        self._patches = patches
+    session_id: str
+    store: StateStore
+    storage: SessionStorage
+    limits: SessionLimits
+    runs: SessionRuns
+    tasks: SessionTasks
+    updates: SessionUpdates
+    context: LiveContext
+    telemetry: Telemetry
+
+
+class TaskRunner:
+    """Creates and runs the tasks of one session in this process. ``runtime`` creates the argument of a pipeline."""
+
+    def __init__(self, parts: SessionParts, runtime: Callable[[TaskState, SteeringInbox], TaskRuntime]) -> None:
+        self._parts = parts
         self._runtime = runtime
         self._creating = asyncio.Lock()
-        limit = core.limits.max_concurrent_tasks
+        limit = parts.limits.max_concurrent_tasks
         self._turns = asyncio.Semaphore(limit) if limit > 0 else None
-        self.foreground: str | None = None
+        self._foreground: str | None = None  # the last foreground task
+        self._handles: dict[str, asyncio.Task[Any]] = {}
+        self._awaited: set[str] = set()  # tasks whose caller waits for them
 
-    async def create(self, options: TaskOptions, recover: Callable[[], Any]) -> TaskState:
-        """Create and store a pending task that this process holds. ``recover`` is called if a limit is reached."""
-        core = self._core
+    def restore(self, tasks: Iterable[TaskState]) -> None:
+        """Use the stored tasks of a session that is opened."""
+        front = [task.task_id for task in tasks if task.task_type == TaskType.FOREGROUND]
+        self._foreground = front[-1] if front else None
+
+    async def create(self, options: TaskOptions) -> TaskState:
+        """Create and store a pending task that this process holds. Raise SessionLimitReached if a limit is reached."""
+        parts = self._parts
         kind = options.get("task_type", TaskType.FOREGROUND)
         async with self._creating:
             try:
-                await self.ensure_capacity(kind)
-            except SessionLimitReached:
-                await recover()
-                await self.ensure_capacity(kind)
-            await self._patches.refresh()
+                await parts.tasks.ensure_capacity(kind)
+            except SessionLimitReached:  # tasks of other processes may have ended, or lost their process
+                await parts.runs.take_over()
+                await parts.tasks.refresh()
+                await parts.tasks.ensure_capacity(kind)
+            await parts.context.refresh()
+            types = parts.store.types
             task_id = options.get("task_id") or secrets.token_hex(8)
-            task: TaskState = core.types.TaskState(
+            task: TaskState = types.TaskState(
                 task_id=task_id,
-                session_id=core.session_id,
-                status=core.types.TaskStatus.PENDING,
-                task_type=core.types.TaskType(kind.value),
+                session_id=parts.session_id,
+                status=types.TaskStatus.PENDING,
+                task_type=types.TaskType(kind.value),
                 priority=options.get("priority", 0),
-                context_snapshot=self._snapshot(task_id, kind, options),
+                context_snapshot=self.snapshot(task_id, kind, options),
                 trace_id=options.get("trace_id"),
                 description=options.get("description"),
             )
-            core.registry.add(task)
-            strategy = options.get("merge_strategy", MergeStrategy.APPEND)
-            run = await core.process.begin(core.ground, core.member, task, strategy.value)
-            if run is not None:
-                core.runs[task_id] = run
-            await core.save(task)
-            core.inboxes[task_id] = SteeringInbox(maxsize=core.limits.steering_queue_size)
-        core.report_status(task, "created")
-        core.telemetry.emit(TaskTelemetryEvent.of(task, "spawned"))
+            await parts.tasks.add(task, options.get("merge_strategy", MergeStrategy.APPEND).value)
+        parts.updates.report_status(task, "created")
+        parts.telemetry.emit(TaskTelemetryEvent.of(task, "spawned"))
         if kind == TaskType.FOREGROUND:
-            self.foreground = task_id
+            self._foreground = task_id
         return task
 
     def start(self, task: TaskState, pipeline: TaskPipeline, strategy: MergeStrategy) -> asyncio.Task[Any]:
         """Run the pipeline in the background."""
-        inbox = self._core.inboxes.setdefault(
-            task.task_id, SteeringInbox(maxsize=self._core.limits.steering_queue_size)
-        )
-        execution = Execution(self._core, self._patches, self._runtime(task, inbox), pipeline, strategy)
+        runtime = self._runtime(task, self._parts.tasks.inbox(task.task_id))
+        execution = TaskExecution(self._parts, runtime, pipeline, strategy)
         handle = asyncio.get_running_loop().create_task(self._run(task, execution), name=f"task:{task.task_id}")
-        self._core.handles[task.task_id] = handle
-        handle.add_done_callback(_heard)  # its error is stored with the task
+        self._handles[task.task_id] = handle
+        handle.add_done_callback(_retrieve_error)
         return handle
 
     async def run(self, task: TaskState, pipeline: TaskPipeline, strategy: MergeStrategy) -> TaskResult:
         """Run the pipeline and wait for it. A cancel goes to its inbox, so that the pipeline can end cleanly."""
         handle = self.start(task, pipeline, strategy)
-        self._core.awaited.add(task.task_id)
+        self._awaited.add(task.task_id)
         try:
             result: TaskResult = await asyncio.shield(handle)
         except asyncio.CancelledError:
@@ -136,57 +146,76 @@ class Launcher:
                 await handle
             raise
         finally:
-            self._core.awaited.discard(task.task_id)
+            self._awaited.discard(task.task_id)
         return result
 
-    async def _run(self, task: TaskState, execution: Execution) -> TaskResult:
+    async def _run(self, task: TaskState, execution: TaskExecution) -> TaskResult:
         try:
             return await execution.run(self._turns)
         finally:
-            if self._core.handles.get(task.task_id) is asyncio.current_task():  # otherwise it runs here again
-                self._core.inboxes.pop(task.task_id, None)
-                self._core.handles.pop(task.task_id, None)
+            if self._handles.get(task.task_id) is asyncio.current_task():  # otherwise it runs here again
+                self._parts.tasks.close_inbox(task.task_id)
+                self._handles.pop(task.task_id, None)
 
-    # ----------------------------------------------------------------------------------------------------------- limits
+    # --------------------------------------------------------------------------------------------------------- stopping
 
-    async def ensure_capacity(self, task_type: TaskType) -> None:
-        """Raise SessionLimitReached if the session can't have another task of this type, counting all processes."""
-        core, limits = self._core, self._core.limits
-        none: Sequence[SessionRun] = ()
-        runs = await core.ground.attempt(lambda scope: list_runs(scope, core.session_id), none, "list_runs")
-        ended = {task.task_id for task in core.registry.tasks() if is_over(task)}
-        active = {run.task_id: run.task_type for run in runs if run.task_id not in ended}
-        for task in core.registry.active():
-            if core.runs_here(task.task_id) or task.task_id in core.unowned:
-                active[task.task_id] = task.task_type.value
-        if limits.max_tasks_per_session and len(active) >= limits.max_tasks_per_session:
-            raise SessionLimitReached("task_limit_exceeded", limits.max_tasks_per_session)
-        background = sum(kind == TaskType.BACKGROUND.value for kind in active.values())
-        if task_type == TaskType.BACKGROUND and 0 < limits.max_background_tasks <= background:
-            raise SessionLimitReached("background_task_limit_exceeded", limits.max_background_tasks)
+    def running(self) -> list[asyncio.Task[Any]]:
+        """Return the asyncio tasks that run pipelines."""
+        return list(self._handles.values())
+
+    async def wait(self, task_id: str, *, seconds: float) -> None:
+        """Wait until the task does not run here, but at most this long."""
+        if (handle := self._handles.get(task_id)) is not None:
+            await asyncio.wait([handle], timeout=seconds)
+
+    def stop(self, task_id: str, *, hard: bool = False) -> None:
+        """Cancel a spawned task at once. An awaited task is only cancelled if ``hard`` is set."""
+        handle = self._handles.get(task_id)
+        if handle is not None and (hard or task_id not in self._awaited):
+            handle.cancel()
+
+    def lose(self, run: SessionRun) -> None:
+        """Stop a task that another process may take over."""
+        if self._parts.runs.holds(run):
+            self.stop(run.task_id, hard=True)
+        self._parts.tasks.lose(run)
+
+    def release(self) -> None:
+        """Stop all tasks and release them for other processes."""
+        for run in self._parts.runs.held():
+            self.lose(run)
+            self._parts.runs.give_back(run)
+
+    async def cancel_all(self, reason: str) -> None:
+        """Cancel all tasks and store the reason; `running` returns those that have not ended yet."""
+        for task_id, handle in list(self._handles.items()):
+            with contextlib.suppress(LeaseLost, StateNotSaved, StorageClosed):
+                await self._parts.tasks.change(task_id, status=TaskStatus.CANCELLED, error=reason)
+            handle.cancel()
 
     # -------------------------------------------------------------------------------------------------------- snapshots
 
-    def _snapshot(self, task_id: str, kind: TaskType, options: TaskOptions) -> TaskContextSnapshot:
-        core = self._core
+    def snapshot(self, task_id: str, kind: TaskType, options: TaskOptions) -> TaskContextSnapshot:
+        """Return the context snapshot of a new task."""
+        parts = self._parts
         given = options.get("context_snapshot")
         cancel, notify = options.get("propagate_on_cancel", "cascade"), options.get("notify_on_complete", True)
         if given is not None:
             return given.model_copy(
                 update={
-                    "session_id": core.session_id,
+                    "session_id": parts.session_id,
                     "task_id": task_id,
                     "propagate_on_cancel": cancel,
                     "notify_on_complete": notify,
                 }
             )
         return take_snapshot(
-            self._patches.context,
-            kind=core.types.TaskContextSnapshot,
+            parts.context.current,
+            kind=parts.store.types.TaskContextSnapshot,
             task_type=kind,
-            session_id=core.session_id,
+            session_id=parts.session_id,
             task_id=task_id,
-            spawned_from_task_id=options.get("parent_task_id") or self.foreground or NO_PARENT,
+            spawned_from_task_id=options.get("parent_task_id") or self._foreground or NO_PARENT,
             trace_id=options.get("trace_id"),
             spawned_from_event_id=options.get("spawned_from_event_id"),
             spawn_reason=options.get("spawn_reason"),
@@ -201,28 +230,23 @@ def _cancelling() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _heard(handle: asyncio.Task[Any]) -> None:
+def _retrieve_error(handle: asyncio.Task[Any]) -> None:
+    """Retrieve the error, so that asyncio does not log it: it is stored with the task."""
     if not handle.cancelled():
         handle.exception()
 
 
-class Execution:
+class TaskExecution:
     """One run of a task in this process."""
 
     def __init__(
-        self,
-        core: SessionCore,
-        patches: PatchManager,
-        runtime: TaskRuntime,
-        pipeline: TaskPipeline,
-        strategy: MergeStrategy,
+        self, parts: SessionParts, runtime: TaskRuntime, pipeline: TaskPipeline, strategy: MergeStrategy
     ) -> None:
-        self._core = core
-        self._patches = patches
+        self._parts = parts
         self._runtime = runtime
         self._pipeline = pipeline
         self._strategy = strategy
-        self._run = core.runs.get(runtime.state.task_id)
+        self._run = parts.runs.get(runtime.state.task_id)
         self._began: float | None = None
 
     @property
@@ -234,7 +258,7 @@ class Execution:
         try:
             await self._runtime.steering.wait_if_paused()
             if turns is not None and turns.locked():
-                self._core.report_status(self._task, "queued")
+                self._parts.updates.report_status(self._task, "queued")
             async with turns or contextlib.nullcontext():
                 return await self._work()
         except asyncio.CancelledError:
@@ -251,19 +275,20 @@ class Execution:
             await self._failed(error)
             raise
         finally:
-            self._core.end_run(self._run)
+            if self._run is not None:
+                self._parts.runs.end(self._run)
 
     @property
     def _lost(self) -> bool:
         """Whether another process may have taken over the task."""
-        return self._run is not None and self._core.runs.get(self._task.task_id) is not self._run
+        return self._run is not None and not self._parts.runs.holds(self._run)
 
     async def _work(self) -> TaskResult:
         self._began = time.monotonic()
-        await self._core.change(self._task.task_id, status=TaskStatus.RUNNING)
+        await self._parts.tasks.change(self._task.task_id, status=TaskStatus.RUNNING)
         self._stop_if_over()
-        self._core.report_status(self._task, "running")
-        async with asyncio.timeout(self._core.limits.max_task_runtime_s or None):
+        self._parts.updates.report_status(self._task, "running")
+        async with asyncio.timeout(self._parts.limits.max_task_runtime_s or None):
             result = TaskResult.of(await self._pipeline(self._runtime))
         self._stop_if_over()
         patch_id = await self._merge(result)
@@ -278,15 +303,15 @@ class Execution:
             raise SteeringCancelled(self._runtime.steering.cancel_reason or self._task.error)
 
     async def _merge(self, result: TaskResult) -> str | None:
-        if result.context_patch is None:
+        patch, checks = result.context_patch, self._parts.runs.checks(self._task.task_id)
+        if patch is None:
             return None
-        checks = self._core.checks(self._task.task_id)
-        return await self._patches.apply(result.context_patch, self._strategy, payload=result.payload, checks=checks)
+        return await self._parts.context.apply(patch, self._strategy, payload=result.payload, checks=checks)
 
     async def _complete(self, result: TaskResult, patch_id: str | None) -> None:
         task = self._task
         patch = result.context_patch
-        if await self._core.change(task.task_id, status=TaskStatus.COMPLETE, result=result.payload) is None:
+        if await self._parts.tasks.change(task.task_id, status=TaskStatus.COMPLETE, result=result.payload) is None:
             self._stop_if_over()
         content = {
             "digest": result.digest,
@@ -296,14 +321,14 @@ class Execution:
             "task_patch": patch.model_dump(mode="json") if patch is not None else None,
             "patch_id": patch_id,
         }
-        self._core.report(task.task_id, UpdateType.RESULT, content, trace_id=task.trace_id)
+        self._parts.updates.report(task.task_id, UpdateType.RESULT, content, trace_id=task.trace_id)
         notification = result.notification
         if notification is not None:
             self._runtime.notify(notification if patch_id is None else _with_action(notification, patch_id, task))
-        self._core.report_status(task, "complete")
+        self._parts.updates.report_status(task, "complete")
         if self._in_background and task.context_snapshot.notify_on_complete and notification is None:
             self._notify("info", "Background task complete", f"Task {task.task_id} completed.")
-        self._tell("completed")
+        self._emit("completed")
 
     async def _failed(self, error: Exception) -> None:
         if type(error).__name__ == SteeringCancelled.__name__:  # penguiflow's planner raises its own class
@@ -316,7 +341,7 @@ class Execution:
         else:
             logger.error("Task %s failed: %r", self._task.task_id, error, exc_info=error)
             shown = {"error": str(error), "error_type": type(error).__name__}
-            self._core.report(self._task.task_id, UpdateType.ERROR, shown, trace_id=self._task.trace_id)
+            self._parts.updates.report(self._task.task_id, UpdateType.ERROR, shown, trace_id=self._task.trace_id)
             await self._end(TaskStatus.FAILED, "failed", error=str(error), extra=shown)
             if self._in_background:
                 self._notify("error", "Background task failed", str(error))
@@ -325,11 +350,11 @@ class Execution:
         """End the task. If it has already ended, it keeps that end and its reason."""
         task = self._task
         known = task.error if is_over(task) else None
-        changed = await self._core.change(task.task_id, status=status, error=known or error)
+        changed = await self._parts.tasks.change(task.task_id, status=status, error=known or error)
         if changed is not None and (known is None or reason != "cancelled"):
-            self._core.report_status(task, reason)
+            self._parts.updates.report_status(task, reason)
         outcome: Outcome = "cancelled" if task.status == TaskStatus.CANCELLED else "failed"
-        self._tell(outcome, **extra)
+        self._emit(outcome, **extra)
 
     @property
     def _in_background(self) -> bool:
@@ -338,9 +363,9 @@ class Execution:
     def _notify(self, severity: Severity, title: str, body: str) -> None:
         self._runtime.notify(NotificationPayload(severity=severity, title=title, body=body))
 
-    def _tell(self, outcome: Outcome, **extra: Any) -> None:
+    def _emit(self, outcome: Outcome, **extra: Any) -> None:
         took = None if self._began is None else (time.monotonic() - self._began) * 1000
-        self._core.telemetry.emit(TaskTelemetryEvent.of(self._task, outcome, duration_ms=took, **extra))
+        self._parts.telemetry.emit(TaskTelemetryEvent.of(self._task, outcome, duration_ms=took, **extra))
 
 
 def _with_action(notification: NotificationPayload, patch_id: str, task: TaskState) -> NotificationPayload:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, Field
 
 from keelbolt.state.sessions.context import ContextPatch
+from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
 from keelbolt.state.types.tasks import StateUpdate, TaskContextSnapshot, TaskState, UpdateType
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.session import StreamingSession
-import asyncio
-from typing import Literal
-
-from pydantic import BaseModel, Field
-
-from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
 
 MAX_USER_MESSAGES = 2
 Severity = Literal["info", "warning", "error"]

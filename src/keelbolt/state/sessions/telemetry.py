@@ -6,24 +6,22 @@ order. A sink that fails, hangs or is too slow loses events, but never affects a
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
-
-from keelbolt.errors import MissingExtra
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
-    from prometheus_client import CollectorRegistry
 import asyncio
 import contextlib
 import logging
 import time
 from collections import deque
-from typing import Literal, Protocol
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, Field
 
+from keelbolt.errors import MissingExtra
 from keelbolt.state.types.tasks import TaskState, TaskStatus, TaskType
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+    from prometheus_client import CollectorRegistry
 
 LEVELS = {"failed": logging.ERROR, "cancelled": logging.WARNING}
 EVENTS_WAITING = 1000

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from keelbolt.kernel import Entry, Operation, Scope
 from keelbolt.state.codec import decode
 from keelbolt.state.families import UPDATES
 from keelbolt.state.names import name
 from keelbolt.state.sessions.storage import SessionStorage
-
-if TYPE_CHECKING:
-    from keelbolt.state.store import StateStore
-import contextlib
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
-
 from keelbolt.state.types.steering import SteeringEvent
-from keelbolt.state.types.tasks import StateUpdate
+from keelbolt.state.types.tasks import StateUpdate, TaskState, UpdateType
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.session import StreamingSession
+    from keelbolt.state.store import StateStore
 
 Reader = Callable[[Entry], Any]
 
@@ -34,8 +30,8 @@ class Subscription(AsyncIterator[Any]):
     It ends when it or its session is closed.
     """
 
-    def __init__(self, ground: SessionStorage, session_id: str, after: int, read: Reader) -> None:
-        self._ground = ground
+    def __init__(self, storage: SessionStorage, session_id: str, after: int, read: Reader) -> None:
+        self._storage = storage
         self._stream = name(session_id)
         self._after = after
         self._read = read
@@ -51,7 +47,7 @@ class Subscription(AsyncIterator[Any]):
         return self._ready.popleft()
 
     async def _look(self) -> None:
-        self._looking = asyncio.ensure_future(self._ground.next_entries(UPDATES, self._stream, self._after))
+        self._looking = asyncio.ensure_future(self._storage.next_entries(UPDATES, self._stream, self._after))
         try:
             entries = await self._looking
         except asyncio.CancelledError:
@@ -74,22 +70,54 @@ class Subscription(AsyncIterator[Any]):
             self._looking.cancel()
 
 
-class UpdateFeed:
-    """The updates of one session.
+class SessionUpdates:
+    """Publishes and follows the updates of one session. ``checks`` returns the checks for each write of a task.
 
     A subscription follows the log, which is the same for every process: stored and live updates come from one source,
     so none is missed or repeated.
     """
 
-    def __init__(self, session_id: str, store: StateStore, ground: SessionStorage) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        store: StateStore,
+        storage: SessionStorage,
+        checks: Callable[[str], tuple[Operation, ...]],
+    ) -> None:
         self._session_id = session_id
         self._store = store
-        self._ground = ground
+        self._storage = storage
+        self._checks = checks
         self._open: list[Subscription] = []
 
-    def publish(self, update: Any, checks: tuple[Operation, ...]) -> None:
-        """Save an update. Subscribers receive it when it is committed, if these checks hold."""
-        self._store.save_update(update, checks=checks)
+    def report(self, task_id: str, kind: UpdateType, content: Any, **fields: Any) -> StateUpdate:
+        """Publish an update: it is saved, and subscribers receive it when it is committed."""
+        types = self._store.types
+        update: StateUpdate = types.StateUpdate(
+            session_id=self._session_id,
+            task_id=task_id,
+            update_type=types.UpdateType(kind.value),
+            content=content,
+            **fields,
+        )
+        self._store.save_update(update, checks=self._checks(task_id))
+        return update
+
+    def report_status(self, task: TaskState, reason: str | None) -> None:
+        """Publish the status of a task, with the reason."""
+        content = {
+            "status": task.status.value,
+            "reason": reason,
+            "priority": task.priority,
+            "task_type": task.task_type.value,
+            "progress": task.progress,
+        }
+        self.report(task.task_id, UpdateType.STATUS_CHANGE, content, trace_id=task.trace_id)
+
+    def notify(self, task_id: str, severity: str, title: str, body: str, *, trace_id: str | None = None) -> None:
+        """Publish a notification for the user."""
+        content = {"severity": severity, "title": title, "body": body}
+        self.report(task_id, UpdateType.NOTIFICATION, content, trace_id=trace_id)
 
     async def subscribe(
         self, task_ids: Iterable[str] | None, update_types: Iterable[Any] | None, since_id: str | None
@@ -104,8 +132,8 @@ class UpdateFeed:
             update = self._store.types.make("StateUpdate", decode(entry.data))
             return update if kinds is None or update.update_type in kinds else None
 
-        after = await self._ground.call(lambda scope: self._start(scope, since_id))
-        subscription = Subscription(self._ground, self._session_id, after, read)
+        after = await self._storage.call(lambda scope: self._start(scope, since_id))
+        subscription = Subscription(self._storage, self._session_id, after, read)
         self._open = [each for each in self._open if not each.closed]
         self._open.append(subscription)
         return subscription
