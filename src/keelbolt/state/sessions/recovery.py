@@ -94,7 +94,7 @@ class SessionRecovery:
 class OtherSessions:
     """Recovers tasks of sessions that are not open in this process. ``make`` creates such a session."""
 
-    def __init__(self, store: StateStore, make: Callable[[str, StateStore], StreamingSession]) -> None:
+    def __init__(self, store: StateStore, make: Callable[..., StreamingSession]) -> None:
         self._store = store
         self._make = make
         self._open: dict[StreamingSession, asyncio.Task[None]] = {}
@@ -102,7 +102,7 @@ class OtherSessions:
     async def take(self, run: SessionRun) -> None:
         """Fail the task or run it again."""
         store = self._store if run.tenant == self._store.tenant else self._store.for_tenant(run.tenant)
-        session = self._make(run.session_id, store)
+        session = self._make(run.session_id, state_store=store)
         try:
             await session.take(run)
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -27,14 +27,7 @@ from keelbolt.state.types.planner import BackgroundTaskResult
 from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
 from keelbolt.state.types.tasks import StateUpdate, TaskState, TaskStatus, TaskType, UpdateType
 
-
-@dataclass(frozen=True, slots=True)
-class StoredSession:
-    """The stored data of a session, except its tasks and its context."""
-
-    patches: Sequence[PendingContextPatch] = ()
-    controls: Sequence[SteeringEvent] = ()
-    runs: Sequence[SessionRun] = ()
+StoredSession = tuple[Sequence[PendingContextPatch], Sequence[SteeringEvent], Sequence[SessionRun]]
 
 
 class StreamingSession:
@@ -81,17 +74,13 @@ class StreamingSession:
         self._runner = TaskRunner(self._parts, self._runtime)
         self._controls = Controls(self._parts, self._runner, control_policy or ControlPolicy())
         self._recovery = SessionRecovery(self._parts, self._runner, recover)
-
-        def alike(other_id: str, other_store: StateStore) -> StreamingSession:
-            return StreamingSession(
-                other_id,
-                state_store=other_store,
-                limits=limits,
-                control_policy=control_policy,
-                telemetry_sink=telemetry_sink,
-                recover=recover,
-            )
-
+        alike = partial(
+            StreamingSession,
+            limits=limits,
+            control_policy=control_policy,
+            telemetry_sink=telemetry_sink,
+            recover=recover,
+        )
         self._others = OtherSessions(store, alike)
         self._hydrating = asyncio.Lock()
         self._hydrated = False
@@ -117,22 +106,21 @@ class StreamingSession:
                 return
             parts = self._parts
             parts.runs.enter()
-            tasks, stored = await asyncio.gather(
-                parts.store.list_tasks(self.session_id),
-                parts.storage.attempt(self._load, StoredSession(), "hydrate"),
+            nothing: StoredSession = ((), (), ())
+            tasks, (patches, controls, runs) = await asyncio.gather(
+                parts.store.list_tasks(self.session_id), parts.storage.attempt(self._load, nothing, "hydrate")
             )
-            parts.tasks.restore(tasks, stored.runs)
-            parts.context.restore(stored.patches)
-            self._controls.restore(stored.controls)
+            parts.tasks.restore(tasks, runs)
+            parts.context.restore(patches)
+            self._controls.restore(controls)
             self._runner.restore(tasks)
-            await parts.runs.take_over(stored.runs)
+            await parts.runs.take_over(runs)
             self._hydrated = True
 
     async def _load(self, scope: Scope) -> StoredSession:
-        patches, controls, runs = await asyncio.gather(
+        return await asyncio.gather(
             self._parts.context.load(scope), self._controls.load(scope), list_runs(scope, self.session_id)
         )
-        return StoredSession(patches, controls, runs)
 
     async def take(self, run: SessionRun) -> None:
         """Recover a task of a dead process, of this session or another one."""
