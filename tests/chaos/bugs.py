@@ -22,7 +22,7 @@ from keelbolt.openai_agents import KeelboltSession
 from keelbolt.protocol.types import TaskState
 from keelbolt.state import StateStore
 from keelbolt.state.artifacts.store import ArtifactStore
-from keelbolt.state.sessions import merging, stored_context
+from keelbolt.state.sessions import live_context, stored_context
 from keelbolt.tasks import events, intake, lifecycle
 from keelbolt.tasks.journal import TaskJournal
 from keelbolt.tasks.manager import TaskManager
@@ -319,7 +319,7 @@ def results_are_merged_into_an_old_context() -> None:
 
 @bug
 def results_are_decided_by_each() -> None:
-    put(merging, "Delete", lambda collection, key, _version=None: Delete(collection, key))
+    put(live_context, "Delete", lambda collection, key, _version=None: Delete(collection, key))
     put(stored_context, "Replace", lambda collection, key, _version, body, fields: Put(collection, key, body, fields))
 
 
