@@ -79,18 +79,18 @@ async def test_data_of_another_owner_does_not_exist(
     """
     row = MATRIX[entry.operation][name]
     for alice in alices.values():
-        nobody = invented(alice)
+        guessed_ids = invented(alice)
         for named, housed in (("", "acme"), ("alice", ""), ("", "")):
             seen = []
-            for things in (alice, nobody):
+            for things in (alice, guessed_ids):
                 owner, tenant = named or fresh("m"), housed or fresh("t")  # new callers: they have done nothing else
                 reply = await reach(app, entry, row, things, who=bearer(owner, tenant), tenant=tenant)
                 assert SECRET_WORDS.encode() not in reply.body
                 seen.append(reply.masked(tenant, *things.words))
             assert seen[0] == seen[1]
             if name != "nothing":
-                guessed = await reach(app, entry, row, nobody, who=bearer("amy"), tenant="acme")
-                assert guessed.masked("acme", *nobody.words) == seen[0]
+                guessed = await reach(app, entry, row, guessed_ids, who=bearer("amy"), tenant="acme")
+                assert guessed.masked("acme", *guessed_ids.words) == seen[0]
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["anonymous", "expired"])

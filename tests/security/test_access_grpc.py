@@ -109,10 +109,10 @@ async def test_data_of_another_owner_does_not_exist(
 ) -> None:
     row = MATRIX[method.operation][name]
     alice = alices["input"]
-    nobody = invented(alice)
+    guessed_ids = invented(alice)
     for named, housed in (("", "acme"), ("alice", ""), ("", "")):
         seen = []
-        for things in (alice, nobody):
+        for things in (alice, guessed_ids):
             who = bearer(named or fresh("m"), housed or fresh("t"))
             outcome = await reach(grpc_agent, method, row, things, who)
             assert SECRET_WORDS.encode() not in outcome.answer

@@ -161,9 +161,9 @@ async def test_the_logs_contain_it() -> None:
     finally:
         for handler in handlers:
             logging.getLogger("keelbolt").removeHandler(handler)
-    [told] = [each for each in map(json.loads, objects.getvalue().splitlines()) if "exception" in each]
-    assert told["level"] == "error"
-    for text in (told["exception"], lines.getvalue()):
+    [logged] = [each for each in map(json.loads, objects.getvalue().splitlines()) if "exception" in each]
+    assert logged["level"] == "error"
+    for text in (logged["exception"], lines.getvalue()):
         assert "explode_the_oven" in text
         assert f"OvenError: {CANARY}, password=•••" in text
         assert PASSWORD not in text
@@ -195,6 +195,6 @@ async def test_it_is_bounded(words: str) -> None:
 
     with pytest.raises(OvenError) as caught:
         deep(300)
-    told = described(caught.value)
-    assert len(json.dumps(told)) < 40_000
-    assert told["traceback"].count("\n") < 5_000
+    description = described(caught.value)
+    assert len(json.dumps(description)) < 40_000
+    assert description["traceback"].count("\n") < 5_000

@@ -121,7 +121,7 @@ def _params_v1(operation: Operation, wish: Wish) -> dict[str, Any]:
             found = {"taskId": wish.task, "pageToken": wish.page}
         case _:
             found = {}
-    return _said(found, wish)
+    return _with_tenant(found, wish)
 
 
 def _params_v03(operation: Operation, wish: Wish) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _params_v03(operation: Operation, wish: Wish) -> dict[str, Any]:
             found = {"id": wish.task, "pageToken": wish.page}
         case _:
             found = {}
-    return _said(found, wish)
+    return _with_tenant(found, wish)
 
 
 def _message(wish: Wish, part: dict[str, Any], *, role: str) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _message(wish: Wish, part: dict[str, Any], *, role: str) -> dict[str, Any]:
     return found
 
 
-def _said(params: dict[str, Any], wish: Wish) -> dict[str, Any]:
+def _with_tenant(params: dict[str, Any], wish: Wish) -> dict[str, Any]:
     return {name: value for name, value in {**params, "tenant": wish.tenant}.items() if value}
 
 

@@ -67,7 +67,7 @@ def message(text: str = "Hello", **more: Any) -> dict[str, Any]:
     return {"message": {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": text}], **more}}
 
 
-def said(reply: Reply) -> str:
+def reply_text(reply: Reply) -> str:
     """Return the text of the response."""
     task = reply.json["result"]["task"]
     parts = task["artifacts"][0]["parts"] if "artifacts" in task else task["status"]["message"]["parts"]
@@ -111,8 +111,8 @@ async def test_wrong_credentials_are_refused_even_where_none_are_required(wrong:
 
 async def test_without_required_authentication_every_caller_is_served() -> None:
     async with agent(require_auth=False) as app:
-        assert said(await call(app, "SendMessage", message())) == "/ /"
-        assert said(await call(app, "SendMessage", message(), headers=bearer("alice"))) == "acme/alice acme/alice"
+        assert reply_text(await call(app, "SendMessage", message())) == "/ /"
+        assert reply_text(await call(app, "SendMessage", message(), headers=bearer("alice"))) == "acme/alice acme/alice"
         anonymous = await call(app, "ListTasks", {})
         alice = await call(app, "ListTasks", {}, headers=bearer("alice"))
         assert [page.json["result"]["totalSize"] for page in (anonymous, alice)] == [1, 1]
@@ -141,7 +141,7 @@ async def test_api_keys_and_tokens_together() -> None:
             ([("x-api-key", KEY)], "acme/billing"),
             ([("authorization", f"Bearer {KNOWN}")], "acme/robot"),
         ):
-            assert said(await call(app, "SendMessage", message(), headers=headers)) == f"{who} {who}"
+            assert reply_text(await call(app, "SendMessage", message(), headers=headers)) == f"{who} {who}"
         refused = await call(app, "ListTasks", {}, headers=[("x-api-key", "other")])
         assert refused.status == 401
         assert "ApiKey" in (refused.header("www-authenticate") or "")
@@ -276,10 +276,10 @@ async def test_the_worker_acts_for_the_caller() -> None:
                 for number in range(20)
             )
         )
-        assert [said(reply) for reply in replies] == [f"acme/u{number} acme/u{number}" for number in range(20)]
+        assert [reply_text(reply) for reply in replies] == [f"acme/u{number} acme/u{number}" for number in range(20)]
         asked = (await call(app, "SendMessage", message("ask"), headers=bearer("alice"))).json["result"]["task"]
         answer = await call(app, "SendMessage", message("x", taskId=asked["id"]), headers=bearer("alice"))
-        assert said(answer) == "acme/alice acme/alice"
+        assert reply_text(answer) == "acme/alice acme/alice"
     assert waited.is_set()
     assert auth_identity_var.get() is None
 

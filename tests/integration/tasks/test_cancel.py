@@ -103,30 +103,30 @@ async def test_a_working_task(stage: Stage, worker: object) -> None:
 async def test_a_worker_that_swallows_the_stop(stage: Stage) -> None:
     """A worker that can't be stopped is overruled: the task is canceled, and its later writes are refused."""
     release = asyncio.Event()
-    heard: list[object] = []
+    events: list[object] = []
 
     async def stubborn(ctx: TaskContext) -> None:
         try:
             await release.wait()
         except asyncio.CancelledError:
-            heard.append("stop")
+            events.append("stop")
         for _ in range(2):
             try:
                 await ctx.complete("after all")
             except (TurnEnded, asyncio.CancelledError) as error:
-                heard.append(type(error))
+                events.append(type(error))
             await asyncio.wait_for(release.wait(), 5.0)
 
     engine = await stage.engine(stubborn, cancel_seconds=0.3, concurrency=1)
     sent = await engine.tasks.send(message())
     assert (await engine.tasks.cancel(sent.task.record.task_id)).view.state is TaskState.canceled
-    assert heard == ["stop", asyncio.CancelledError]
+    assert events == ["stop", asyncio.CancelledError]
     runner = engine.runner
     assert runner is not None
     await until(lambda: runner.free == 1)  # its slot is free again
     release.set()
-    await until(lambda: len(heard) == 3)
-    assert heard == ["stop", asyncio.CancelledError, TurnEnded]
+    await until(lambda: len(events) == 3)
+    assert events == ["stop", asyncio.CancelledError, TurnEnded]
     assert await one_end(engine, sent.task.record.task_id) is TaskState.canceled
 
 
@@ -185,7 +185,7 @@ async def test_a_shield_gives_time_to_clean_up(stage: Stage, inside: bool) -> No
 
 async def test_a_shield_ends(stage: Stage) -> None:
     """A worker that exceeds the time of its shield is stopped; a second block does not extend the time."""
-    heard: list[object] = []
+    events: list[object] = []
     release = asyncio.Event()
 
     async def greedy(ctx: TaskContext) -> None:
@@ -194,13 +194,13 @@ async def test_a_shield_ends(stage: Stage) -> None:
                 async with ctx.shielded(0.3):
                     await release.wait()
             except asyncio.CancelledError:
-                heard.append("stopped")
+                events.append("stopped")
 
     engine = await stage.engine(greedy, cancel_seconds=0.1)
     sent = await engine.tasks.send(message())
     with at_most(10.0):
         assert (await engine.tasks.cancel(sent.task.record.task_id, seconds=20)).view.state is TaskState.canceled
-    assert heard == ["stopped"]
+    assert events == ["stopped"]
     release.set()
 
 
@@ -335,18 +335,18 @@ async def race(stage: Stage, rounds: int) -> Counter[str]:
         try:
             canceled = await canceller.tasks.cancel(task_id, seconds=20.0)
         except TaskNotCancelableError:
-            heard = TaskState.completed
+            end_state = TaskState.completed
         else:
-            heard = canceled.view.state
-        assert await one_end(engine, task_id) is heard
+            end_state = canceled.view.state
+        assert await one_end(engine, task_id) is end_state
         entries = await log(engine, task_id)
-        assert (b"done" in b"".join(entry.data for entry in entries)) == (heard is TaskState.completed)
-        if heard is TaskState.completed:
+        assert (b"done" in b"".join(entry.data for entry in entries)) == (end_state is TaskState.completed)
+        if end_state is TaskState.completed:
             assert task_id not in losers
             lead *= 1.2
         else:
             lead /= 1.2
-        outcomes[heard.name] += 1
+        outcomes[end_state.name] += 1
 
     for start in range(0, rounds, 10):
         await asyncio.gather(*(one(number) for number in range(start, min(rounds, start + 10))))

@@ -94,10 +94,10 @@ class Model:
         self.steps = []
         self.new_run()
 
-    def end(self, state: TaskState, said: str | None) -> bool:
+    def end(self, state: TaskState, reply: str | None) -> bool:
         """End the turn; return whether another one begins at once."""
-        if said is not None:
-            self.history.append(said)
+        if reply is not None:
+            self.history.append(reply)
         if self.pending and state in (S.completed, S.input_required):
             text = self.pending.pop(0)
             self.history.append(text)
@@ -287,12 +287,12 @@ class OneTask(RuleBasedStateMachine):
         self.run(self._end_turn(how))
 
     async def _end_turn(self, how: str) -> None:
-        said = f"{how} {self.number()}"
+        reply = f"{how} {self.number()}"
         wishes: dict[str, tuple[Callable[[TaskContext], Awaitable[None]], TaskState, str | None]] = {
             "complete": (lambda ctx: ctx.complete(), S.completed, None),
-            "respond": (lambda ctx: ctx.respond(said), S.completed, said),
-            "fail": (lambda ctx: ctx.fail(said), S.failed, said),
-            "pause": (lambda ctx: ctx.request_input(said), S.input_required, said),
+            "respond": (lambda ctx: ctx.respond(reply), S.completed, reply),
+            "fail": (lambda ctx: ctx.fail(reply), S.failed, reply),
+            "pause": (lambda ctx: ctx.request_input(reply), S.input_required, reply),
         }
         wish, state, words = wishes[how]
         await self.puppet.do(wish)
@@ -367,7 +367,7 @@ class OneTask(RuleBasedStateMachine):
         model = self.model
         task = await look(self.front, self.task_id)
         assert task.status.state is model.state
-        assert [said.text for said in task.history] == model.history
+        assert [entry.text for entry in task.history] == model.history
         assert {made.artifact_id: [part.text for part in made.parts] for made in task.artifacts} == model.artifacts
         await self._compare_log()
         item = await self.front.kernel.work(PARTITION, QUEUE, self.task_id)

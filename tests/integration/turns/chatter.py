@@ -116,8 +116,12 @@ async def readme(url: str, bank: Bank, name: str) -> dict[str, Any]:
     """Buy one kettle, and approve on request. A repeated call continues."""
     storage, server = readme_agent(url, bank)
     async with A2AClient("http://localhost", app=server.app) as client:
-        told: dict[str, Any] = {"context_id": name, "message_id": f"order-{name}", "idempotency_key": f"order-{name}"}
-        task = await client.send_message("buy a kettle", **told)
+        options: dict[str, Any] = {
+            "context_id": name,
+            "message_id": f"order-{name}",
+            "idempotency_key": f"order-{name}",
+        }
+        task = await client.send_message("buy a kettle", **options)
         while isinstance(task, Task) and not task.status.state.terminal:
             if task.status.state is TaskState.input_required:
                 more: dict[str, Any] = {"message_id": f"yes-{name}", "idempotency_key": f"yes-{name}"}
@@ -221,9 +225,9 @@ def main() -> None:
             child(json.loads(line), writing)
         os.close(writing)
         with os.fdopen(reading) as pipe:
-            told = pipe.read()
+            output = pipe.read()
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        print(json.dumps({"code": code, **(json.loads(told) if told else {})}), flush=True)
+        print(json.dumps({"code": code, **(json.loads(output) if output else {})}), flush=True)
 
 
 if __name__ == "__main__":

@@ -94,5 +94,5 @@ def test_concurrent_processes_on_one_thread(lasting_url: str, processes: int) ->
         assert each.stdin is not None
         each.stdin.write("go\n")
         each.stdin.flush()
-    told = [each.communicate(timeout=120)[0] for each in running]
-    assert [each.returncode for each in running] == [0] * processes, told
+    outputs = [each.communicate(timeout=120)[0] for each in running]
+    assert [each.returncode for each in running] == [0] * processes, outputs

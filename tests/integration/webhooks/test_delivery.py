@@ -23,7 +23,7 @@ async def test_a_config_that_comes_with_its_task_gets_everything(office: Office,
     await office.deliverer()
     sent = await office.send("chunks 3", PushConfig(id="c", url=receiver.url, token="my token"))
     task_id = await office.finished(sent)
-    await office.told(receiver, task_id)
+    await office.until_delivered(receiver, task_id)
     await office.idle(task_id, "c")
 
     entries = await office.wire(task_id)
@@ -82,7 +82,7 @@ async def test_a_receiver_that_was_down_gets_everything_later(office: Office) ->
     assert (cursor.tried_at >= cursor.since, cursor.code) == (True, 0)
     before = cursor.tried_at
     async with receiving(port=port) as receiver:
-        await office.told(receiver, task_id)
+        await office.until_delivered(receiver, task_id)
         assert receiver.seqs() == [entry.seq for entry in await office.wire(task_id)]
         await office.idle(task_id, "c")
     cursor = await office.cursor(task_id, "c")
@@ -139,7 +139,7 @@ async def test_two_processes_deliver_in_order(office: Office, receiver: Receiver
             task_id = await office.finished(each)
             wanted = [entry.seq for entry in await office.wire(task_id)]
             for at, config in ((receiver, "a"), (other, "b")):
-                await office.told(at, task_id)
+                await office.until_delivered(at, task_id)
                 assert office.seqs(at, task_id, config) == wanted
 
 
@@ -161,7 +161,7 @@ async def test_a_takeover_repeats_events_that_are_not_confirmed(office: Office, 
     await office.crash(first)
     receiver.answering = Receiver().answering
     await office.deliverer()
-    await office.told(receiver, task_id)
+    await office.until_delivered(receiver, task_id)
     wanted = [entry.seq for entry in await office.wire(task_id)]
     assert receiver.first_seqs() == wanted
     assert in_order(receiver.seqs())
@@ -184,7 +184,7 @@ async def test_a_restart_continues_at_the_cursor(office: Office, receiver: Recei
     task_id = await office.finished(sent)
     assert len(receiver.arrivals) == 4
     await office.deliverer()
-    await office.told(receiver, task_id)
+    await office.until_delivered(receiver, task_id)
     assert receiver.seqs() == [entry.seq for entry in await office.wire(task_id)]
 
 
@@ -209,7 +209,7 @@ async def test_410_ends_delivery_and_a_replay_resumes_it(office: Office, receive
     receiver.arrivals.clear()
     receiver.answering = Receiver().answering
     await office.configs.replay(office.scope, task_id, "c")
-    await office.told(receiver, task_id)
+    await office.until_delivered(receiver, task_id)
     wanted = [entry.seq for entry in await office.wire(task_id)]
     assert receiver.seqs() == wanted
     await office.idle(task_id, "c")
@@ -228,7 +228,7 @@ async def test_a_receiver_that_fails_for_too_long_is_given_up(office: Office, re
     cursor = await office.cursor(task_id, "c")
     assert (cursor.status, cursor.error) == ("failed", "HTTP 503")
     assert cursor.failures >= 2
-    assert set(receiver.seqs()) == {(await office.wire(task_id))[0].seq}, "nothing is told before what it follows"
+    assert set(receiver.seqs()) == {(await office.wire(task_id))[0].seq}, "no event is delivered before its predecessor"
 
 
 async def test_a_new_config_that_replaces_a_failed_one_gets_the_rest(office: Office, receiver: Receiver) -> None:
@@ -238,7 +238,7 @@ async def test_a_new_config_that_replaces_a_failed_one_gets_the_rest(office: Off
     await office.idle(task_id, "c")
     async with receiving() as other:
         await office.configs.create(office.scope, task_id, PushConfig(id="c", url=other.url))
-        await office.told(other, task_id)
+        await office.until_delivered(other, task_id)
         assert other.seqs() == [entry.seq for entry in await office.wire(task_id)]
 
 
@@ -286,7 +286,7 @@ async def test_a_deleted_config_gets_no_more_events(office: Office, receiver: Re
     await office.idle(sent.task.task_id, "c")
     async with receiving() as other:  # other events are delivered
         later = await office.finished(await office.send("chunks 1", PushConfig(id="d", url=other.url)))
-        await office.told(other, later)
+        await office.until_delivered(other, later)
     assert len(receiver.arrivals) <= 3
     assert await office.work(sent.task.task_id, "c") is None
     with pytest.raises(TaskNotFoundError):
@@ -332,5 +332,5 @@ async def test_an_outage_is_logged_once(quiet_office: Office, caplog: pytest.Log
     await asyncio.sleep(0.3)  # long enough for ten claims
     line.cut = False
     await until(lambda: "storage found" in caplog.text)
-    said = [record.getMessage() for record in caplog.records if record.name == "keelbolt.webhooks"]
-    assert [words.partition(":")[0] for words in said] == ["storage lost", "storage found"]
+    messages = [record.getMessage() for record in caplog.records if record.name == "keelbolt.webhooks"]
+    assert [words.partition(":")[0] for words in messages] == ["storage lost", "storage found"]

@@ -33,7 +33,7 @@ async def test_a_receiver_that_never_responds_leaves_the_slots_to_others(
             await office.finished(await office.send("chunks 0", PushConfig(id="c", url=bad.url)))
         await until(lambda: bad.connections == EACH)
         task_id = await office.finished(await office.send("chunks 5", PushConfig(id="c", url=receiver.url)))
-        await office.told(receiver, task_id)
+        await office.until_delivered(receiver, task_id)
         assert bad.connections == EACH
         assert bad.arrivals == []
 
@@ -52,7 +52,7 @@ async def test_a_slow_receiver_gets_everything_in_the_end(quiet_office: Office, 
         for _ in range(SLOTS * 2)
     ]
     for task_id in tasks:
-        await office.told(receiver, task_id)
+        await office.until_delivered(receiver, task_id)
         assert office.seqs(receiver, task_id) == [entry.seq for entry in await office.wire(task_id)]
 
 
@@ -86,7 +86,7 @@ async def test_one_delivery_probes_a_receiver_that_does_not_respond(
         await until(all_failed)
         receiver.answering = Receiver().answering
         for task_id in [first, *tasks]:
-            await office.told(receiver, task_id)
+            await office.until_delivered(receiver, task_id)
 
 
 async def test_new_events_do_not_shorten_the_wait_of_a_receiver_that_failed(
@@ -105,7 +105,7 @@ async def test_new_events_do_not_shorten_the_wait_of_a_receiver_that_failed(
             await until(partial(_chunks, office, sent.task.task_id, number + 1))
         await office.finished(sent)
         later = await office.finished(await office.send("chunks 0", PushConfig(id="e", url=other.url)))
-        await office.told(other, later)
+        await office.until_delivered(other, later)
     assert len(receiver.arrivals) == 1
 
 
@@ -124,7 +124,7 @@ async def test_a_replay_ends_the_wait_for_the_next_attempt(
     await until(lambda: deliverer._held == 1)  # woken by the new events, but not due
     receiver.answering = Receiver().answering
     await office.configs.replay(office.scope, task_id, "c")
-    await office.told(receiver, task_id)
+    await office.until_delivered(receiver, task_id)
     await office.idle(task_id, "c")
     assert receiver.first_seqs() == [entry.seq for entry in await office.wire(task_id)]
 

@@ -112,10 +112,10 @@ async def test_a_delivery_that_fails_unexpectedly_is_released(
         nonlocal broken
         broken -= 1
         if broken >= 0:
-            raise RuntimeError("nobody thought of this")
+            raise RuntimeError("unexpected")
         return await write(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(deliverer._letters, "write", breaking)
     task_id = await office.finished(await office.send("chunks 1", PushConfig(id="c", url=receiver.url)))
-    await office.told(receiver, task_id)
-    assert "nobody thought of this" in caplog.text
+    await office.until_delivered(receiver, task_id)
+    assert "unexpected" in caplog.text

@@ -77,7 +77,7 @@ class StreamingSession:
         self._others = OtherSessions(store, alike)
         self._hydrating = asyncio.Lock()
         self._hydrated = False
-        self._told: set[asyncio.Task[bool]] = set()
+        self._forwarded: set[asyncio.Task[bool]] = set()
 
     async def __aenter__(self) -> Self:
         await self.hydrate()
@@ -143,7 +143,7 @@ class StreamingSession:
             with contextlib.suppress(LeaseLost, StateNotSaved, StorageClosed):
                 await core.change(task_id, status=TaskStatus.CANCELLED, error="session_closed")
             handle.cancel()
-        await asyncio.gather(*core.handles.values(), *self._told, return_exceptions=True)
+        await asyncio.gather(*core.handles.values(), *self._forwarded, return_exceptions=True)
         core.feed.close()
         await core.telemetry.close()
         await core.process.leave(self)
@@ -292,8 +292,8 @@ class StreamingSession:
         """Execute a control that another process passed on."""
         if self._core.runs_here(event.task_id) and self._controls.receive(event):
             task = asyncio.get_running_loop().create_task(self._controls.act(event), name="session-steered")
-            self._told.add(task)
-            task.add_done_callback(self._told.discard)
+            self._forwarded.add(task)
+            task.add_done_callback(self._forwarded.discard)
 
     def _demand(self, task_id: str, kind: SteeringEventType, payload: Mapping[str, Any], source: str) -> SteeringEvent:
         types = self._core.types
