@@ -494,8 +494,11 @@ class BaseKernel(Kernel):
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None: ...
 
     @abstractmethod
-    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
-        """Name the upload by its digest. A blob that the partition already has is kept, with a longer grace."""
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> bool:
+        """Name the upload by its digest; return False if a part of it is missing, e.g. after a sweep.
+
+        A blob that the partition already has is kept, with a longer grace.
+        """
 
     @abstractmethod
     async def _stage_undo(self, partition: str, upload: int) -> None: ...

@@ -436,23 +436,28 @@ class SQLiteKernel(BaseKernel):
 
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
         def write(turn: WriteJob) -> None:
-            turn.connection.execute(SQL["insert_chunk"], (upload, number, digest, data))
+            turn.connection.execute(SQL["insert_chunk"], (number, digest, data, upload))
             turn.book.rows += len(data) // 4096 + 2
 
         await self._writer.run(write)
 
-    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
-        def done(turn: WriteJob) -> None:
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> bool:
+        def done(turn: WriteJob) -> bool:
             expires_at = turn.now + int(keep_seconds * MICROSECONDS)
             if turn.connection.execute(SQL["find_blob"], (partition, blob.digest)).fetchone():
                 turn.connection.execute(SQL["prolong_blob"], (expires_at, partition, blob.digest))
                 _forget_blob(turn, upload)
-            else:
-                turn.connection.execute(SQL["name_blob"], (blob.digest, blob.size, expires_at, upload))
+            elif turn.connection.execute(
+                SQL["name_blob"], (blob.digest, blob.size, expires_at, upload, blob.chunks)
+            ).fetchone():
                 turn.book.ledger.blobs[partition, blob.digest] = True
                 turn.connection.execute(SQL["insert_partition"], (partition,))
+            else:
+                _forget_blob(turn, upload)
+                return False
+            return True
 
-        await self._writer.run(done)
+        return await self._writer.run(done)
 
     async def _stage_undo(self, partition: str, upload: int) -> None:
         await self._writer.run(lambda turn: _forget_blob(turn, upload), relief=True)
