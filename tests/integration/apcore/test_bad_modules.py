@@ -135,7 +135,7 @@ async def test_blocking_modules_do_not_wait_for_each_other() -> None:
         assert {state(task) for task in tasks} == {"completed"}
 
 
-class Deaf(Giving):
+class IgnoresCancel(Giving):
     """Ignores cancels until it is stopped."""
 
     def __init__(self) -> None:
@@ -155,8 +155,8 @@ class Deaf(Giving):
 @pytest.mark.parametrize("why", ["cancel", "timeout", "nested"])
 async def test_a_coroutine_ends_with_its_task(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keelbolt.apcore.running.HEED_SECONDS", 0.05)
-    deaf = Deaf()
-    registry = registry_of(deaf=deaf)
+    module = IgnoresCancel()
+    registry = registry_of(deaf=module)
     executor = executor_of(registry)
     registry.register("outer", Giving())
     outer: Any = registry.get("outer")
@@ -172,11 +172,11 @@ async def test_a_coroutine_ends_with_its_task(why: str, monkeypatch: pytest.Monk
         skill = "outer" if why == "nested" else "deaf"
         params = {"message": message({}, skill=skill), "configuration": {"returnImmediately": True}}
         task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
-        await asyncio.wait_for(deaf.began.wait(), 10)
+        await asyncio.wait_for(module.began.wait(), 10)
         if why != "timeout":
             await call(server.app, "CancelTask", {"id": task["id"]})
-        await asyncio.wait_for(deaf.stopped.wait(), 10)
-        assert deaf.cancelled
+        await asyncio.wait_for(module.stopped.wait(), 10)
+        assert module.cancelled
 
 
 async def test_a_module_that_blocks_forever_is_abandoned() -> None:

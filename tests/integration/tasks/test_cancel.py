@@ -30,7 +30,7 @@ from tests.integration.tasks.stage import (
 )
 
 
-async def heeds(ctx: TaskContext) -> None:
+async def stops_on_cancel(ctx: TaskContext) -> None:
     """Checks is_cancelled regularly."""
     if ctx.user_text == "ask":
         await ctx.request_input("what?")
@@ -74,7 +74,7 @@ async def test_a_submitted_task(stage: Stage) -> None:
 
 async def test_a_paused_task(stage: Stage) -> None:
     """The task no longer waits for its user; a late answer is refused."""
-    engine = await stage.engine(heeds)
+    engine = await stage.engine(stops_on_cancel)
     task = await ask(engine, "ask")
     with at_most(2.0):
         assert (await engine.tasks.cancel(task.id)).view.state is TaskState.canceled
@@ -83,7 +83,7 @@ async def test_a_paused_task(stage: Stage) -> None:
     assert await one_end(engine, task.id) is TaskState.canceled
 
 
-@pytest.mark.parametrize("worker", [heeds, sleeps, writes])
+@pytest.mark.parametrize("worker", [stops_on_cancel, sleeps, writes])
 async def test_a_working_task(stage: Stage, worker: object) -> None:
     """A worker in a shielded block stops by itself, any other worker is stopped; also from another process."""
     assert callable(worker)
@@ -248,7 +248,7 @@ async def test_a_process_that_does_not_react_loses_the_task(stage: Stage) -> Non
 
 async def test_twice(stage: Stage) -> None:
     """Two concurrent cancels cancel the task once; a cancel after the end raises TaskNotCancelableError."""
-    engine = await stage.engine(heeds)
+    engine = await stage.engine(stops_on_cancel)
     sent = await engine.tasks.send(message())
     task_id = sent.task.record.task_id
     answers = await asyncio.gather(*(engine.tasks.cancel(task_id) for _ in range(3)), return_exceptions=True)

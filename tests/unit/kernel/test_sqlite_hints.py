@@ -46,9 +46,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def post(folder: Path) -> AsyncIterator[Post]:
-    office = Post(folder)
-    yield office
-    office.close()
+    factory = Post(folder)
+    yield factory
+    factory.close()
 
 
 async def next_digests(received: asyncio.Queue[list[bytes]]) -> list[bytes]:
@@ -114,16 +114,16 @@ async def test_a_long_path_works(tmp_path: Path) -> None:
     """The name of a UNIX socket is limited to 108 bytes."""
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
-    office = Post(deep / "file.db-hints")
+    factory = Post(deep / "file.db-hints")
     try:
-        sender, _ = office.open()
-        _, received = office.open()
-        assert len(sockets(office.folder)) == 2
+        sender, _ = factory.open()
+        _, received = factory.open()
+        assert len(sockets(factory.folder)) == 2
         sender.send([TOPIC])
         assert await next_digests(received) == [topic_digest(TOPIC)]
     finally:
-        office.close()
-    assert sockets(office.folder) == []
+        factory.close()
+    assert sockets(factory.folder) == []
 
 
 async def test_the_socket_of_a_dead_process_is_removed(post: Post, folder: Path) -> None:
@@ -185,11 +185,11 @@ async def test_without_a_folder_there_are_no_notifications(tmp_path: Path) -> No
 async def test_closing_leaves_nothing_open(folder: Path) -> None:
     numbers = Path("/proc/self/fd")
     before = len(list(numbers.iterdir())) if numbers.exists() else 0
-    office = Post(folder)
+    factory = Post(folder)
     for _ in range(3):
-        office.open()
+        factory.open()
     assert len(sockets(folder)) == 3
     assert all(name.startswith(f"{os.getpid()}-") for name in sockets(folder))
-    office.close()
+    factory.close()
     assert sockets(folder) == []
     assert (len(list(numbers.iterdir())) if numbers.exists() else 0) == before

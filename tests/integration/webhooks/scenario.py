@@ -27,7 +27,7 @@ from tests.integration.webhooks.receiver import Receiver
 PARTITION = ANONYMOUS.partition
 
 
-class Office:
+class DeliveryScenario:
     """``go`` lets the worker write its next chunk; ``free`` lets it write them all."""
 
     def __init__(self, url: str) -> None:
