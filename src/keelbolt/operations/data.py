@@ -57,7 +57,7 @@ class DataOperations:
             return {"dryRun": dry, "erased": dict(sorted(erased.records.items())), "total": erased.total}
 
         try:
-            async for frame in _told(work):
+            async for frame in _progress_frames(work):
                 yield frame
         except SubjectNotFound as missing:
             raise MethodNotFoundError(str(missing)) from None
@@ -83,7 +83,7 @@ class DataOperations:
                 removed["expired"] = await sweep_expired(self._kernel)
             return {"dryRun": dry, "removed": removed}
 
-        async for frame in _told(work):
+        async for frame in _progress_frames(work):
             yield frame
 
 
@@ -94,7 +94,7 @@ def _flag(call: OpsCall, name: str) -> bool:
     return value
 
 
-async def _told(work: Callable[[Tell], Awaitable[dict[str, Any]]]) -> Frames:
+async def _progress_frames(work: Callable[[Tell], Awaitable[dict[str, Any]]]) -> Frames:
     """Yield the progress (at most one pending frame) and the result of the work. Closing this cancels the work."""
     news: asyncio.Queue[Any] = asyncio.Queue(1)
 

@@ -85,7 +85,7 @@ async def test_the_first_terminal_state_is_final(stores: SdkStores) -> None:
         with pytest.raises(ConcurrentTaskModificationError):
             await saved(stores, task(state=state), prev=canceled, version=ended)
     with pytest.raises(ConcurrentTaskModificationError):
-        await saved(stores, task("nobody", pb.TaskState.TASK_STATE_CANCELED))
+        await saved(stores, task("unknown", pb.TaskState.TASK_STATE_CANCELED))
 
 
 async def test_chunks_are_appended_and_seen_by_subscribers(stores: SdkStores) -> None:

@@ -27,7 +27,7 @@ def demand(kind: SteeringEventType, task_id: str, source: str = "user", **payloa
     return SteeringEvent(session_id="s", task_id=task_id, event_type=kind, payload=payload, source=source)
 
 
-async def told(updates: Subscription, task_id: str, reason: str) -> None:
+async def until_status(updates: Subscription, task_id: str, reason: str) -> None:
     """Wait until a task reports this status."""
     async for update in updates:
         found = update.content.get("reason") if update.update_type == UpdateType.STATUS_CHANGE else None

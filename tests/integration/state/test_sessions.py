@@ -22,7 +22,7 @@ from keelbolt.state.sessions import (
 )
 from keelbolt.state.sessions.tasks import is_over
 from keelbolt.state.types import SteeringEventType, TaskContextSnapshot, TaskState, TaskStatus, UpdateType
-from tests.integration.state.session_parts import BACKGROUND, SHORT, demand, die, forever, sessions, told, until
+from tests.integration.state.session_parts import BACKGROUND, SHORT, demand, die, forever, sessions, until, until_status
 
 Kind = SteeringEventType
 
@@ -88,28 +88,28 @@ async def test_a_subscription_misses_nothing_and_repeats_nothing(store: StateSto
                 await updates.aclose()
                 updates = await session.subscribe(task_ids=["t"], update_types=[UpdateType.THINKING], since_id=last)
         assert found == list(range(total))
-        first = await anext(await session.subscribe(since_id="nobody knows it"))
+        first = await anext(await session.subscribe(since_id="unknown"))
         assert first.content["reason"] == "created", "everything that is kept"
 
 
 async def test_a_process_steers_a_task_of_another_process(shared_url: str) -> None:
     """A control reaches the process that runs the task; subscribers in any process see the result."""
-    heard = asyncio.Queue[Any]()
+    payloads = asyncio.Queue[Any]()
 
     async def pipeline(runtime: TaskRuntime) -> None:
         while True:
-            heard.put_nowait((await runtime.steering.next()).payload)
+            payloads.put_nowait((await runtime.steering.next()).payload)
 
     async with sessions(shared_url, 2) as (here, there):
         updates = await here.subscribe()
         await there.spawn_task(pipeline, task_id="t")
         await there.spawn_task(forever, task_id="child", parent_task_id="t")
-        await told(updates, "t", "running")
+        await until_status(updates, "t", "running")
         assert await here.steer(demand(Kind.INJECT_CONTEXT, "t", text="hello"))
-        assert await heard.get() == {"text": "hello"}
+        assert await payloads.get() == {"text": "hello"}
         assert not await here.steer(demand(Kind.CANCEL, "t", source="agent", reason="why not"))
         assert await there.steer(demand(Kind.APPROVE, "t", resume_token=next(iter(here.pending_controls))))
-        await told(updates, "child", "parent_cancelled")
+        await until_status(updates, "child", "parent_cancelled")
         assert [(task.task_id, task.status) for task in await here.list_tasks()] == [
             ("t", TaskStatus.CANCELLED),
             ("child", TaskStatus.CANCELLED),
@@ -297,7 +297,7 @@ async def test_two_objects_of_one_session(file_url: str) -> None:
         assert await second.cancel_task("t", reason="enough")
         with pytest.raises(asyncio.CancelledError):
             await handle
-        await told(updates, "t", "cancel_requested")
+        await until_status(updates, "t", "cancel_requested")
         (task,) = await second.list_tasks()
         assert (task.status, task.error) == (TaskStatus.CANCELLED, "enough")
 

@@ -117,7 +117,7 @@ def test_consumed_results_are_removed() -> None:
     context = merged(context, result_of(patch("b")), MergeStrategy.APPEND)
     context = merged(context, result_of(patch("a")), MergeStrategy.REPLACE)
     assert set(visible_results(context)) == {"background_results", "background_result"}
-    context, count = consumed(context, ["a", "nobody"])
+    context, count = consumed(context, ["a", "unknown"])
     assert (count, list(context.background_results), context.background_result) == (2, ["b"], None)
 
 
