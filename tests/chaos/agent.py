@@ -34,6 +34,7 @@ OWNERS = ("ann", "ben")
 LEASE_SECONDS = 1.0
 STEPS = 2
 CHUNKS = 3
+EFFECT_SECONDS = 0.05  # of a step, on average; some take much longer, so that faults meet running tasks
 WAIT_SECONDS = 3.0
 KEPT_SECONDS = 30.0  # in a soak
 SOAKED = (
@@ -66,6 +67,7 @@ class Hands(Worker, Dependency):
 
     async def startup(self) -> None:
         await self._turns.startup()
+        self._history.note("ready")
 
     async def shutdown(self) -> None:
         await self._turns.shutdown()
@@ -105,7 +107,7 @@ class Hands(Worker, Dependency):
 
     async def _effect(self, task: str, step: int) -> bool:
         self._history.note("effect", task=task, step=step)
-        await asyncio.sleep(random.uniform(0, 0.02))
+        await asyncio.sleep(random.expovariate(1 / EFFECT_SECONDS))
         return True
 
     async def _ask(self, ctx: TaskContext) -> None:

@@ -44,7 +44,7 @@ class Result:
     operations: dict[str, int]
     violations: dict[str, list[Violation]]
     quiet: float | None  # seconds from the last fault until no work was left
-    takeovers: list[float] = field(default_factory=list)
+    takeovers: dict[str, list[float]] = field(default_factory=dict)  # by kind
     recoveries: dict[str, list[float]] = field(default_factory=dict)  # by fault
     answered: list[tuple[float, int]] = field(default_factory=list)  # second, answers
     samples: list[Sample] = field(default_factory=list)  # of a soak
