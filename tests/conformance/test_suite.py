@@ -122,9 +122,9 @@ async def test_a_report_of_a_broken_engine() -> None:
     text = str(report)
     assert "FAILED  take_returns_the_record_and_removes_it" in text
     assert "but: the taken record still exists" in text
-    told = json.loads(json.dumps(report.to_dict()))
-    assert (told["ok"], told["failed"]) == (False, len(report.failed))
-    assert {law["verdict"] for law in told["laws"]} == {"passed", "failed"}
+    decoded = json.loads(json.dumps(report.to_dict()))
+    assert (decoded["ok"], decoded["failed"]) == (False, len(report.failed))
+    assert {law["verdict"] for law in decoded["laws"]} == {"passed", "failed"}
 
 
 async def test_an_unexpected_error_is_a_finding() -> None:

@@ -29,6 +29,11 @@ class Blob(Struct, frozen=True, gc=False):
     digest: str
     size: int
 
+    @property
+    def chunks(self) -> int:
+        """The number of chunks that hold the bytes."""
+        return -(-self.size // CHUNK_BYTES)
+
 
 class Attach(Struct, frozen=True, gc=False):
     """Add a holder; the blob stays stored until its last holder detaches. Refused if there is no such blob."""

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from keelbolt.errors import BlobNotFound, InvalidValue, KeelboltError, StorageCorrupt
+from keelbolt.errors import BlobNotFound, InvalidValue, KeelboltError, StorageCorrupt, StorageUnavailable
 from keelbolt.kernel.blobs import CHUNK_BYTES, Blob, BlobReader, BlobSource
 
 if TYPE_CHECKING:
@@ -34,7 +34,11 @@ async def stage(front: BaseKernel, partition: str, source: BlobSource, keep_seco
         raise
     blob = Blob(hasher.hexdigest(), size)
     # Never undone: if the result is unknown, or this call is canceled, the blob may exist, and others may hold it.
-    await front._stage_done(partition, upload, blob, keep_seconds)  # noqa: SLF001
+    if not await front._stage_done(partition, upload, blob, keep_seconds):  # noqa: SLF001
+        raise StorageUnavailable(
+            "parts of this blob were removed, because its upload took more than an hour or a server failed over; "
+            "the blob was not stored. Store it again"
+        )
     return blob
 
 

@@ -327,22 +327,26 @@ class MemoryKernel(BaseKernel):
         return number
 
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
-        assert number == len(self._uploads[upload].chunks)
-        self._uploads[upload].chunks.append((data, digest))
+        if (found := self._uploads.get(upload)) is not None:  # otherwise a sweep has removed it
+            assert number == len(found.chunks)
+            found.chunks.append((data, digest))
 
-    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> bool:
         expires_at = self.clock.steady() + int(keep_seconds * MICROSECONDS)
         self._content.obey()
+        if upload not in self._uploads:
+            return False
         known = self._blobs.get((partition, blob.digest))
         self._names.add(partition)
         if known is not None:
             del self._uploads[upload]
             self._uploads[known].expires_at = max(self._uploads[known].expires_at, expires_at)
-            return
+            return True
         self._uploads[upload].blob = blob
         self._uploads[upload].expires_at = expires_at
         self._blobs[partition, blob.digest] = upload
         self._ledger.blobs[partition, blob.digest] = True
+        return True
 
     async def _stage_undo(self, partition: str, upload: int) -> None:
         self._uploads.pop(upload, None)

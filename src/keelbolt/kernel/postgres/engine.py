@@ -406,10 +406,11 @@ class PostgresKernel(BaseKernel):
         return [work_item((partition, queue, row[1]), work_row(row[2:]), now=row[0]) for row in rows]
 
     async def _count_work(self, queues: Sequence[str]) -> WorkCounts:
-        items = await self._readers.rows("count_items", queues)
-        holders = await self._readers.rows("count_held", queues)
-        workers = await self._readers.rows("list_workers")
-        ((now,),) = await self._readers.rows("now")
+        async with self._readers.looking() as look:  # one snapshot: holders and workers belong together
+            items = await look("count_items", queues)
+            holders = await look("count_held", queues)
+            workers = await look("list_workers")
+            ((now,),) = await look("now")
         return WorkCounts(
             work_counts(row[:3] for row in items),
             {name: count for name, count in holders},  # noqa: C416 - rows are not pairs
@@ -426,23 +427,29 @@ class PostgresKernel(BaseKernel):
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
         await self._readers.rows("insert_chunk", upload, number, digest, data)
 
-    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> bool:
         keep = int(keep_seconds * MICROSECONDS)
+
+        async def attempt() -> bool:  # safe to run twice
+            async with self._readers.writing() as connection:
+                known = await connection.fetchval(self._sql["prolong_blob"], partition, blob.digest, keep)
+                if known is None:
+                    name = (upload, blob.digest, blob.size, keep, blob.chunks)
+                    if await connection.fetchval(self._sql["name_blob"], *name) is None:
+                        await connection.execute(self._sql["delete_blob"], [upload])
+                        return False
+                    await connection.execute(self._sql["insert_partitions"], [partition])
+                elif known != upload:
+                    await connection.execute(self._sql["delete_blob"], [upload])
+                await queues.obey(connection, self._sql)
+            return True
+
         while True:
             try:
-                async with self._readers.writing() as connection:
-                    known = await connection.fetchval(self._sql["prolong_blob"], partition, blob.digest, keep)
-                    if known is not None:
-                        await connection.execute(self._sql["delete_blob"], [upload])
-                    else:
-                        await connection.execute(self._sql["name_blob"], upload, blob.digest, blob.size, keep)
-                        await connection.execute(self._sql["insert_partitions"], [partition])
-                    await queues.obey(connection, self._sql)
+                return await self._readers.patiently(attempt)
             except StorageError as error:
-                if isinstance(error.__cause__, UniqueViolationError):
-                    continue  # another process has just stored the same bytes
-                raise
-            return
+                if not isinstance(error.__cause__, UniqueViolationError):
+                    raise  # otherwise another process has just stored the same bytes
 
     async def _stage_undo(self, partition: str, upload: int) -> None:
         await self._readers.rows("delete_blob", [upload])
