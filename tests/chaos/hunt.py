@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.chaos.campaign import run_campaign
 
 CAMPAIGNS = {1: 12.0, 2: 24.0, 3: 48.0, 4: 96.0, 5: 120.0}  # seconds by seed: five minutes in total
+QUIET_SECONDS = 90.0  # many bugs leave work that never ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,9 @@ async def hunt(bug: str, folder: Path, engine: str) -> Found:
     began, chaos = time.monotonic(), 0.0
     for seed, seconds in CAMPAIGNS.items():
         place = folder / f"{bug}-{engine}-{seed}"
-        result = await run_campaign(engine, seconds=seconds, seed=seed, folder=place, bug=bug)
+        result = await run_campaign(
+            engine, seconds=seconds, seed=seed, folder=place, bug=bug, quiet_seconds=QUIET_SECONDS
+        )
         shutil.rmtree(place, ignore_errors=True)
         chaos += seconds
         if result.violated:
