@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 
-from benchmarks.renamed import overheard, renamed
+from benchmarks.renamed import recorded_commits, renamed
 from benchmarks.report import Report
 from benchmarks.tasks_echo import message
 from keelbolt.auth.principal import ANONYMOUS, Principal
@@ -102,9 +102,9 @@ async def fill_waiting(url: str, count: int, progress: Progress) -> None:
     """Write tasks that were sent and never started, in the commits of a send."""
     async with open_storage(url, declare=FAMILIES) as kernel, TaskEngine(kernel) as engine:
         first = message()
-        with overheard(kernel) as heard:
+        with recorded_commits(kernel) as commits:
             sent = await engine.tasks.send(first)
-        (create,) = heard
+        (create,) = commits
         old = (first.message_id, sent.task.record.task_id, sent.task.record.context_id)
         waiting: list[Awaitable[object]] = []
         for number in range(1, count):

@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from keelbolt.auth import APIKeyAuthenticator, Principal
+from keelbolt.google_adk.families import AdkRetention
 from keelbolt.kernel.sqlite import SQLiteKernel
+from keelbolt.langgraph.families import LangGraphRetention
+from keelbolt.openai_agents.families import OpenAIRetention
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
@@ -45,8 +48,17 @@ SOAKED = (
         input_required=KEPT_SECONDS,
         every=KEPT_SECONDS / 2,
     ),
-    StateRetention(events=KEPT_SECONDS, updates=KEPT_SECONDS, artifacts=KEPT_SECONDS),
+    StateRetention(
+        events=KEPT_SECONDS,
+        updates=KEPT_SECONDS,
+        trajectories=KEPT_SECONDS,
+        artifacts=KEPT_SECONDS,
+        sessions=KEPT_SECONDS,
+    ),
     TurnRetention(threads=KEPT_SECONDS, turns=KEPT_SECONDS, deleted=KEPT_SECONDS),
+    LangGraphRetention(langgraph_threads=KEPT_SECONDS),
+    OpenAIRetention(openai_sessions=KEPT_SECONDS),
+    AdkRetention(adk_sessions=KEPT_SECONDS),
 )
 
 

@@ -23,7 +23,7 @@ from keelbolt.openai_agents import KeelboltSession
 from keelbolt.protocol.types import TaskState
 from keelbolt.state import StateStore
 from keelbolt.state.artifacts.store import ArtifactStore
-from keelbolt.state.sessions import merging, stored_context
+from keelbolt.state.sessions import live_context, stored_context
 from keelbolt.tasks import events, intake, lifecycle
 from keelbolt.tasks.journal import TaskJournal
 from keelbolt.tasks.manager import TaskManager
@@ -33,6 +33,7 @@ from keelbolt.tasks.steps import Steps
 from keelbolt.turns.chat import executor
 from keelbolt.turns.durable import store
 from keelbolt.webhooks import delivery
+from keelbolt.webhooks.requests import wanted
 
 ENGINES = ("sqlite", "postgres", "redis")
 BUGS: dict[str, Callable[[], None]] = {}
@@ -117,7 +118,7 @@ def steps_are_not_recorded() -> None:
 
 @bug
 def webhooks_skip_an_event() -> None:
-    inner = delivery.wanted
+    inner = wanted
     put(delivery, "wanted", lambda *arguments: random.random() < 0.95 and inner(*arguments))
 
 
@@ -328,7 +329,7 @@ def results_are_merged_into_an_old_context() -> None:
 
 @bug
 def results_are_decided_by_each() -> None:
-    put(merging, "Delete", lambda collection, key, _version=None: Delete(collection, key))
+    put(live_context, "Delete", lambda collection, key, _version=None: Delete(collection, key))
     put(stored_context, "Replace", lambda collection, key, _version, body, fields: Put(collection, key, body, fields))
 
 

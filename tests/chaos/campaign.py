@@ -21,7 +21,7 @@ from tests.chaos.figures import per_second, recoveries, takeovers
 from tests.chaos.final import Violation, read_store
 from tests.chaos.history import History, read_histories
 from tests.chaos.nemesis import Nemesis, Processes
-from tests.chaos.soak import PACE, Sample, nothing_grows, watch, with_latency
+from tests.chaos.soak import Sample, nothing_grows, shorten_lifetimes, watch, with_latency
 from tests.integration.webhooks.receiver import OK, Arrival, answer, receiving
 
 AGENTS = 3
@@ -73,9 +73,11 @@ async def run_campaign(
     histories = folder / "histories"
     histories.mkdir()
     history = History(histories, "campaign")
-    processes = Processes(histories, bug, PACE if soak else 1.0)
+    processes = Processes(histories, bug, soak=soak)
     began, dice = time.monotonic(), random.Random(seed)
     samples: list[Sample] = []
+    if soak:
+        shorten_lifetimes()  # all clients of a Valkey must have the same functions
     async with engine_of(engine, folder) as store, receiving() as receiver:
 
         async def arrived(arrival: Arrival, _writer: asyncio.StreamWriter) -> bytes:
@@ -91,7 +93,8 @@ async def run_campaign(
             await processes.open()
             if soak:
                 await nemesis.fill()
-                samples = await watch(processes, store, seconds)
+                async with open_storage(store.direct) as kernel:
+                    samples = await watch(processes, store, kernel, seconds)
             else:
                 await nemesis.run(seconds, kills)
             for name in [name for name in processes.slots if not name.startswith("agent")]:

@@ -143,15 +143,15 @@ class ChaosClient:
         self._turns += 1
         await self._answer(await self._send("turn", context=context), self._dice.choice(("yes", "yes", "yes", "no")))
 
-    async def _answer(self, task: dict[str, Any], said: str) -> None:
+    async def _answer(self, task: dict[str, Any], reply: str) -> None:
         if task.get("status", {}).get("state") != "TASK_STATE_INPUT_REQUIRED":
             return
-        name, message = self._message(said)
-        if said in ("yes", "no"):
-            message["parts"][0]["text"] = said
+        name, message = self._message(reply)
+        if reply in ("yes", "no"):
+            message["parts"][0]["text"] = reply
         message["taskId"] = task["id"]
-        what = "decision" if said in ("yes", "no") else "answer"
-        asked = self._history.ask(what, message=name, task=task["id"], said=said)
+        what = "decision" if reply in ("yes", "no") else "answer"
+        asked = self._history.ask(what, message=name, task=task["id"], reply=reply)
         answer = await self._call("SendMessage", {"message": message}, key=name)
         done = answer.get("result", {}).get("task", {})
         state = done.get("status", {}).get("state")

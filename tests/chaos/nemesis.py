@@ -33,10 +33,10 @@ JUMP_SECONDS = 7200  # of the wall clock, forward or back
 class Processes:
     """The processes of a campaign, forked by the zygote; a slot whose process is dead is filled again."""
 
-    def __init__(self, histories: Path, bug: str, pace: float = 1.0) -> None:
+    def __init__(self, histories: Path, bug: str, *, soak: bool = False) -> None:
         self._histories = histories
         self._bug = bug
-        self._pace = pace
+        self._soak = soak
         self._zygote: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
         self.clock = histories.parent / "clock"  # the file of their wall clock
@@ -52,7 +52,7 @@ class Processes:
             "tests.chaos.zygote",
             str(self.clock),
             cwd=ROOT,
-            env={**os.environ, "CHAOS_BUG": self._bug, "CHAOS_PACE": str(self._pace)},
+            env={**os.environ, "CHAOS_BUG": self._bug, **({"CHAOS_SOAK": "1"} if self._soak else {})},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=None if "CHAOS_LOUD" in os.environ else asyncio.subprocess.DEVNULL,

@@ -11,6 +11,7 @@ from tests.chaos.campaign import Result
 from tests.chaos.figures import TAKEOVERS, percentile
 from tests.chaos.hunt import HEAD as HUNT_HEAD
 from tests.chaos.hunt import Found
+from tests.chaos.soak import BOUNDS, Sample, growths
 
 SHOWN = 5  # violations of one promise
 PAGE = Path(__file__).parents[2] / "docs/reference/faults.md"
@@ -88,7 +89,7 @@ def as_markdown(result: Result) -> str:
         f"Quiet after the last fault: {quiet}.",
         "",
         "![Answers per second](throughput.svg)",
-        *(["", "![Memory, descriptors, connections, size and p99](samples.svg)"] if result.samples else []),
+        *(soak_lines(result.samples) if result.samples else []),
         "",
         "## Promises",
         "",
@@ -99,6 +100,21 @@ def as_markdown(result: Result) -> str:
             lines.append(f"  - {sentence}")
             lines += [f"    `{json.dumps(line)[:400]}`" for line in history[:6]]
     return "\n".join(lines) + "\n"
+
+
+def soak_lines(samples: list[Sample]) -> list[str]:
+    """Return the growth of each value of a soak after warming up, the parts of memory and store included."""
+    return [
+        "",
+        "![Memory, descriptors, connections, size and p99](samples.svg)",
+        "",
+        "| after warming up | mean | grown | allowed |",
+        "|---|---|---|---|",
+        *(
+            f"| {each.name} | {each.mean:,.3f} | {each.grown:+,.3f} | {f'{each.bound:,.3f}' if each.bound else ''} |"
+            for each in growths(samples)
+        ),
+    ]
 
 
 def row(name: str, times: dict[str, float]) -> str:
@@ -124,7 +140,7 @@ def as_svg(result: Result) -> str:
 def samples_svg(result: Result) -> str:
     """Return small plots of the measurements of a soak, one below the other."""
     width, height, gap = 720, 80, 40
-    names = [name for name in result.samples[0] if name != "at"]
+    names = [name for name in result.samples[0] if name.partition(":")[0] in BOUNDS]
     first, last = result.samples[0]["at"], result.samples[-1]["at"]
     parts = []
     for number, name in enumerate(names):

@@ -179,7 +179,7 @@ async def test_a_commit_without_a_response_is_in_doubt(
     proxy.allow()
     await append(kernel, "after")
     tags = await written(kernel)
-    figures("PostgreSQL: the answer to COMMIT lost for good", told="CommitInDoubt", written=tags["in doubt"])
+    figures("PostgreSQL: the answer to COMMIT lost for good", reported="CommitInDoubt", written=tags["in doubt"])
     assert tags["in doubt"] <= 1
     assert tags["after"] == 1
 

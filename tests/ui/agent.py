@@ -144,7 +144,7 @@ class Actor:
     async def listen(self, ctx: TaskContext, rest: str) -> None:
         """Reports each steering event until it is canceled."""
         async for event in ctx.inbox:
-            await ctx.send_status(f"heard {event.kind}: {event.reason} {event.payload.get('text', '')}".strip())
+            await ctx.send_status(f"received {event.kind}: {event.reason} {event.payload.get('text', '')}".strip())
             if event.kind in ("redirect", "cancel"):
                 break
         if not ctx.is_cancelled:

@@ -130,5 +130,5 @@ async def test_a_waiting_pause_is_shown_and_cancelled(agent: Stage, session: str
 async def test_an_empty_store_is_shown_as_empty(own_agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(own_agent.at("sessions"))
     await expect(page.get_by_text("No stored state")).to_be_visible()
-    await page.goto(own_agent.at("sessions/nobody"))
+    await page.goto(own_agent.at("sessions/unknown"))
     await expect(page.get_by_role("alert")).to_contain_text("there is no such session")

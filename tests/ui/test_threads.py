@@ -139,7 +139,7 @@ async def test_an_empty_store_is_shown_as_empty(own_agent: Stage, open_page: Ope
     await expect(page.get_by_text("No threads")).to_be_visible()
     await page.get_by_role("tab", name="Waiting").click()
     await expect(page.get_by_text("No waiting turns")).to_be_visible()
-    await page.goto(own_agent.at("turns/nobody"))
+    await page.goto(own_agent.at("turns/unknown"))
     await expect(page.get_by_role("alert")).to_contain_text("there is no such thread")
 
 

@@ -167,7 +167,7 @@ class ApprovalGuard:
 
     def __init__(self, executor: Any) -> None:
         self._executor = executor
-        self._nobody: RejectingApprovals | None = None
+        self._installed: RejectingApprovals | None = None
         state = getattr(executor, "governance_state", None)
         governance = state() if callable(state) else None
         self.refuses = governance is not None and bool(governance.builtin_approval_gate_wired)
@@ -178,16 +178,16 @@ class ApprovalGuard:
             logger.info("the executor has no approval handler: skills that need an approval are refused")
             executor.set_approval_handler(found := RejectingApprovals(executor))
         if isinstance(found, RejectingApprovals):
-            self._nobody = found
+            self._installed = found
             found.servers += 1
 
     def close(self) -> None:
         """Restore the executor's handler when its last agent closes."""
-        if self._nobody is not None:
-            self._nobody.servers -= 1
-            if self._nobody.servers == 0 and self._handler() is self._nobody:
+        if self._installed is not None:
+            self._installed.servers -= 1
+            if self._installed.servers == 0 and self._handler() is self._installed:
                 self._executor.set_approval_handler(None)
-            self._nobody = None
+            self._installed = None
 
     def _handler(self) -> Any:
         gates = [step for step in self._executor.current_strategy.steps if isinstance(step, BuiltinApprovalGate)]

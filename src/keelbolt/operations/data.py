@@ -1,7 +1,4 @@
-"""The operations API for the lifecycle of data: erasing a subject, sweeping by policies.
-
-Both take long: they are streams of ``{"progress": …}``, which end with ``{"result": …}``.
-"""
+"""The operations API for the lifecycle of data: erasing a subject, sweeping by policies."""
 
 from __future__ import annotations
 
@@ -34,7 +31,10 @@ SUBJECTS = ("task", "context", "session", "trace", "memory", "thread", "user", "
 
 
 class DataOperations:
-    """The handlers of the routes for erasure and retention."""
+    """The handlers of the routes for erasure and retention.
+
+    Both take long: they are streams of ``{"progress": …}``, which end with ``{"result": …}``.
+    """
 
     def __init__(self, engine: TaskEngine) -> None:
         self._kernel: Kernel = engine.kernel
@@ -57,7 +57,7 @@ class DataOperations:
             return {"dryRun": dry, "erased": dict(sorted(erased.records.items())), "total": erased.total}
 
         try:
-            async for frame in _told(work):
+            async for frame in _progress_frames(work):
                 yield frame
         except SubjectNotFound as missing:
             raise MethodNotFoundError(str(missing)) from None
@@ -83,7 +83,7 @@ class DataOperations:
                 removed["expired"] = await sweep_expired(self._kernel)
             return {"dryRun": dry, "removed": removed}
 
-        async for frame in _told(work):
+        async for frame in _progress_frames(work):
             yield frame
 
 
@@ -94,7 +94,7 @@ def _flag(call: OpsCall, name: str) -> bool:
     return value
 
 
-async def _told(work: Callable[[Tell], Awaitable[dict[str, Any]]]) -> Frames:
+async def _progress_frames(work: Callable[[Tell], Awaitable[dict[str, Any]]]) -> Frames:
     """Yield the progress (at most one pending frame) and the result of the work. Closing this cancels the work."""
     news: asyncio.Queue[Any] = asyncio.Queue(1)
 

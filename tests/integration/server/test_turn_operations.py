@@ -115,7 +115,7 @@ async def test_deleted_foreign_and_unknown_data_is_not_found(tmp_path: Path) -> 
         digest = entry["files"][0]["digest"]
         assert (await get(client, "/threads/thread-1/entries", tenant="acme"))["entries"] == []
         assert (await get(client, "/threads"))["threads"] == []
-        assert (await get(client, "/threads", tenant="nobody"))["threads"] == []
+        assert (await get(client, "/threads", tenant="unknown"))["threads"] == []
         for path in (
             "/threads/none",
             "/threads/none/entries",

@@ -43,8 +43,8 @@ class Case:
         self.now = 1_800_000_000.0
 
     def store(self, **limits: Any) -> ArtifactStore:
-        desk = StateStore(self.kernel, types="own").desk
-        return ArtifactStore(desk, retention=ArtifactRetentionConfig(**limits), clock=lambda: self.now)
+        context = StateStore(self.kernel, types="own").desk
+        return ArtifactStore(context, retention=ArtifactRetentionConfig(**limits), clock=lambda: self.now)
 
     async def total(self, group: str) -> Total:
         record = await self.kernel.get(PARTITION, ARTIFACT_TOTALS, group)
@@ -145,7 +145,7 @@ async def test_lists_by_scope(case: Case) -> None:
     assert await ids(store, ArtifactScope()) == refs
     assert await ids(store, scope()) == refs[:2]
     assert await ids(store, ArtifactScope(trace_id="1")) == [refs[0], refs[2]]
-    assert await ids(store, ArtifactScope(tenant_id="nobody")) == []
+    assert await ids(store, ArtifactScope(tenant_id="unknown")) == []
     assert (await store.get_ref(refs[3])).scope is None  # type: ignore[union-attr]
 
 

@@ -123,7 +123,7 @@ async def test_check_37_media_keeps_its_labels(storage: DurableStorage) -> None:
 
     class Untouchable(InMemoryMediaReader):
         def stream(self) -> AsyncIterator[bytes]:
-            raise AssertionError("nobody may read it")
+            raise AssertionError("the content must not be read")
 
     caption = {"value": "a cat", "trust_tier": "third-party-public", "derived_from_media": "i0"}
     fields = {"kind": "document", "source": "https://example.org", "stash": {"caption": caption}}

@@ -46,13 +46,13 @@ async def test_inbound_bytes_are_media(stage: Stage) -> None:
     found: list[list[bytes]] = []
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
-        (said,) = ctx.incoming
-        if not said.attachments:
+        (received,) = ctx.incoming
+        if not received.attachments:
             earlier = [media for message in ctx.turn_messages for media in message.attachments]
             found.append([await media.as_bytes() for media in earlier])
         else:
-            small, large = said.attachments
-            assert str(said.content) == 'look\n{"a": 1}'
+            small, large = received.attachments
+            assert str(received.content) == 'look\n{"a": 1}'
             assert (small.kind, small.mime_type, small.filename) == ("image", "image/png", "cat.png")
             assert (large.kind, large.mime_type, large.filename) == ("document", "application/octet-stream", "file")
             assert {small.trust_tier, large.trust_tier} == {"third-party-private"}

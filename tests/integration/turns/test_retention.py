@@ -57,7 +57,7 @@ async def test_records_hold_their_bytes(storage: DurableStorage, calls: Calls, m
     await calls.store_message(message("m", attachments=[image(reader)]))
     await storage.blobs.media(Turn()).delete("x")
     await calls.mutate_message((await calls.fetch("message"))[0])
-    lost = await storage.kernel.stage_blob(partition_of("acme"), b"nobody's")
+    lost = await storage.kernel.stage_blob(partition_of("acme"), b"unused")
     while (await storage.kernel.sweep()).blobs:
         pass
     with pytest.raises(BlobNotFound):

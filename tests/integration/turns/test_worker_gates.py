@@ -59,8 +59,8 @@ async def test_a_message_before_the_question_is_no_approval(stage: Stage) -> Non
     done = await one.say("no", task=asked)
     assert (done.status.state, texts(done)["message-1-done"]) == (TaskState.completed, "paid: False")
     rows = [row["data"] async for row in one.storage.export(ALICE.partition, thread=task.context_id)]
-    said = [row["content"] for row in rows if row["role"] == "user"]
-    assert said == ["buy it", "yes, and please hurry"]
+    contents = [row["content"] for row in rows if row["role"] == "user"]
+    assert contents == ["buy it", "yes, and please hurry"]
     assert len(seen) == 1
 
 

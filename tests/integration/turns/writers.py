@@ -66,13 +66,13 @@ def kill(url: str, kills: int) -> None:
     whole = 0
     for number in range(kills):
         after = number % 3
-        heard, ready = os.pipe()
+        read_end, ready = os.pipe()
         pid = os.fork()
         if not pid:
             asyncio.run(iterate_forever(url, f"t{number}", ready, after))
         os.close(ready)
-        assert os.read(heard, 1) == b"!", "the writer ended by itself"
-        os.close(heard)
+        assert os.read(read_end, 1) == b"!", "the writer ended by itself"
+        os.close(read_end)
         time.sleep(chance.random() * SECONDS)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

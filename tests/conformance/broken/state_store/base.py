@@ -252,7 +252,7 @@ class LeasesForEver(Kept):
 
 
 @caught_by("memory_is_loaded")
-class ForgetsWhatItTold(Kept):
+class ForgetsLoadedMemory(Kept):
     async def load_memory_state(self, key: str) -> Any:
         return self.data.memory.pop(key, None)
 

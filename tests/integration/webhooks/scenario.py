@@ -27,7 +27,7 @@ from tests.integration.webhooks.receiver import Receiver
 PARTITION = ANONYMOUS.partition
 
 
-class Office:
+class DeliveryScenario:
     """``go`` lets the worker write its next chunk; ``free`` lets it write them all."""
 
     def __init__(self, url: str) -> None:
@@ -118,7 +118,7 @@ class Office:
         await deliverer._poster.aclose()
         await line.kernel.heartbeat(deliverer._lease.name, lease_seconds=0.001)
 
-    async def told(self, receiver: Receiver, task_id: str, config: str | None = None) -> None:
+    async def until_delivered(self, receiver: Receiver, task_id: str, config: str | None = None) -> None:
         """Wait until the receiver has every event of the task."""
         wanted = {entry.seq for entry in await self.wire(task_id)}
         await until(lambda: wanted <= set(self.seqs(receiver, task_id, config)), seconds=30)

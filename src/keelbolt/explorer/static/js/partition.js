@@ -1,4 +1,4 @@
-// Whose tasks a partition holds: its name is made of tenant and owner.
+// Parses the name of a partition into tenant and owner.
 
 export function parsePartition(name) {
   const plain = (text) => {
@@ -9,7 +9,7 @@ export function parsePartition(name) {
     }
   };
   if (name === "~anonymous") return { label: "anonymous callers", query: null };
-  if (name.includes("~")) return { label: name, query: null }; // shortened, or of those without a name: can't be asked for
+  if (name.includes("~")) return { label: name, query: null }; // shortened or unnamed: can't be queried
   if (name.includes("//")) {
     const [owner, tenant] = name.split("//").map(plain);
     return { label: `${owner} (claimed: ${tenant})`, query: { owner, askedTenant: tenant } };
