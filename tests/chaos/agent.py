@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from keelbolt.auth import APIKeyAuthenticator, Principal
+from keelbolt.google_adk.families import AdkRetention
 from keelbolt.kernel.sqlite import SQLiteKernel
+from keelbolt.langgraph.families import LangGraphRetention
+from keelbolt.openai_agents.families import OpenAIRetention
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
@@ -34,6 +37,7 @@ OWNERS = ("ann", "ben")
 LEASE_SECONDS = 1.0
 STEPS = 2
 CHUNKS = 3
+EFFECT_SECONDS = 0.05  # of a step, on average; some take much longer, so that faults meet running tasks
 WAIT_SECONDS = 3.0
 KEPT_SECONDS = 30.0  # in a soak
 SOAKED = (
@@ -44,8 +48,17 @@ SOAKED = (
         input_required=KEPT_SECONDS,
         every=KEPT_SECONDS / 2,
     ),
-    StateRetention(events=KEPT_SECONDS, updates=KEPT_SECONDS, artifacts=KEPT_SECONDS),
+    StateRetention(
+        events=KEPT_SECONDS,
+        updates=KEPT_SECONDS,
+        trajectories=KEPT_SECONDS,
+        artifacts=KEPT_SECONDS,
+        sessions=KEPT_SECONDS,
+    ),
     TurnRetention(threads=KEPT_SECONDS, turns=KEPT_SECONDS, deleted=KEPT_SECONDS),
+    LangGraphRetention(langgraph_threads=KEPT_SECONDS),
+    OpenAIRetention(openai_sessions=KEPT_SECONDS),
+    AdkRetention(adk_sessions=KEPT_SECONDS),
 )
 
 
@@ -66,6 +79,7 @@ class Hands(Worker, Dependency):
 
     async def startup(self) -> None:
         await self._turns.startup()
+        self._history.note("ready")
 
     async def shutdown(self) -> None:
         await self._turns.shutdown()
@@ -105,7 +119,7 @@ class Hands(Worker, Dependency):
 
     async def _effect(self, task: str, step: int) -> bool:
         self._history.note("effect", task=task, step=step)
-        await asyncio.sleep(random.uniform(0, 0.02))
+        await asyncio.sleep(random.expovariate(1 / EFFECT_SECONDS))
         return True
 
     async def _ask(self, ctx: TaskContext) -> None:

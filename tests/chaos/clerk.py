@@ -22,6 +22,7 @@ class NotingModel:
         self._scripted = ScriptedModel(self._decide)
 
     def stream(self, request: ModelRequest, /) -> AsyncIterator[Delta]:
+        self._scripted.requests.clear()  # it keeps all requests, and a soak has many
         return self._scripted.stream(request)
 
     def _decide(self, request: ModelRequest) -> Any:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import shutil
+import sqlite3
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -29,7 +30,13 @@ TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL
 """
 CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL"
+FREE_BYTES = "SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size"
 SIZE = "SELECT sum(pg_database_size(datname))::bigint FROM pg_database"
+TABLES = """
+SELECT CASE nspname WHEN 'pg_catalog' THEN 'catalogs' ELSE relname END AS part,
+       sum(pg_total_relation_size(pg_class.oid))::bigint AS size
+FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE relkind = 'r' GROUP BY 1
+"""
 
 Fault = Callable[[random.Random], Awaitable[None]]
 
@@ -51,7 +58,7 @@ class Engine(ABC):
 
     @abstractmethod
     def measure(self) -> dict[str, float]:
-        """Return its size in bytes and its number of connections."""
+        """Return its size in bytes, in total and by part, and its number of connections."""
 
     async def _fill(self, dice: random.Random) -> None:
         assert self.disk is not None
@@ -73,8 +80,16 @@ class SQLiteEngine(Engine):
         return f"{dice.choice(POINTS)}:{dice.randrange(5, 400)}"
 
     def measure(self) -> dict[str, float]:
-        files = [file for file in self._path.parent.rglob(f"{self._path.name}*") if file.is_file()]
-        return {"store_bytes": float(sum(file.stat().st_size for file in files)), "connections": 0.0}
+        sizes = {part: float(Path(f"{self._path}{part}").stat().st_size) for part in ("", "-wal")}
+        parts = {f"store_bytes: {part.strip('-') or 'database'}": size for part, size in sizes.items()}
+        return {"store_bytes": sum(sizes.values()), "connections": 0.0, **parts, **self._tables()}
+
+    def _tables(self) -> dict[str, float]:
+        """Return the bytes of each table and index, and of free pages."""
+        with contextlib.closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as connection:
+            (free,) = connection.execute(FREE_BYTES).fetchone()
+            tables = connection.execute("SELECT name, pgsize FROM dbstat('main', 1)").fetchall()
+        return {f"store_bytes: {name}": float(size) for name, size in (("free", free), *tables)}
 
 
 class NetworkEngine(Engine):
@@ -148,7 +163,9 @@ class PostgresEngine(NetworkEngine):
 
     def measure(self) -> dict[str, float]:
         rows = self._server.execute(f"SELECT ({SIZE}) AS size, ({CONNECTIONS}) AS connections")
-        return {"store_bytes": float(rows[0]["size"]), "connections": float(rows[0]["connections"])}
+        tables = self._server.execute(TABLES, url=self.direct)
+        parts = {f"store_bytes: {row['part']}": float(row["size"]) for row in tables}
+        return {"store_bytes": float(rows[0]["size"]), "connections": float(rows[0]["connections"]), **parts}
 
 
 class ValkeyEngine(NetworkEngine):
@@ -209,7 +226,8 @@ class ValkeyEngine(NetworkEngine):
     def measure(self) -> dict[str, float]:
         lines = bytes(self._primary.execute("INFO")).decode().splitlines()
         found = dict(line.split(":", 1) for line in lines if ":" in line)
-        return {"store_bytes": float(found["used_memory"]), "connections": float(found["connected_clients"])}
+        parts = {f"store_bytes: {part}": float(found[f"used_memory_{part}"]) for part in ("dataset", "overhead")}
+        return {"store_bytes": float(found["used_memory"]), "connections": float(found["connected_clients"]), **parts}
 
 
 @asynccontextmanager

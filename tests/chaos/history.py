@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROTATION_SECONDS = 6.0
-PACE = float(os.environ.get("CHAOS_PACE", "1"))  # factor of the users' pauses
+PACE = 20.0 if "CHAOS_SOAK" in os.environ else 1.0  # factor of the users' pauses
 PROGRESS = "progress"  # the size of this file is the number of responses
 
 

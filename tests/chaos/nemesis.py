@@ -33,10 +33,10 @@ JUMP_SECONDS = 7200  # of the wall clock, forward or back
 class Processes:
     """The processes of a campaign, forked by the zygote; a slot whose process is dead is filled again."""
 
-    def __init__(self, histories: Path, bug: str, pace: float = 1.0) -> None:
+    def __init__(self, histories: Path, bug: str, *, soak: bool = False) -> None:
         self._histories = histories
         self._bug = bug
-        self._pace = pace
+        self._soak = soak
         self._zygote: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
         self.clock = histories.parent / "clock"  # the file of their wall clock
@@ -52,7 +52,7 @@ class Processes:
             "tests.chaos.zygote",
             str(self.clock),
             cwd=ROOT,
-            env={**os.environ, "CHAOS_BUG": self._bug, "CHAOS_PACE": str(self._pace)},
+            env={**os.environ, "CHAOS_BUG": self._bug, **({"CHAOS_SOAK": "1"} if self._soak else {})},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=None if "CHAOS_LOUD" in os.environ else asyncio.subprocess.DEVNULL,
@@ -142,7 +142,7 @@ class Nemesis:
             "kill state user": (3, lambda: self._kill("state")),
             "kill framework user": (3, lambda: self._kill("framework")),
             "kill kernel user": (3, lambda: self._kill("kernel")),
-            "stop": (2, self._stop),
+            "stop": (3, self._stop),
             "terminate": (2, self._terminate),
         }
         keeping = asyncio.create_task(self._keep())
@@ -197,6 +197,8 @@ class Nemesis:
         """Restart dead processes."""
         for name, arguments in list(self._processes.slots.items()):
             if not self._processes.alive(name):
+                if name in self._processes.pids:
+                    self._history.note("died", pid=self._processes.pids[name])
                 faulty = name.startswith("agent") and "soak" not in arguments and self._crashes.random() < 0.3
                 crash = self._engine.crash(self._crashes) if faulty else ""
                 if crash:
@@ -240,6 +242,7 @@ class Nemesis:
         await asyncio.sleep(seconds)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+            self._history.note("continued", pid=pid)
 
     async def _jump(self, dice: random.Random) -> None:
         """Make the wall clock of all processes jump; the servers of the store keep theirs."""

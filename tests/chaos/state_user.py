@@ -10,7 +10,7 @@ from pathlib import Path
 
 from keelbolt.errors import KeelboltError
 from keelbolt.state import StateStore
-from keelbolt.state.sessions import ContextPatch, MergeStrategy, SessionManager
+from keelbolt.state.sessions import ContextPatch, MergeStrategy, SessionManager, StreamingSession
 from keelbolt.state.types import ArtifactRetentionConfig, StateUpdate, StoredEvent, Trajectory, UpdateType
 from tests.chaos.history import PACE, History, rotating
 
@@ -28,6 +28,7 @@ class StateUser:
         self._store = store
         self._dice = random.Random(seed)
         self._sessions = SessionManager(state_store=store)
+        self._current = ""  # the open session
         self._number = 0
 
     async def run(self) -> None:
@@ -131,32 +132,37 @@ class StateUser:
         reference = await self._store.artifact_store.put_bytes(data, mime_type="application/octet-stream")
         self._history.answer(asked, "artifact", id=reference.id, digest=hashlib.sha256(data).hexdigest())
 
+    async def _session(self) -> StreamingSession:
+        """Return the current session; close the one before it."""
+        session = rotating("session")
+        if session != self._current:
+            await self._sessions.drop(self._current)
+            self._current = session
+        return await self._sessions.get_or_create(session)
+
     async def merge(self) -> None:
         """Merge a result into the context of a session."""
-        session, name = rotating("session"), self._next()
-        asked = self._history.ask("merge", session=session, name=name)
-        opened = await self._sessions.get_or_create(session)
+        opened, name = await self._session(), self._next()
+        asked = self._history.ask("merge", session=opened.session_id, name=name)
         await opened.apply_context_patch(patch=ContextPatch(task_id=name))
         self._history.answer(asked, "merge")
 
     async def gated(self) -> None:
         """Save a result that waits for a decision."""
-        session, name = rotating("session"), self._next()
-        opened = await self._sessions.get_or_create(session)
+        opened, name = await self._session(), self._next()
         patch = ContextPatch(task_id=name)
         await opened.apply_context_patch(patch=patch, strategy=MergeStrategy.HUMAN_GATED)
 
     async def decide(self) -> None:
         """Decide on a waiting result, perhaps of another process; one of several decisions counts."""
-        session = rotating("session")
-        await self._sessions.drop(session)  # reload the data of other processes
-        opened = await self._sessions.get_or_create(session)
+        await self._sessions.drop(self._current)  # reload the data of other processes
+        opened = await self._session()
         waiting = opened.pending_patches
         if not waiting:
             return
         patch_id = self._dice.choice(sorted(waiting))
         name = waiting[patch_id].task_id
-        asked = self._history.ask("decide", session=session, patch=patch_id, name=name)
+        asked = self._history.ask("decide", session=opened.session_id, patch=patch_id, name=name)
         done = await opened.apply_pending_patch(patch_id=patch_id)
         self._history.answer(asked, "decide", done=done)
 

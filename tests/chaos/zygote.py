@@ -42,6 +42,8 @@ def main() -> None:
     logging.disable(logging.CRITICAL)  # faults are intended
     wall_clock.follow(sys.argv[1])
     programs = {name: _load(program) for name, program in PROGRAMS.items()}
+    if "CHAOS_SOAK" in os.environ:
+        _load("soak:shorten_lifetimes")()
     _load("bugs:plant")(os.environ.get("CHAOS_BUG", ""))
     libc = ctypes.CDLL(None)
     gc.collect()

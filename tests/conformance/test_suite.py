@@ -84,7 +84,7 @@ def test_the_module_prints_the_laws() -> None:
 
 def test_no_file_of_laws_is_long() -> None:
     for path in (ROOT / "src/keelbolt/conformance").rglob("*.py"):
-        assert len(path.read_text().splitlines()) <= 400, path.name
+        assert len(path.read_text().splitlines()) <= 500, path.name
 
 
 def test_the_suite_needs_neither_pytest_nor_hypothesis() -> None:

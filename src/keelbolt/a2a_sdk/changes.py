@@ -1,8 +1,4 @@
-"""Converts a save of the SDK into notes of the task's log.
-
-The cost of a save with an event depends only on the event. A save without an event is compared with the stored task,
-because the previous task that the SDK passes is often the same object, already changed.
-"""
+"""Converts a save of the SDK into notes of the task's log."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ def new_notes(task: Task, *, now: int) -> list[Note]:
 
 
 def event_notes(task: Task, event: Event, view: TaskView, *, now: int) -> list[Note]:
-    """Return the notes of an event, relative to the view."""
+    """Return the notes of an event, relative to the view. The cost depends only on the event."""
     known = sum(view.history.segments) + len(view.history.tail)
     notes: list[Note] = [MessageNote(encoded(message)) for message in task.history[known:]]
     if isinstance(event, TaskArtifactUpdateEvent):
@@ -42,7 +38,11 @@ def event_notes(task: Task, event: Event, view: TaskView, *, now: int) -> list[N
 
 
 def whole_notes(task: Task, stored: Task, *, now: int) -> list[Note]:
-    """Return the notes that turn the stored task into this task."""
+    """Return the notes that turn the stored task into this task.
+
+    A save without an event is compared with the stored task, because the previous task that the SDK passes is often
+    the same object, already changed.
+    """
     notes: list[Note] = [MessageNote(encoded(message)) for message in task.history[len(stored.history) :]]
     known = {artifact.artifact_id: artifact for artifact in stored.artifacts}
     for artifact in task.artifacts:

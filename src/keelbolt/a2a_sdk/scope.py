@@ -1,4 +1,4 @@
-"""Finds the owner of a task. The SDK requests events and webhooks by task id alone, so a directory stores the owner."""
+"""Finds the owner of a task."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from keelbolt.kernel import Delete, Insert, Kernel, Scope
 Whose = Callable[[ServerCallContext], str]
 
 
-def whose(context: ServerCallContext) -> str:
+def owner_partition(context: ServerCallContext) -> str:
     """Return the caller's partition: its user name and the tenant that it requests, which is not verified."""
     return Principal(owner=context.user.user_name, asked_tenant=context.tenant).partition
 
 
 class ScopeResolver:
-    """Returns the scope of a call and the scope of each task."""
+    """Returns the scope of a call, and by a directory that of a task: the SDK requests events by task id alone."""
 
     def __init__(self, kernel: Kernel, whose: Whose) -> None:
         self._kernel = kernel

@@ -1,8 +1,4 @@
-"""Whole numbers: 3.0 becomes 3 where a schema only takes integers.
-
-Some wire formats have no integers (protobuf's Struct, which the official SDK uses), and apcore refuses 3.0 as an
-integer.
-"""
+"""Whole numbers: 3.0 becomes 3 where a schema only takes integers."""
 
 from __future__ import annotations
 
@@ -20,7 +16,8 @@ _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", 
 def fitted(value: Any, schema: Mapping[str, Any]) -> Any:
     """Return the value with whole floats as integers where the schema requires integers; other values stay.
 
-    Parts that don't match the schema stay unchanged; the validation reports them.
+    Some wire formats have no integers (protobuf's Struct, which the official SDK uses), and apcore refuses 3.0 as an
+    integer. Parts that don't match the schema stay unchanged; the validation reports them.
     """
     return _Fit(schema).fit(value, schema)[0]
 

@@ -1,8 +1,4 @@
-"""Stops the coroutines of modules that outlive their turn.
-
-When a module's time is over, apcore stops waiting but lets it run, beside the process that takes its task over. Here
-its cancel token is set, it has two seconds to end, and then it is cancelled. (A thread can't be cancelled.)
-"""
+"""Stops the coroutines of modules that outlive their turn."""
 
 from __future__ import annotations
 
@@ -14,7 +10,11 @@ HEED_SECONDS = 2.0
 
 
 class Running:
-    """The asyncio tasks that run for one turn."""
+    """The asyncio tasks that run for one turn.
+
+    When a module's time is over, apcore stops waiting but lets it run, beside the process that takes its task over.
+    Here its cancel token is set, it has two seconds to end, and then it is cancelled. (A thread can't be cancelled.)
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -7,13 +7,13 @@ from typing import Any
 
 from keelbolt.apcore.schemas import alternatives, properties_of, types_of
 
-MAX_DEPTH = 4
+SAMPLE_DEPTH = 4
 _OF_TYPE: dict[str, Any] = {"string": "Hello", "integer": 1, "number": 1, "boolean": True, "array": [], "null": None}
 
 
 def sample_input(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the required properties with valid values, preferably defaults, constants or examples of the schema."""
-    return _object(schema, MAX_DEPTH)
+    return _object(schema, SAMPLE_DEPTH)
 
 
 def _object(schema: Mapping[str, Any], depth: int) -> dict[str, Any]:

@@ -1,13 +1,4 @@
-"""Converts a task to the dictionary that a `TaskStore` stores, and back. Pure and lossless.
-
-{"id": "…", "contextId": "…",
- "status": {"state": "input_required", "message": "text or None", "timestamp": "…",
-            "version": 7, "said": {the whole message of the agent}},
- "artifacts": [{"artifactId": "…", "index": 0, "parts": [{"type": "data", "data": {…}, "mediaType": "…"}]}],
- "history": [the statuses before],
- "messages": [{"messageId": "…", "role": "user", "parts": […]}],
- "metadata": {…}}
-"""
+"""Converts a task to the dictionary that a `TaskStore` stores, and back. Pure and lossless."""
 
 from __future__ import annotations
 
@@ -22,7 +13,16 @@ _OTHER = {"filename": "name"}
 
 
 def task_object(task: Task, version: int, before: list[Object]) -> Object:
-    """Return the dictionary of a task; ``before`` are its previous statuses."""
+    """Return the dictionary of a task; ``before`` are its previous statuses.
+
+    {"id": "…", "contextId": "…",
+     "status": {"state": "input_required", "message": "text or None", "timestamp": "…",
+                "version": 7, "said": {the whole message of the agent}},
+     "artifacts": [{"artifactId": "…", "index": 0, "parts": [{"type": "data", "data": {…}, "mediaType": "…"}]}],
+     "history": [the statuses before],
+     "messages": [{"messageId": "…", "role": "user", "parts": […]}],
+     "metadata": {…}}
+    """
     found: Object = {
         "id": task.id,
         "contextId": task.context_id,

@@ -1,9 +1,9 @@
 """The contract of a custom task store for an apcore agent: any object with these ten methods.
 
 Tasks are plain dictionaries here: ``id``, ``contextId``, ``status`` (``state``, ``message`` as text, ``timestamp``),
-``artifacts``, ``history`` (the previous statuses) and ``metadata``; `keelbolt.apcore.task_shapes` describes the other
-keys. A storage URL (``storage="sqlite:///agent.db"``) stores more and survives more failures: the limitations of a
-task store are logged at start.
+``artifacts``, ``history`` (the previous statuses) and ``metadata``; `task_object` describes the other keys. A storage
+URL (``storage="sqlite:///agent.db"``) stores more and survives more failures: the limitations of a task store are
+logged at start.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Hot reload: adds, reloads and removes modules as the files of an extensions directory change.
-
-A file that can't be loaded is logged, and the previous module stays. The directory is polled instead of using
-file-system events: this works on every machine and in every container, without further packages.
-"""
+"""Hot reload: adds, reloads and removes modules as the files of an extensions directory change."""
 
 from __future__ import annotations
 
@@ -28,7 +24,9 @@ Stamp = tuple[int, int]  # modification time and size
 class ExtensionsWatch:
     """Keeps a registry in sync with its directory, from its creation on.
 
-    ``keeping`` keeps the current module served while it is replaced: a registry can't replace a module atomically.
+    A file that can't be loaded is logged, and the previous module stays. The directory is polled instead of using
+    file-system events: this works on every machine and in every container, without further packages. ``keeping`` keeps
+    the current module served while it is replaced: a registry can't replace a module atomically.
     """
 
     def __init__(

@@ -1,8 +1,4 @@
-"""`keelbolt serve --extensions-dir`: serves apcore modules as an A2A agent.
-
-The exit code is 0 after SIGTERM or Ctrl-C, 1 if the configuration is invalid (a directory, a module, a key), and 2 if
-the agent could not start or failed.
-"""
+"""`keelbolt serve --extensions-dir`: serves apcore modules as an A2A agent."""
 
 from __future__ import annotations
 
@@ -30,7 +26,11 @@ MEMORY = ("memory", "memory:", "memory://")
 
 
 def serve_modules(given: Mapping[str, Any]) -> None:
-    """Serve apcore modules until a signal arrives. Raise Failure."""
+    """Serve apcore modules until a signal arrives. Raise CommandFailure.
+
+    The exit code is 0 after SIGTERM or Ctrl-C, 1 if the configuration is invalid (a directory, a module, a key), and 2
+    if the agent could not start or failed.
+    """
     try:
         server = _server(given)
     except (KeelboltError, TypeError, ValueError) as error:

@@ -30,10 +30,10 @@ def show(api: Operations, task: str, *, owner: str, tenant: str, json_output: bo
     if json_output:
         print_json(found)
     else:
-        _print(found)
+        _print_report(found)
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print_report(found: dict[str, Any]) -> None:
     task, report = found["task"], found["report"]
     status = task["status"]
     said = [part["text"] for part in status.get("message", {}).get("parts", []) if "text" in part]
@@ -60,15 +60,17 @@ def _print(found: dict[str, Any]) -> None:
         echo(f"\n{place} failed: {error['type']}: {error['message']}", fg="red")
         print_traceback(error["traceback"])
     echo()
-    _table(report["attempts"], {"turn": "turn", "attempt": "attempt", "worker": "process", "at": "started"})
+    _print_items(report["attempts"], {"turn": "turn", "attempt": "attempt", "worker": "process", "at": "started"})
     steps = [{**step, "state": "IN DOUBT" if step["inDoubt"] else step["state"]} for step in report["steps"]]
-    _table(steps, {"turn": "turn", "step": "step", "state": "state"})
-    _table(report["steering"], {"kind": "steering", "source": "source", "reason": "reason", "at": "at"})
+    _print_items(steps, {"turn": "turn", "step": "step", "state": "state"})
+    _print_items(report["steering"], {"kind": "steering", "source": "source", "reason": "reason", "at": "at"})
     artifacts = [{**each, "sealed": "" if each["sealed"] else "open"} for each in report["artifacts"]]
-    _table(artifacts, {"artifactId": "artifact", "name": "name", "chunks": ">chunks", "turn": "turn", "sealed": ""})
+    _print_items(
+        artifacts, {"artifactId": "artifact", "name": "name", "chunks": ">chunks", "turn": "turn", "sealed": ""}
+    )
 
 
-def _table(items: list[dict[str, Any]], columns: dict[str, str]) -> None:
+def _print_items(items: list[dict[str, Any]], columns: dict[str, str]) -> None:
     if items:
         print_table(list(columns.values()), [[str(item[name]) for name in columns] for item in items])
 

@@ -81,14 +81,14 @@ def show(api: Operations, id: str, tenant: str, *, json_output: bool) -> None:  
         if json_output:
             print_json({"kind": kind, **found})
         else:
-            _print(kind, found)
+            _print_item(kind, found)
         return
     raise Refused(
         f"no session, trace, memory state or artifact has the id {id!r}; list ids with keelbolt state sessions"
     )
 
 
-def _print(kind: str, found: dict[str, Any]) -> None:
+def _print_item(kind: str, found: dict[str, Any]) -> None:
     lists = {name: value for name, value in found.items() if isinstance(value, list) and name != "more"}
     echo(f"{kind:<12}{found.get('id', found.get('key'))}")
     for name, value in found.items():

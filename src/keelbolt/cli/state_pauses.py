@@ -57,7 +57,7 @@ def show_pause(api: Operations, pause: str, tenant: str, *, json_output: bool) -
     Example:
       keelbolt state pauses show 8c1f… --storage sqlite:///state.db
     """
-    found = _call(api, "GET", pause, tenant)
+    found = _call_pause(api, "GET", pause, tenant)
     if json_output:
         print_json(found)
         return
@@ -78,14 +78,14 @@ def cancel(api: Operations, pause: str, tenant: str, *, json_output: bool) -> No
     Example:
       keelbolt state pauses cancel 8c1f… --storage sqlite:///state.db
     """
-    found = _call(api, "DELETE", pause, tenant)
+    found = _call_pause(api, "DELETE", pause, tenant)
     if json_output:
         print_json(found)
     else:
         echo(f"cancelled {pause}")
 
 
-def _call(api: Operations, method: str, token: str, tenant: str) -> Any:
+def _call_pause(api: Operations, method: str, token: str, tenant: str) -> Any:
     from keelbolt.state.names import name
 
     try:

@@ -11,12 +11,12 @@ from keelbolt.cli.operations import Operations, operates
 from keelbolt.cli.options import whose
 from keelbolt.cli.output import as_json, echo, print_json
 
-KINDS = ("inject", "redirect", "pause", "resume", "prioritise")
+STEERING = ("inject", "redirect", "pause", "resume", "prioritise")
 
 
 @click.command()
 @click.argument("task")
-@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("kind", type=click.Choice(STEERING))
 @operates
 @whose
 @click.option("--payload", metavar="JSON", help="The payload for the worker: a JSON object.")

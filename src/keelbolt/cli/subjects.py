@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from keelbolt.data import Subject
 
-KINDS = {
+SUBJECTS = {
     "task": "A task of the agent server.",
     "context": "A context: its tasks, and the turns of its thread.",
     "session": "A session of the state store, the OpenAI Agents SDK or Google ADK, with its data.",
@@ -20,16 +20,16 @@ KINDS = {
     "user": "An owner of tasks, with its turns, memory and artifacts.",
 }
 
-F = TypeVar("F", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def subject_options(command: F) -> F:
+def subject_options(command: Command) -> Command:
     """Add one option for each kind of subject, --tenant and --owner."""
     text = "The owner of the task, context or thread."
     command = click.option("--owner", metavar="ID", default="", help=text)(command)
     text = "Alone: all data of this tenant. With another subject: its tenant."
     command = click.option("--tenant", metavar="ID", default="", help=text)(command)
-    for kind, text in reversed(KINDS.items()):
+    for kind, text in reversed(SUBJECTS.items()):
         command = click.option(f"--{kind}", metavar="KEY" if kind == "memory" else "ID", help=text)(command)
     return command
 
@@ -44,6 +44,6 @@ def subject_of(named: Mapping[str, str | None], tenant: str, owner: str, *, more
     if not given and more:
         return None
     if len(given) != 1 or not given[0][1]:
-        raise click.UsageError(f"name one subject: {', '.join(f'--{kind}' for kind in (*KINDS, 'tenant'))}{more}")
+        raise click.UsageError(f"name one subject: {', '.join(f'--{kind}' for kind in (*SUBJECTS, 'tenant'))}{more}")
     [(kind, id_)] = given
     return Subject(kind=kind, id=id_, tenant="" if kind == "tenant" else tenant, owner=owner)

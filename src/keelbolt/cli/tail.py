@@ -37,39 +37,39 @@ def tail(api: Operations, task: str, *, owner: str, tenant: str, after: int | No
             if json_output:
                 echo_json(json.dumps(event, ensure_ascii=False))
                 continue
-            echo(_text(event))
+            echo(_event_line(event))
             if event.get("kind") == "error" and "traceback" in event["data"]:
                 print_traceback(event["data"]["traceback"])
 
 
-def _text(event: dict[str, Any]) -> str:
+def _event_line(event: dict[str, Any]) -> str:
     if "snapshot" in event:
         status = event["snapshot"]["status"]
         words = "gap: older entries were removed; the task is" if event["gap"] else "the task is"
-        return f"{event['seq']:>6}  {words} {_state(status)}  {_parts(status.get('message', {}))}".rstrip()
-    return f"{event['seq']:>6}  {event['at']}  {event['kind']:<8}  {_about(event['kind'], event['data'])}".rstrip()
+        return f"{event['seq']:>6}  {words} {_status_text(status)}  {_parts_text(status.get('message', {}))}".rstrip()
+    return f"{event['seq']:>6}  {event['at']}  {event['kind']:<8}  {_event_text(event['kind'], event['data'])}".rstrip()
 
 
-def _about(kind: str, data: dict[str, Any]) -> str:
+def _event_text(kind: str, data: dict[str, Any]) -> str:
     match kind:
         case "message":
-            return _parts(data)
+            return _parts_text(data)
         case "status" | "said":
-            return f"{_state(data['status'])}  {_parts(data['status'].get('message', {}))}"
+            return f"{_status_text(data['status'])}  {_parts_text(data['status'].get('message', {}))}"
         case "artifact":
-            return f"{data['artifact']['artifactId']}  {_parts(data['artifact'])}"
+            return f"{data['artifact']['artifactId']}  {_parts_text(data['artifact'])}"
         case "error":
             return _short(f"{data.get('type', 'error')}: {data.get('message', 'shown to operators')}")
         case _:
             return _short(json.dumps(data, ensure_ascii=False))
 
 
-def _state(status: dict[str, Any]) -> str:
+def _status_text(status: dict[str, Any]) -> str:
     state: str = status["state"]
     return state.removeprefix("TASK_STATE_").lower()
 
 
-def _parts(holder: dict[str, Any]) -> str:
+def _parts_text(holder: dict[str, Any]) -> str:
     return _short(" ".join(part.get("text") or f"[{next(iter(part), '')}]" for part in holder.get("parts", [])))
 
 

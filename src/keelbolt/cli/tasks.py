@@ -11,9 +11,6 @@ from keelbolt.cli.failure import REFUSED
 from keelbolt.cli.operations import Operations, operates, operates_or_creates
 from keelbolt.cli.options import STATES, whose, whose_or_all
 from keelbolt.cli.output import ago, as_json, coloured, echo, print_json, print_table
-from keelbolt.cli.show import show
-from keelbolt.cli.steer import fork, steer
-from keelbolt.cli.tail import tail
 from keelbolt.errors import TaskNotFoundError
 
 POLL_SECONDS = 0.2
@@ -30,12 +27,6 @@ def tasks() -> None:
     Example:
       keelbolt tasks list --storage sqlite:///agent.db --state working
     """
-
-
-tasks.add_command(show)
-tasks.add_command(tail)
-tasks.add_command(steer)
-tasks.add_command(fork)
 
 
 @tasks.command("list")

@@ -43,8 +43,8 @@ def copy(source: str, destination: str, *, keep_source: bool, restart: bool, jso
       keelbolt storage copy sqlite:///agent.db postgresql://localhost/agents
     """
     _refuse_memory(destination)
-    copied = _run(lambda tell: _copy(source, destination, tell, keep_source=keep_source, restart=restart))
-    _print(copied, json_output, done="copied and verified")
+    copied = _run_transfer(lambda tell: _copy(source, destination, tell, keep_source=keep_source, restart=restart))
+    _print_copied(copied, json_output, done="copied and verified")
     if not json_output:
         echo("the source accepts writes again" if keep_source else "the source is marked as moved")
 
@@ -73,8 +73,8 @@ def backup(url: str, file: Path, *, portable: bool, json_output: bool) -> None:
     Example:
       keelbolt storage backup sqlite:///agent.db agent-backup.db
     """
-    copied = _run(lambda tell: _backup(url, file, tell, portable=portable))
-    _print(copied, json_output, done="written and checked")
+    copied = _run_transfer(lambda tell: _backup(url, file, tell, portable=portable))
+    _print_copied(copied, json_output, done="written and checked")
 
 
 async def _backup(url: str, file: Path, tell: Tell, *, portable: bool) -> Copied:
@@ -100,8 +100,8 @@ def restore(file: Path, url: str, *, restart: bool, json_output: bool) -> None:
       keelbolt storage restore agent-backup.db sqlite:///agent-restored.db
     """
     _refuse_memory(url)
-    copied = _run(lambda tell: _restore(file, url, tell, restart=restart))
-    _print(copied, json_output, done="restored and verified")
+    copied = _run_transfer(lambda tell: _restore(file, url, tell, restart=restart))
+    _print_copied(copied, json_output, done="restored and verified")
 
 
 async def _restore(file: Path, url: str, tell: Tell, *, restart: bool) -> Copied:
@@ -115,12 +115,12 @@ def _refuse_memory(url: str) -> None:
         raise InvalidValue("a copy in memory would be lost when this command ends; choose another destination")
 
 
-def _run(work: Callable[[Tell], Coroutine[Any, Any, Copied]]) -> Copied:
+def _run_transfer(work: Callable[[Tell], Coroutine[Any, Any, Copied]]) -> Copied:
     with transfer_progress() as tell:
         return asyncio.run(work(tell))
 
 
-def _print(copied: Copied, json_output: bool, *, done: str) -> None:
+def _print_copied(copied: Copied, json_output: bool, *, done: str) -> None:
     if json_output:
         print_json(copied.to_json())
         return

@@ -6,7 +6,7 @@ from collections import Counter
 
 from keelbolt.observability.metrics import Histogram
 
-SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+BATCH_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 
 
 class Meter:
@@ -14,7 +14,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.seconds = Histogram()  # of a batch, from its start to its commit
-        self.sizes = Histogram(SIZES)  # commits per batch
+        self.sizes = Histogram(BATCH_SIZES)  # commits per batch
         self.errors: Counter[str] = Counter()  # failed calls, by error class
 
     def batch(self, commits: int, seconds: float) -> None:

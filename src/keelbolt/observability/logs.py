@@ -57,16 +57,16 @@ class JSONLines(logging.Formatter):
 
 
 def _field(value: Any) -> Any:
-    return value if isinstance(value, int) else visible(_cut(str(value)))
+    return value if isinstance(value, int) else visible(_cut_value(str(value)))
 
 
 def message(record: logging.LogRecord) -> str:
     """Return the message of a record, with its values truncated and escaped."""
     text, given = str(record.msg), record.args
     if isinstance(given, Mapping):
-        text %= {name: _cut(value) for name, value in given.items()}
+        text %= {name: _cut_value(value) for name, value in given.items()}
     elif given:
-        text %= tuple(map(_cut, given))
+        text %= tuple(map(_cut_value, given))
     return visible(masked(text.rstrip()))
 
 
@@ -77,7 +77,7 @@ def visible(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-def _cut(value: Any) -> Any:
+def _cut_value(value: Any) -> Any:
     if isinstance(value, int | float):
         return value
     text = str(value)
@@ -89,7 +89,7 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[
         return []
     error = record.exc_info[1]
     lines = masked(formatter.formatException(record.exc_info)).split("\n") if error is None else _lines(error)
-    return [visible(_cut(line)) for line in lines]
+    return [visible(_cut_value(line)) for line in lines]
 
 
 def _lines(error: BaseException) -> list[str]:

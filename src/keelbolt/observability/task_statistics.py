@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from keelbolt.observability.metrics import Histogram
 
-RECENT = 256
-BOUNDS = tuple(0.001 * 2.0**power for power in range(24))  # seconds: 1 ms to more than 2 hours
+RECENT_TASKS = 256
+DURATION_BOUNDS = tuple(0.001 * 2.0**power for power in range(24))  # seconds: 1 ms to more than 2 hours
 
 
 @dataclass(slots=True)
@@ -18,8 +18,8 @@ class TaskStatistics:
 
     ended: int = 0
     failed: int = 0
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
-    seconds: Histogram = field(default_factory=lambda: Histogram(BOUNDS))
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_TASKS))
+    seconds: Histogram = field(default_factory=lambda: Histogram(DURATION_BOUNDS))
 
     def end(self, seconds: float, *, failed: bool) -> None:
         self.ended += 1
@@ -35,15 +35,15 @@ class TaskStatistics:
 
 
 def bucket_quantile(counts: Sequence[int], part: float) -> float | None:
-    """Return the quantile of durations counted by BOUNDS, interpolated in its bucket; None: there are none."""
+    """Return the quantile of durations counted by DURATION_BOUNDS, interpolated in its bucket; None: there are none."""
     left = sum(counts) * part
     if not left:
         return None
     for index, count in enumerate(counts):
         if count and left <= count:
-            if index == len(BOUNDS):
+            if index == len(DURATION_BOUNDS):
                 break
-            low = BOUNDS[index - 1] if index else 0.0
-            return low + (BOUNDS[index] - low) * left / count
+            low = DURATION_BOUNDS[index - 1] if index else 0.0
+            return low + (DURATION_BOUNDS[index] - low) * left / count
         left -= count
-    return BOUNDS[-1]
+    return DURATION_BOUNDS[-1]

@@ -1,7 +1,4 @@
-"""The operations API for the lifecycle of data: erasing a subject, sweeping by policies.
-
-Both take long: they are streams of ``{"progress": …}``, which end with ``{"result": …}``.
-"""
+"""The operations API for the lifecycle of data: erasing a subject, sweeping by policies."""
 
 from __future__ import annotations
 
@@ -34,7 +31,10 @@ SUBJECTS = ("task", "context", "session", "trace", "memory", "thread", "user", "
 
 
 class DataOperations:
-    """The handlers of the routes for erasure and retention."""
+    """The handlers of the routes for erasure and retention.
+
+    Both take long: they are streams of ``{"progress": …}``, which end with ``{"result": …}``.
+    """
 
     def __init__(self, engine: TaskEngine) -> None:
         self._kernel: Kernel = engine.kernel

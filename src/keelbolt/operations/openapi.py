@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from keelbolt.operations.table import PREFIX, ROUTES, OpsRoute
+from keelbolt.operations.route import PREFIX, OpsRoute
 
 _PROBLEM = {
     "description": "The error",
@@ -13,10 +14,10 @@ _PROBLEM = {
 }
 
 
-def document(base: str) -> dict[str, Any]:
-    """Return the description of every route in the table."""
+def document(base: str, routes: Iterable[OpsRoute]) -> dict[str, Any]:
+    """Return the OpenAPI document of these routes."""
     paths: dict[str, dict[str, Any]] = {}
-    for route in ROUTES:
+    for route in routes:
         paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",

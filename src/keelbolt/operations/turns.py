@@ -1,7 +1,4 @@
-"""The operations API for turns that agents keep in the same storage: threads and their records.
-
-It belongs to no caller of this server, so it is only for operators.
-"""
+"""The operations API for turns that agents keep in the same storage: threads and their records."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TurnOperations:
-    """The handlers of the routes for turns. They return JSON as bytes."""
+    """The handlers of the routes for turns, for operators: turns belong to no caller of this server."""
 
     def __init__(self, engine: TaskEngine) -> None:
         self._kernel = engine.kernel

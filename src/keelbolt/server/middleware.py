@@ -19,7 +19,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from keelbolt.auth.principal import Principal
 from keelbolt.protocol.operations import Operation
@@ -67,4 +67,4 @@ async def entered(
     request = IncomingRequest(operation, caller.principal, caller.version, headers, params)
     for middleware in middlewares:
         await stack.enter_async_context(middleware(request))
-    return replace(caller, request=request.context)
+    return structs.replace(caller, request=request.context)

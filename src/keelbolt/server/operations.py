@@ -78,7 +78,7 @@ class OperationsApi:
             route, names = self._find(scope["method"], path)
             call = await self._call(scope, receive, route, names, principal)
             if route.name == "openapi":
-                await respond(send, 200, to_json(document(call.base)))
+                await respond(send, 200, to_json(document(call.base, ROUTES)))
             elif route.stream:
                 await self._streams.serve(
                     receive,

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import CARRIER, Tracing
@@ -81,7 +81,7 @@ class InstrumentedDispatcher(Dispatcher):
         """Return the caller with the trace, which is stored with the turn."""
         if self._tracing is None:
             return caller
-        return replace(caller, stored={**caller.stored, CARRIER: self._tracing.carrier()})
+        return structs.replace(caller, stored={**caller.stored, CARRIER: self._tracing.carrier()})
 
     def _count(self, operation: Operation, outcome: str, started: float) -> None:
         if self._metrics is not None:

@@ -215,7 +215,8 @@ class Runner:
                 if not await self._claim():
                     await watch.wait(POLL_SECONDS)
 
-    async def _claim(self) -> int:
+    async def _claim(self) -> bool:
+        """Claim and start tasks. Return whether to claim again at once: False if no task is waiting."""
         limit = min(self.free, CLAIM_BATCH)
         self._reserved += limit
         name = self.name
@@ -224,8 +225,8 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - a process that stops claiming would look healthy
             if self._outage.failed(error):
                 self._count("storage_outages")
-            claims = ()
             await asyncio.sleep(POLL_SECONDS)
+            return True
         else:
             self._outage.ended()
         finally:
@@ -233,11 +234,11 @@ class Runner:
         if name != self.name:  # the lease was given up meanwhile, so it is not renewed for these
             for claim in claims:
                 self.give_back_later(claim)
-            return len(claims)
+            return bool(claims)
         for claim in await self._one_suspect(claims):
             self._reserved += 1
             self._spawn(self._begin(claim))
-        return len(claims)
+        return bool(claims)
 
     async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """Return the claims to start, with at most one suspect.

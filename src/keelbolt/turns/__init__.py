@@ -22,7 +22,7 @@ from keelbolt.turns.chat import (
     tool,
 )
 from keelbolt.turns.codec import ArtifactTypes, Resolvers, TurnCodec
-from keelbolt.turns.context import TurnContext, TurnInput
+from keelbolt.turns.context import ProgressStore, TurnContext, TurnInput, TurnProgress
 from keelbolt.turns.dispatch import DispatchRunner, Executor
 from keelbolt.turns.dispatch_context import DispatchContext
 from keelbolt.turns.durable import (
@@ -36,8 +36,8 @@ from keelbolt.turns.durable import (
 )
 from keelbolt.turns.gates import GateStore, Settlement, TurnGate
 from keelbolt.turns.helpers import ExecutorHelpers
-from keelbolt.turns.hydrate import hydrate
 from keelbolt.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolStore, in_memory_media_reader
+from keelbolt.turns.middleware import hydrate
 from keelbolt.turns.noop import noop_storage
 from keelbolt.turns.pipeline import Middleware, Next
 from keelbolt.turns.primitives import (
@@ -53,7 +53,6 @@ from keelbolt.turns.primitives import (
     register_encoding,
     tool_call_checksum,
 )
-from keelbolt.turns.progress import ProgressStore, TurnProgress
 from keelbolt.turns.queue import Persistence
 from keelbolt.turns.raw_dispatch import RawDispatch
 from keelbolt.turns.readers import ByteStore, ListableByteStore, MediaReader, RangeReader, SpoolReader

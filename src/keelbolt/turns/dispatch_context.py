@@ -21,11 +21,10 @@ from keelbolt.errors import (
 from keelbolt.kernel.ids import new_id
 from keelbolt.turns.abort import AbortController, linked
 from keelbolt.turns.buses import Emitter
-from keelbolt.turns.context import TurnContext
+from keelbolt.turns.context import TurnContext, TurnProgress
 from keelbolt.turns.events import PAST, Kind, Op
 from keelbolt.turns.holdings import SetWrite, checked_write
 from keelbolt.turns.primitives import Message, Tokenizable, ToolCall
-from keelbolt.turns.progress import TurnProgress
 from keelbolt.turns.queue import Destination, Persistence, WriteQueue
 from keelbolt.turns.raw_dispatch import RawDispatch
 from keelbolt.turns.registry import Registry

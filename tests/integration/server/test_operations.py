@@ -18,8 +18,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from keelbolt.auth import ClaimMapping
 from keelbolt.auth.principal import ANONYMOUS
 from keelbolt.kernel import open_storage
-from keelbolt.operations import watching
 from keelbolt.operations.table import PREFIX, ROUTES
+from keelbolt.operations.watching import ChangeReader
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.protocol.types import TaskState
 from keelbolt.server import A2AServer
@@ -318,8 +318,8 @@ async def test_many_watchers_cause_one_read_of_the_index(monkeypatch: pytest.Mon
 
 def test_a_reader_that_falls_behind_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader gets the changes before the first one that it missed, and none after it."""
-    monkeypatch.setattr(watching, "BEHIND", 2)
-    reader, changes = watching.ChangeReader(), [TaskRecord(str(n), "c", *NOTHING) for n in range(4)]
+    monkeypatch.setattr("keelbolt.operations.watching.BEHIND", 2)
+    reader, changes = ChangeReader(), [TaskRecord(str(n), "c", *NOTHING) for n in range(4)]
     for change in changes[:3]:
         reader.tell(change)
     assert [reader.news.get_nowait() for _ in range(2)] == changes[:2]

@@ -52,7 +52,7 @@ async def sessions(
 
 async def die(session: StreamingSession) -> None:
     """Leave a session as a crashed process does: its lease is no longer renewed."""
-    process = session._core.process
+    process = session._parts.runs._process
 
     async def stop(_scope: Any) -> None:
         assert process._lease is not None
@@ -60,7 +60,7 @@ async def die(session: StreamingSession) -> None:
         process._lease.abandon()
         process._serving.cancel()
 
-    await session._core.ground.call(stop)
+    await session._parts.storage.call(stop)
 
 
 def saves(store: StateStore) -> list[Callable[[], Awaitable[Any]]]:

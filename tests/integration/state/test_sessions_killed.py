@@ -19,7 +19,7 @@ from keelbolt.data import Subject, erase
 from keelbolt.kernel import open_storage
 from keelbolt.state import StateStore
 from keelbolt.state.sessions import PROCESS_DIED, OwnedTasks, SessionManager
-from keelbolt.state.sessions.process import list_runs
+from keelbolt.state.sessions.storage import list_runs
 from tests.integration.data.filling import rows_with
 from tests.integration.state.session_parts import SHORT, demand, until
 

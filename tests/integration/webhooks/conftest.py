@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keelbolt.tasks import runner
-from keelbolt.webhooks import cursor, delivery
+from keelbolt.webhooks import delivery
 from tests.integration.tasks.conftest import ENGINES, store_url
 from tests.integration.webhooks.receiver import Receiver, receiving
 from tests.integration.webhooks.scenario import DeliveryScenario
@@ -47,5 +47,5 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "LOOK_AGAIN_SECONDS", 0.05)
     monkeypatch.setattr(delivery, "HOLD_SECONDS", 0.05)
     monkeypatch.setattr(delivery, "SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(cursor, "FIRST_SECONDS", 0.02)
-    monkeypatch.setattr(cursor, "LONGEST_SECONDS", 0.05)
+    monkeypatch.setattr("keelbolt.webhooks.cursor.FIRST_SECONDS", 0.02)
+    monkeypatch.setattr("keelbolt.webhooks.cursor.LONGEST_SECONDS", 0.05)

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 
 from keelbolt.protocol.requests import PushConfig
-from keelbolt.webhooks import cursor
 from keelbolt.webhooks.receivers import EACH, Receivers
 from tests.integration.tasks.stage import until
 from tests.integration.webhooks.receiver import OK, Arrival, Receiver, receiving
@@ -60,7 +59,7 @@ async def test_one_delivery_probes_a_receiver_that_does_not_respond(
     quiet_scenario: DeliveryScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other deliveries are postponed at once; when the receiver is back, all of them arrive."""
-    monkeypatch.setattr(cursor, "LONGEST_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.webhooks.cursor.LONGEST_SECONDS", 0.5)
     scenario = quiet_scenario
 
     async def never(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
@@ -92,8 +91,8 @@ async def test_one_delivery_probes_a_receiver_that_does_not_respond(
 async def test_new_events_do_not_shorten_the_wait_of_a_receiver_that_failed(
     quiet_scenario: DeliveryScenario, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cursor, "FIRST_SECONDS", 100.0)
-    monkeypatch.setattr(cursor, "LONGEST_SECONDS", 100.0)
+    monkeypatch.setattr("keelbolt.webhooks.cursor.FIRST_SECONDS", 100.0)
+    monkeypatch.setattr("keelbolt.webhooks.cursor.LONGEST_SECONDS", 100.0)
     scenario = quiet_scenario
     receiver.always(500)
     await scenario.deliverer()
@@ -112,8 +111,8 @@ async def test_new_events_do_not_shorten_the_wait_of_a_receiver_that_failed(
 async def test_a_replay_ends_the_wait_for_the_next_attempt(
     quiet_scenario: DeliveryScenario, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cursor, "FIRST_SECONDS", 100.0)
-    monkeypatch.setattr(cursor, "LONGEST_SECONDS", 100.0)
+    monkeypatch.setattr("keelbolt.webhooks.cursor.FIRST_SECONDS", 100.0)
+    monkeypatch.setattr("keelbolt.webhooks.cursor.LONGEST_SECONDS", 100.0)
     scenario = quiet_scenario
     receiver.always(500)
     deliverer = await scenario.deliverer()

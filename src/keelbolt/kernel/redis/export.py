@@ -11,11 +11,11 @@ from typing import Any
 from keelbolt.errors import StorageCorrupt
 from keelbolt.kernel.blobs import CHUNK_BYTES
 from keelbolt.kernel.declared import dump_fields
-from keelbolt.kernel.redis import tokens
 from keelbolt.kernel.redis.journal import RedisJournal
 from keelbolt.kernel.redis.names import Kind, Name, Names
 from keelbolt.kernel.redis.operations import checksum, entry_checksum, unpacked
 from keelbolt.kernel.redis.servers import PARTITIONS, RedisServers
+from keelbolt.kernel.redis.tokens import unpack_fields
 from keelbolt.kernel.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, RowPage, Source
 from keelbolt.kernel.transfer.rows import (
     BlobRow,
@@ -301,7 +301,7 @@ def _record(name: Name, row: Sequence[Any], now: int) -> RecordRow:
     version, fields, body, crc, expires_at = row
     if checksum(body) != crc:
         raise StorageCorrupt.of(f"a record of {name[1]!r}")
-    return RecordRow(*name, int(version), dump_fields(tokens.unpack(fields)), _left(expires_at, now), body)
+    return RecordRow(*name, int(version), dump_fields(unpack_fields(fields)), _left(expires_at, now), body)
 
 
 def _stream(name: Name, row: Sequence[Any], _now: int) -> StreamRow:

@@ -10,10 +10,10 @@ from typing import Any
 
 from keelbolt.kernel.blobs import CHUNK_BYTES
 from keelbolt.kernel.declared import load_fields
-from keelbolt.kernel.redis import tokens
 from keelbolt.kernel.redis.catalog import RedisCatalog
 from keelbolt.kernel.redis.operations import checksum, entry_checksum, key_hash
 from keelbolt.kernel.redis.servers import RedisServers
+from keelbolt.kernel.redis.tokens import pack_fields
 from keelbolt.kernel.transfer.rows import (
     BlobRow,
     ChunkRow,
@@ -97,7 +97,7 @@ def _record(row: RecordRow) -> Words:
         key,
         key_hash(key),
         b"%d" % row.version,
-        tokens.pack(load_fields(row.fields)),
+        pack_fields(load_fields(row.fields)),
         row.body,
         checksum(row.body),
         _micros(row.expires_in),

@@ -29,7 +29,7 @@ from keelbolt.kernel.records import (
     Take,
     Version,
 )
-from keelbolt.kernel.redis import tokens
+from keelbolt.kernel.redis.tokens import field_pieces, pack_fields, unpack_fields, value_of
 from keelbolt.kernel.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 Words = list[bytes]
@@ -64,7 +64,7 @@ def _content(operation: Insert | Restore | Put | Replace) -> Words:
         operation.collection.encode(),
         key,
         key_hash(key),
-        tokens.pack(operation.fields),
+        pack_fields(operation.fields),
         operation.body,
         checksum(operation.body),
         b"" if seconds is None else micros(seconds),
@@ -85,7 +85,7 @@ def _values(code: bytes, operation: FieldIn | FieldNotIn) -> Words:
 
 
 def _patch(operation: Patch) -> Words:
-    fields = tokens.pieces(operation.fields)
+    fields = field_pieces(operation.fields)
     return [b"patch", *_record(operation), _version(operation), b"%d" % (len(fields) // 2), *fields]
 
 
@@ -183,7 +183,7 @@ def outcomes_of(operations: tuple[Operation, ...], answer: Sequence[Any]) -> tup
         reason = answer[2].decode()
         found = answer[3]
         if reason == "field":
-            found = tokens.value(found)
+            found = value_of(found)
         elif reason == "blob":
             found = None
         raise CommitRefused(reason, operation, found=found)
@@ -210,7 +210,7 @@ def record_of(collection: str, key: str, row: Sequence[Any]) -> Record:
     version, fields, body, crc = row
     if checksum(body) != crc:
         raise StorageCorrupt.of(f"a record of {collection!r}")
-    return Record(collection, key, int(version), body, tokens.unpack(fields))
+    return Record(collection, key, int(version), body, unpack_fields(fields))
 
 
 def topics_of(partition: str, operations: Iterable[Operation]) -> list[Topic]:

@@ -13,7 +13,7 @@ _SIGN = 1 << 63
 _MASK = (1 << 64) - 1
 
 
-def token(value: Scalar) -> bytes:
+def token_of(value: Scalar) -> bytes:
     """Encode a value. A long string, which the encoding hashes, also carries its text, and -0.0 its sign."""
     if isinstance(value, str):
         encoded = encode_text(value)
@@ -26,7 +26,7 @@ def token(value: Scalar) -> bytes:
     return encode_one(value)
 
 
-def value(token: bytes) -> Scalar:
+def value_of(token: bytes) -> Scalar:
     match token[:1]:
         case b" ":
             return token[1:-1].replace(b"\0\xff", b"\0").decode("utf-8", "surrogatepass")
@@ -48,18 +48,18 @@ def value(token: bytes) -> Scalar:
             return None
 
 
-def pack(fields: Fields) -> bytes:
+def pack_fields(fields: Fields) -> bytes:
     """Encode fields as name=length:token in their own order, which a copy preserves."""
     if not fields:
         return b""
     parts = []
     for name, given in fields.items():
-        packed = token(given)
+        packed = token_of(given)
         parts.append(b"%b=%d:%b" % (name.encode(), len(packed), packed))
     return b"".join(parts)
 
 
-def unpack(text: bytes) -> Fields:
+def unpack_fields(text: bytes) -> Fields:
     if not text:
         return NO_FIELDS
     fields: dict[str, Scalar] = {}
@@ -68,11 +68,13 @@ def unpack(text: bytes) -> Fields:
         equals = text.index(b"=", at)
         colon = text.index(b":", equals)
         end = colon + 1 + int(text[equals + 1 : colon])
-        fields[text[at:equals].decode()] = value(text[colon + 1 : end])
+        fields[text[at:equals].decode()] = value_of(text[colon + 1 : end])
         at = end
     return fields
 
 
-def pieces(values: Mapping[str, Scalar]) -> list[bytes]:
+def field_pieces(values: Mapping[str, Scalar]) -> list[bytes]:
     """Return names and tokens alternately; an empty token removes a field."""
-    return [part for name, given in values.items() for part in (name.encode(), b"" if given is None else token(given))]
+    return [
+        part for name, given in values.items() for part in (name.encode(), b"" if given is None else token_of(given))
+    ]

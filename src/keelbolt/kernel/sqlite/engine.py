@@ -9,9 +9,7 @@ import logging
 import sqlite3
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from keelbolt.errors import StorageCorrupt, StorageError, StorageFull
 from keelbolt.kernel.base_kernel import BaseKernel
@@ -66,12 +64,6 @@ def _finish_at_exit() -> None:
 
 
 atexit.register(_finish_at_exit)
-
-
-class RowCheck(Protocol):
-    """Checks some rows after a number. Returns the problems and the next start number (None: no more rows)."""
-
-    def __call__(self, connection: SqliteConnection, *, after: int) -> tuple[list[Problem], int | None]: ...
 
 
 def _no_probe(_point: str) -> None:
@@ -246,30 +238,8 @@ class SQLiteKernel(BaseKernel):
         return await self._readers.run(lambda connection: inspect.stats(connection, self._path, now=self._now()))
 
     async def _check(self) -> AsyncIterator[Problem]:
-        for problem in await self._readers.run(lambda connection: list(inspect.pages_and_tables(connection))):
+        async for problem in inspect.check(self._readers, self._known, self._lost_frames):
             yield problem
-        if self._lost_frames:
-            yield Problem("the write-ahead log", f"{self._lost_frames} committed frames at its end could not be read")
-        for look in (inspect.references, inspect.work):
-            for problem in await self._readers.run(look):
-                yield problem
-        for page in (inspect.records, inspect.streams, inspect.blob_chunks):
-            async for problem in self._pages(page):
-                yield problem
-        catalog = await self._readers.run(self._known)
-        for shape, base in catalog.shapes.values():
-            for totals in (inspect.index_totals, inspect.counter_totals):
-                for problem in await self._readers.run(partial(totals, shape=shape, base=base)):
-                    yield problem
-            async for problem in self._pages(partial(inspect.misplaced, shape=shape, base=base)):
-                yield problem
-
-    async def _pages(self, page: RowCheck) -> AsyncIterator[Problem]:
-        after: int | None = 0
-        while after is not None:
-            problems, after = await self._readers.run(partial(page, after=after))
-            for problem in problems:
-                yield problem
 
     async def _sweep(self, limit: int) -> Swept:
         swept: Swept | StorageError = await self._writer.run(

@@ -11,8 +11,17 @@ from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Any
 
-from keelbolt.protocol.protobuf import structs
 from keelbolt.protocol.protobuf.official import Descriptor, Field, message_class
+from keelbolt.protocol.protobuf.structs import (
+    fill_list,
+    fill_struct,
+    fill_value,
+    read_list,
+    read_struct,
+    read_timestamp,
+    read_value,
+    timestamp_parts,
+)
 from keelbolt.protocol.types import Json
 
 Convert = Callable[[Any], Any]
@@ -85,10 +94,10 @@ def _is_repeated(field: Field) -> bool:
 # --------------------------------------------------------------------------------------------------------------- read
 
 _READERS: dict[str, Convert] = {
-    "google.protobuf.Struct": structs.read_struct,
-    "google.protobuf.ListValue": structs.read_list,
-    _VALUE: structs.read_value,
-    _TIMESTAMP: structs.read_timestamp,
+    "google.protobuf.Struct": read_struct,
+    "google.protobuf.ListValue": read_list,
+    _VALUE: read_value,
+    _TIMESTAMP: read_timestamp,
 }
 
 
@@ -116,9 +125,9 @@ def _read_one(field: Field) -> Convert:
 # -------------------------------------------------------------------------------------------------------------- write
 
 _FILLERS: dict[str, Callable[[Any, Any], None]] = {
-    "google.protobuf.Struct": structs.fill_struct,
-    "google.protobuf.ListValue": structs.fill_list,
-    _VALUE: structs.fill_value,
+    "google.protobuf.Struct": fill_struct,
+    "google.protobuf.ListValue": fill_list,
+    _VALUE: fill_value,
 }
 
 
@@ -142,7 +151,7 @@ def _write_one(field: Field) -> Convert:
     if field.message_type is None:
         return base64.b64decode if field.type == field.TYPE_BYTES else _same  # an enum may be given by name
     if _kind(field) == _TIMESTAMP:
-        return structs.timestamp_parts
+        return timestamp_parts
     if filler := _FILLERS.get(_kind(field)):
         return _filled(message_class(field.message_type), filler)
     return shape(field.message_type).parts

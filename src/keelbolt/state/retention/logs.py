@@ -5,7 +5,7 @@ from __future__ import annotations
 from keelbolt.kernel import Scope, Trim
 from keelbolt.state.events.streams import items_of
 
-PAGE = 500
+LOG_PAGE = 500
 
 
 async def trim(
@@ -46,7 +46,7 @@ async def _before_last(scope: Scope, log: str, stream: str, keep: int) -> int:
     """Return the seq before the entry that holds the first of the last ``keep`` items."""
     found, before = 0, None
     while True:
-        page = await scope.read_log(log, stream, before=before, limit=PAGE, backward=True)
+        page = await scope.read_log(log, stream, before=before, limit=LOG_PAGE, backward=True)
         for entry in page.entries:
             if found >= keep:
                 return entry.seq

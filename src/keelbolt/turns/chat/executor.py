@@ -28,7 +28,7 @@ from keelbolt.turns.chat.protocol import CallRequest, Model, ModelRequest, TextD
 from keelbolt.turns.chat.tool import Calling, calling
 from keelbolt.turns.dispatch_context import DispatchContext
 from keelbolt.turns.helpers import ExecutorHelpers
-from keelbolt.turns.hydrate import hydrate
+from keelbolt.turns.middleware import hydrate
 from keelbolt.turns.pipeline import Next
 from keelbolt.turns.primitives import Message, SpooledArtifact, Thought, ToolCall
 from keelbolt.turns.tools import Tool, ToolResult

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from keelbolt.errors import CommitRefused
 from keelbolt.kernel import Insert, Patch, Scalar
+from keelbolt.turns.context import TurnProgress
 from keelbolt.turns.durable.families import TURNS
 from keelbolt.turns.durable.places import TurnAddress
 from keelbolt.turns.durable.scope import TurnLike
 from keelbolt.turns.durable.unit import current
-from keelbolt.turns.progress import TurnProgress
 
 
 class DurableProgress:

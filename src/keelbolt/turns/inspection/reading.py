@@ -292,8 +292,8 @@ def _unreadable(kind: Kind, record: Record, problem: str) -> dict[str, Any]:
 
 def files(stored: Stored) -> Iterator[RecordFile]:
     """Yield the bytes in this storage that the record refers to, in order of first use."""
-    for name in ("attachments", "results", "content"):
-        part = stored.data.get(name)
+    for field in ("attachments", "results", "content"):
+        part = stored.data.get(field)
         for each in part if isinstance(part, list) else [part]:
             if isinstance(each, Mapping) and (file := _file(stored, each)) is not None:
                 yield file

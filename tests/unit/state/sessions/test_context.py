@@ -12,8 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from penguiflow.sessions import session as upstream
 
-from keelbolt.state.sessions.context import SessionContext, consumed, hash_context, updated, visible_results
-from keelbolt.state.sessions.patches import ContextPatch, MergeStrategy, has_diverged, judged, merged, result_of
+from keelbolt.state.sessions.context import (
+    ContextPatch,
+    MergeStrategy,
+    SessionContext,
+    consumed,
+    has_diverged,
+    hash_context,
+    judged,
+    merged,
+    result_of,
+    updated,
+    visible_results,
+)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec="utf-8")),

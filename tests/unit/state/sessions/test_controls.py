@@ -175,9 +175,9 @@ async def test_a_task_paused_before_its_start_waits(store: StateStore) -> None:
 
     async with StreamingSession("s", state_store=store) as session:
         spawning = asyncio.create_task(session.spawn_task(pipeline, task_id="t"))
-        while "t" not in session._core.inboxes:  # noqa: ASYNC110  (before its first step)
+        while not session._parts.tasks.runs_here("t"):  # noqa: ASYNC110  (before its first step)
             await asyncio.sleep(0)
-        session._core.inboxes["t"].put(demand(Kind.PAUSE))
+        session._parts.tasks.deliver(demand(Kind.PAUSE))
         await spawning
         await session.list_updates()
         assert not started.is_set()

@@ -23,7 +23,7 @@ from keelbolt.state.sessions import (
     TaskRuntime,
     TaskTelemetryEvent,
 )
-from keelbolt.state.sessions.process import list_runs
+from keelbolt.state.sessions.storage import list_runs
 from keelbolt.state.types import TaskStatus, TaskType, UpdateType
 
 BACKGROUND = TaskType.BACKGROUND
@@ -45,9 +45,7 @@ async def status_of(session: StreamingSession, task_id: str) -> TaskStatus:
 
 async def ended(session: StreamingSession, task_id: str) -> TaskStatus:
     """Wait until a spawned task has ended."""
-    handle = session._core.handles.get(task_id)
-    if handle is not None:
-        await asyncio.wait({handle})
+    await session._runner.wait(task_id, seconds=60)
     return await status_of(session, task_id)
 
 
@@ -136,7 +134,7 @@ async def test_a_caller_that_is_cancelled_cancels_its_task(session: StreamingSes
     with pytest.raises(asyncio.CancelledError):
         await caller
     assert await status_of(session, "t") == TaskStatus.CANCELLED
-    assert not session._core.handles
+    assert session._runner.running() == []
 
 
 async def test_closing_cancels_running_tasks(store: StateStore) -> None:

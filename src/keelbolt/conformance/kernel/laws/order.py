@@ -6,13 +6,11 @@ import asyncio
 import itertools
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.kernel.laws.find import found, keys
+from keelbolt.conformance.kernel.laws.find import P, found, keys
 from keelbolt.conformance.kernel.subject import law
 from keelbolt.errors import CommitRefused
 from keelbolt.kernel.contract import Kernel
 from keelbolt.kernel.records import Count, Delete, Insert, Patch, Put, Query, Scalar, Take, Version
-
-P = "p"
 
 TEXTS = ("", " ", "A", "B", "a", "aa", "ab", "b", "z", "~", "ß", "é", "世", "界", "\uffff", "🐚", "\U0010ffff")
 WHOLES = (-(2**63), -(2**40), -256, -255, -2, -1, 0, 1, 2, 127, 128, 255, 256, 65536, 2**53, 2**53 + 1, 2**63 - 1)

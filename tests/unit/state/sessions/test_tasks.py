@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.state.sessions.registry import TaskRegistry, is_over
+from keelbolt.state.sessions.tasks import TaskRegistry, is_over
 from keelbolt.state.types.tasks import TaskContextSnapshot, TaskState, TaskStatus, TaskType
 
 

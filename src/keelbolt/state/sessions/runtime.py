@@ -1,12 +1,23 @@
-"""The inbox of a running task: controls that the task has not processed yet."""
+"""The interface of a pipeline: its argument with its inbox, its result, and notifications for users."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import BaseModel, Field
+
+from keelbolt.state.sessions.context import ContextPatch
 from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
+from keelbolt.state.types.tasks import StateUpdate, TaskContextSnapshot, TaskState, UpdateType
+
+if TYPE_CHECKING:
+    from keelbolt.state.sessions.session import StreamingSession
 
 MAX_USER_MESSAGES = 2
+Severity = Literal["info", "warning", "error"]
 
 
 class SteeringInbox:
@@ -82,3 +93,65 @@ class SteeringInbox:
     def _taken(self, event: SteeringEvent) -> SteeringEvent:
         self._user_messages -= event.event_type == SteeringEventType.USER_MESSAGE
         return event
+
+
+class NotificationAction(BaseModel):
+    """A button: ``payload`` comes back to the caller when it is pressed."""
+
+    id: str
+    label: str
+    payload: dict[str, Any] = Field(default_factory=dict)
+
+
+class NotificationPayload(BaseModel):
+    """A message for the user."""
+
+    severity: Severity = "info"
+    title: str
+    body: str
+    actions: list[NotificationAction] = Field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TaskResult:
+    """The result of a pipeline. ``context_patch`` is merged into the session's context by the task's strategy."""
+
+    payload: Any | None = None
+    context_patch: ContextPatch | None = None
+    digest: list[str] = field(default_factory=list)
+    artifacts: list[dict[str, Any]] = field(default_factory=list)
+    sources: list[dict[str, Any]] = field(default_factory=list)
+    notification: NotificationPayload | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, value: Any) -> TaskResult:
+        """Convert the return value of a pipeline: a result (also penguiflow's), or the payload alone."""
+        if isinstance(value, cls):
+            return value
+        if type(value).__name__ == cls.__name__ and hasattr(value, "context_patch"):
+            return cls(**{each.name: getattr(value, each.name) for each in fields(cls)})
+        return cls(payload=value)
+
+
+class TaskRuntime:
+    """The argument of a pipeline: its task, its context snapshot, its inbox, and methods for reporting."""
+
+    def __init__(self, *, session: StreamingSession, state: TaskState, steering: SteeringInbox) -> None:
+        self.session = session
+        self.state = state
+        self.steering = steering
+        self.context_snapshot: TaskContextSnapshot = state.context_snapshot
+
+    def emit_update(
+        self, update_type: UpdateType, content: Any, *, step_index: int | None = None, total_steps: int | None = None
+    ) -> StateUpdate:
+        """Publish an update. A PROGRESS whose content is a dictionary also becomes the task's progress."""
+        return self.session.report(self.state, update_type, content, step_index=step_index, total_steps=total_steps)
+
+    def notify(self, payload: NotificationPayload) -> None:
+        """Publish a notification for the user."""
+        self.emit_update(UpdateType.NOTIFICATION, payload.model_dump(mode="json"))
+
+
+TaskPipeline = Callable[[TaskRuntime], Awaitable[Any]]

@@ -6,7 +6,7 @@ import secrets
 import threading
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from keelbolt.errors import CommitRefused, KeelboltError, SessionLimitReached
 from keelbolt.kernel import Delete, Insert, Operation, Query, Record, Scope, new_id
@@ -14,45 +14,64 @@ from keelbolt.state.codec import decode, encode
 from keelbolt.state.engine.policy import tell_save_failed
 from keelbolt.state.families import PATCHES
 from keelbolt.state.names import joined, name
-from keelbolt.state.sessions.context import SessionContext, consumed, hash_context, updated
-from keelbolt.state.sessions.patches import (
+from keelbolt.state.sessions.context import (
     ContextPatch,
     MergeStrategy,
     PendingContextPatch,
+    SessionContext,
+    consumed,
     has_diverged,
+    hash_context,
     judged,
     merged,
     result_of,
+    storable,
+    updated,
 )
-from keelbolt.state.sessions.snapshots import storable
-from keelbolt.state.sessions.storage import may_come_back
+from keelbolt.state.sessions.storage import SessionStorage, may_come_back
 from keelbolt.state.sessions.stored_context import Change, Step, StoredContext
+from keelbolt.state.sessions.updates import SessionUpdates
 from keelbolt.state.types.tasks import UpdateType
-
-if TYPE_CHECKING:
-    from keelbolt.state.sessions.core import SessionCore
 
 T = TypeVar("T")
 
 
-class PatchManager:
-    """Keeps `context`, which may hold live objects, in sync with the stored context, which can't hold them."""
+class LiveContext:
+    """The context of one session in this process, which may hold live objects, and the patches that wait for approval.
 
-    def __init__(self, core: SessionCore) -> None:
-        self._core = core
-        self._stored = StoredContext(core.session_id, core.ground.session(core.session_id))
+    Every change is also made to the stored context, which can't hold live objects.
+    """
+
+    def __init__(
+        self, session_id: str, storage: SessionStorage, updates: SessionUpdates, *, max_pending_patches: int
+    ) -> None:
+        self._session_id = session_id
+        self._storage = storage
+        self._updates = updates
+        self._max_pending = max_pending_patches
+        self._stored = StoredContext(session_id, storage.session(session_id))
         self._unsaved = 0
         self._counting = threading.Lock()  # changes complete in the kernel's thread
-        self.context = SessionContext()
-        self.pending: dict[str, PendingContextPatch] = {}
+        self._context = SessionContext()
+        self._pending: dict[str, PendingContextPatch] = {}
+
+    @property
+    def current(self) -> SessionContext:
+        """The context as this process knows it."""
+        return self._context
+
+    @property
+    def pending(self) -> dict[str, PendingContextPatch]:
+        """The patches that wait for approval, by id, as a copy."""
+        return dict(self._pending)
 
     # ------------------------------------------------------------------------------------------------------ the context
 
     def update(self, **parts: Any) -> Awaitable[Any]:
         """Replace these parts at once and start saving the change; awaiting the result waits for the save."""
         given = {part: value for part, value in parts.items() if value is not None}
-        self.context = updated(self.context, **given)
-        kept, digest = {part: storable(value) for part, value in given.items()}, self.context.context_hash
+        self._context = updated(self._context, **given)
+        kept, digest = {part: storable(value) for part, value in given.items()}, self._context.context_hash
 
         def step(context: SessionContext, _: int) -> Step[None]:
             new = updated(context, **kept)
@@ -63,8 +82,8 @@ class PatchManager:
 
     async def refresh(self) -> SessionContext:
         """Load the changes of other processes and return the context."""
-        stored = await self._core.ground.attempt(self._stored.read, None, "refresh_context")
-        return self.context if stored is None else self._adopt(stored)
+        stored = await self._storage.attempt(self._stored.read, None, "refresh_context")
+        return self._context if stored is None else self._adopt(stored)
 
     async def consume(self, task_ids: Iterable[str]) -> int:
         """Remove the results of these tasks and return their number."""
@@ -120,10 +139,11 @@ class PatchManager:
         except CommitRefused:  # another caller decided first
             return False
         finally:
-            self.pending.pop(patch_id, None)
+            self._pending.pop(patch_id, None)
         if diverged:
             self._warn(waiting.task_id)
-        self._core.notify(waiting.task_id, "info", "Context updated", "Background results applied to the conversation.")
+        body = "Background results applied to the conversation."
+        self._updates.notify(waiting.task_id, "info", "Context updated", body)
         return True
 
     async def reject(self, patch_id: str, *, trace_id: str | None = None) -> bool:
@@ -137,30 +157,30 @@ class PatchManager:
         except CommitRefused:
             return False
         finally:
-            self.pending.pop(patch_id, None)
+            self._pending.pop(patch_id, None)
         task_id = load_patch(record).task_id
         body = "Background results were not applied."
-        self._core.notify(task_id, "warning", "Context patch rejected", body, trace_id=trace_id)
+        self._updates.notify(task_id, "warning", "Context patch rejected", body, trace_id=trace_id)
         return True
 
     async def load(self, scope: Scope) -> Sequence[PendingContextPatch]:
         """Read the context and return the waiting patches; runs on the kernel's loop."""
         await self._stored.read(scope)
-        query = Query(PATCHES, {"session": name(self._core.session_id)}, order="arrived")
+        query = Query(PATCHES, {"session": name(self._session_id)}, order="arrived")
         page = await scope.find(query, limit=max(self._stored.pending, 1))
         return [load_patch(record) for record in page.records]
 
-    def loaded(self, waiting: Sequence[PendingContextPatch]) -> None:
+    def restore(self, waiting: Sequence[PendingContextPatch]) -> None:
         """Use the context and patches that `load` read."""
         self._adopt(self._stored.context)
-        self.pending = {patch.patch_id: patch for patch in waiting}
+        self._pending = {patch.patch_id: patch for patch in waiting}
 
     async def _let_wait(
         self, patch: ContextPatch, payload: Any, group_id: str | None, checks: tuple[Operation, ...]
     ) -> str:
-        patch_id, limit = secrets.token_hex(8), self._core.limits.max_pending_patches
+        patch_id, limit = secrets.token_hex(8), self._max_pending
         kept = storable(payload)
-        key, session = joined(self._core.session_id, patch_id), name(self._core.session_id)
+        key, session = joined(self._session_id, patch_id), name(self._session_id)
 
         def step(context: SessionContext, pending: int) -> Step[PendingContextPatch]:
             if limit and pending >= limit:
@@ -171,7 +191,7 @@ class PatchManager:
             write = Insert(PATCHES, key, dump_patch(waiting), {"session": session, "arrived": new_id()})
             return Step(waiting, pending=1, operations=(*checks, write))
 
-        waiting = self.pending[patch_id] = await self._change(step)
+        waiting = self._pending[patch_id] = await self._change(step)
         content = {
             "kind": "context_patch",
             "patch_id": patch_id,
@@ -181,35 +201,35 @@ class PatchManager:
             "prompt": "Apply background results to the conversation?",
             "options": ["approve", "reject"],
         }
-        self._core.report(patch.task_id, UpdateType.CHECKPOINT, content)
+        self._updates.report(patch.task_id, UpdateType.CHECKPOINT, content)
         return patch_id
 
     async def _find(self, patch_id: str) -> Record | None:
-        key = joined(self._core.session_id, patch_id)
-        return await self._core.ground.call(lambda scope: scope.get(PATCHES, key))
+        key = joined(self._session_id, patch_id)
+        return await self._storage.call(lambda scope: scope.get(PATCHES, key))
 
     def _warn(self, task_id: str) -> None:
         body = "Background results were produced from an older context."
-        self._core.notify(task_id, "warning", "Context changed", body)
+        self._updates.notify(task_id, "warning", "Context changed", body)
 
     # ----------------------------------------------------------------------------------------------------------- saving
 
     def _begin(self, change: Change[Any]) -> Awaitable[Any]:
         with self._counting:
             self._unsaved += 1
-        begun = self._core.ground.begin(lambda scope: self._stored.change(scope, change), "update_context")
+        begun = self._storage.begin(lambda scope: self._stored.change(scope, change), "update_context")
         begun.then(lambda error: self._begun(change, error))
         return begun
 
     def _begun(self, change: Change[Any], error: KeelboltError | None) -> None:
-        if error is not None and self._core.ground.resilient and may_come_back(error):
+        if error is not None and self._storage.resilient and may_come_back(error):
             self._stored.owe(change)
         with self._counting:
             self._unsaved -= 1
 
     async def _change(self, change: Change[T]) -> T:
         """Change the stored context and update this one."""
-        context, answer = await self._core.ground.call(lambda scope: self._stored.change(scope, change))
+        context, answer = await self._storage.call(lambda scope: self._stored.change(scope, change))
         self._adopt(context)
         return answer
 
@@ -218,21 +238,21 @@ class PatchManager:
         try:
             return await self._change(change)
         except KeelboltError as error:
-            if not self._core.ground.resilient or not may_come_back(error):
+            if not self._storage.resilient or not may_come_back(error):
                 raise
             tell_save_failed("merge_context", None, error, kept=True)
             self._stored.owe(change)
-            step = change(self.context, 0)
-            self.context = step.context or self.context
+            step = change(self._context, 0)
+            self._context = step.context or self._context
             return step.answer
 
     def _adopt(self, stored: SessionContext) -> SessionContext:
         """Use the stored context, but keep the live objects of parts that are equal."""
         if not self._unsaved and not self._stored.owing:
-            mine = self.context
+            mine = self._context
             parts = {part: _living(getattr(mine, part), getattr(stored, part)) for part in _LIVING}
-            self.context = replace(stored, **parts)
-        return self.context
+            self._context = replace(stored, **parts)
+        return self._context
 
 
 _LIVING = ("llm_context", "tool_context", "memory", "artifacts")
