@@ -427,7 +427,7 @@ class SQLiteKernel(BaseKernel):
                 return False
             return True
 
-        return await self._writer.run(done)
+        return bool(await self._writer.run(done))
 
     async def _stage_undo(self, partition: str, upload: int) -> None:
         await self._writer.run(lambda turn: _forget_blob(turn, upload), relief=True)
