@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from keelbolt.data.shown import plain
+from keelbolt.data.display import plain
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
 from keelbolt.kernel import BlobReader, Scope
 from keelbolt.operations.call import OpsCall

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from keelbolt.data.display import LARGE_BYTES, plain
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, SubjectLocation
-from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.kernel import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 from keelbolt.state.codec import decode
 from keelbolt.state.names import name, tenant_partition, unnamed

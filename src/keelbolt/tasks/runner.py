@@ -11,9 +11,8 @@ from typing import Any
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
 from keelbolt.kernel import Claim, QueueTopic, Release, Scope
 from keelbolt.leases import Lease, Outage, cancelled, give_back
-from keelbolt.observability.masking import masked
-from keelbolt.observability.metrics import Metrics
-from keelbolt.observability.task_statistics import TaskStatistics
+from keelbolt.observability.logs import masked
+from keelbolt.observability.metrics import Metrics, TaskStatistics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.protocol.types import Message, TaskState
 from keelbolt.tasks.dependencies import Dependencies

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 
 from keelbolt.errors import LogTrimmed
 from keelbolt.kernel import Operation, Put, Receipt, Record, Scope, Version
-from keelbolt.observability.masking import MASK, SECRET_NAME
+from keelbolt.observability.logs import MASK, SECRET_NAME
 from keelbolt.tasks.families import EVENTS, TASKS, TEXTS
 from keelbolt.tasks.record import ENDED
 from keelbolt.tasks.stored_tasks import StoredTasks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Generic, TypeVar
 
-from keelbolt.kernel.staging import chunks_of
+from keelbolt.kernel.blobs import chunks_of
 from keelbolt.turns.lines import STRETCH_BYTES, lines_of, text_of
 from keelbolt.turns.readers import BlobInfo, ByteSource
 

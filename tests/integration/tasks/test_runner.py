@@ -20,9 +20,9 @@ from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, Ta
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.run_state import Stop
 from keelbolt.tasks.runner import EXHAUSTED
-from keelbolt.testing.link import KernelLink
 from keelbolt.testing.postgres import PostgresServer
 from keelbolt.testing.proxy import Proxy
+from keelbolt.testing.worker import KernelLink
 from tests.integration.tasks.stage import (
     Stage,
     answer,

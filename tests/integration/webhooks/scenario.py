@@ -16,7 +16,7 @@ from keelbolt.tasks.families import WEBHOOKS
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.stored_tasks import StoredTasks
-from keelbolt.testing.link import KernelLink
+from keelbolt.testing.worker import KernelLink
 from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.cursor import DeliveryCursor
 from keelbolt.webhooks.delivery import Deliverer, DeliverySettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from keelbolt.data.shown import plain, when
+from keelbolt.data.display import plain, when
 from keelbolt.errors import BlobNotFound
 from keelbolt.kernel import BlobReader, Query, Record, Scope
 from keelbolt.state.artifacts.record import NEVER, ArtifactRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from keelbolt.data.shown import when
+from keelbolt.data.display import when
 from keelbolt.kernel import Kernel, Page, Query, Record, Scope
 from keelbolt.state.codec import decode
 from keelbolt.state.families import MEMORY, SESSIONS, STEERING, TASK_ORDER, TRACES, UPDATES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keelbolt.data.shown import LARGE_BYTES, plain, when
+from keelbolt.data.display import LARGE_BYTES, plain, when
 from keelbolt.kernel import Entry
 from keelbolt.state.codec import decode
 from keelbolt.state.engine.writes import BURSTS

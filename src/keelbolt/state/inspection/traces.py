@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from keelbolt.data.pages import SOME, first_of, log_page
-from keelbolt.data.shown import when
+from keelbolt.data.display import SOME, first_of, log_page, when
 from keelbolt.kernel import Query, Record, Scope
 from keelbolt.state.codec import decode
 from keelbolt.state.families import BINDINGS, EVENTS, PLANNER_EVENTS, TRACES, TRAJECTORIES

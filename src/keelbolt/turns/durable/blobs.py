@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from keelbolt.errors import CommitRefused, StorageBusy, TurnStorageCorrupt
 from keelbolt.kernel import Delete, Insert, Operation, Query, Record, Replace, Scope
+from keelbolt.kernel.blobs import chunks_of
 from keelbolt.kernel.records import Scalar
-from keelbolt.kernel.staging import chunks_of
 from keelbolt.turns.codec.codec import readers_of
 from keelbolt.turns.codec.resolvers import Resolvers
 from keelbolt.turns.durable import readers

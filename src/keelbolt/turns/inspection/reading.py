@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from keelbolt.data.pages import first_of
-from keelbolt.data.shown import plain, when
+from keelbolt.data.display import first_of, plain, when
 from keelbolt.errors import BadCursor, BlobNotFound, TurnStorageCorrupt, TurnStorageSchema
 from keelbolt.kernel import BlobReader, Kernel, Query, Record, Scalar
 from keelbolt.tasks.families import TASKS

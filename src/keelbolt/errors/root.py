@@ -1,7 +1,9 @@
-"""The root of the tree."""
+"""The root of the tree, and errors of setting up: missing packages, wrong versions, extensions directories."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -41,3 +43,34 @@ class UnsupportedVersion(KeelboltError):
         super().__init__(
             f"{package} {found} is not supported. Install a version that is: pip install '{package}{supported}'"
         )
+
+
+class ExtensionsError(KeelboltError):
+    """An extensions directory can't be served."""
+
+
+class ExtensionsNotFound(ExtensionsError):
+    """The extensions directory does not exist."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(f"Extensions directory not found: {path}")
+
+
+class ExtensionsUnreadable(ExtensionsError):
+    """The extensions directory can't be read."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(f"Extensions directory can't be read: {path}; its permissions forbid it")
+
+
+class NoModulesFound(ExtensionsError):
+    """No module was found in the extensions directory."""
+
+    def __init__(self, path: Path | str, problems: Sequence[str] = ()) -> None:
+        self.problems = tuple(problems)
+        why = f" ({'; '.join(problems)})" if problems else ""
+        super().__init__(f"No modules discovered in {path}{why}")
+
+
+class ExtensionsBroken(ExtensionsError):
+    """The modules of the extensions directory can't be loaded together."""
