@@ -34,7 +34,7 @@ LIFETIMES = (
     ("keelbolt.kernel.blobs", "STAGED_SECONDS"),  # 1 hour: how long a blob stays after its last holder
     ("keelbolt.kernel.sqlite.rows", "STAGED_SECONDS"),
     ("keelbolt.kernel.postgres.rows", "STAGED_SECONDS"),
-    ("keelbolt.state.retention.sweep", "NOTED_SECONDS"),  # 2 hours: how long an unused session or trace stays
+    ("keelbolt.state.retention", "NOTED_SECONDS"),  # 2 hours: how long an unused session or trace stays
     ("keelbolt.data.families", "TOMBSTONE_SECONDS"),  # 30 days: how long an erasure is remembered
 )
 VALKEY_LIFETIME = "local GRACE = {:.0f}\n"  # of a blob on Valkey, in microseconds

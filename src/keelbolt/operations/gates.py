@@ -42,7 +42,7 @@ class GateOperations:
 
     async def settle_gate(self, call: OpsCall) -> bytes:
         """Settle the gate, and wake the task that waits at it. Return the settled gate; the first answer wins."""
-        from keelbolt.turns.waking import wake_task  # noqa: PLC0415 - turns are loaded on first use
+        from keelbolt.turns.task_turns import wake_task  # noqa: PLC0415 - turns are loaded on first use
 
         gates, token, reason = await self._gates(), call.names["gate_token"], call.text("reason") or None
         try:

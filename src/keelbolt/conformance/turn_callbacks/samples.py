@@ -10,7 +10,7 @@ from keelbolt.conformance.expect import broken, equal
 from keelbolt.turns.codec import TurnCodec, readers_of
 from keelbolt.turns.context import TurnContext
 from keelbolt.turns.events import Kind
-from keelbolt.turns.memory_bytes import InMemoryMediaReader
+from keelbolt.turns.in_memory import InMemoryMediaReader
 from keelbolt.turns.primitives import (
     Identity,
     Media,

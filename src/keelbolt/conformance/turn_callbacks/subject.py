@@ -12,10 +12,10 @@ from keelbolt.conformance.expect import broken
 from keelbolt.conformance.subject import ConformancePlace, ConformanceSubject
 from keelbolt.conformance.suite import Suite
 from keelbolt.errors import InvalidValue
-from keelbolt.turns.buses import Emitter
 from keelbolt.turns.callbacks import CALLBACKS
 from keelbolt.turns.context import TurnContext, TurnInput
-from keelbolt.turns.tool_registry import ToolRegistry
+from keelbolt.turns.events import Emitter
+from keelbolt.turns.tools import ToolRegistry
 
 CAPABILITIES = {
     "unit_of_work": "unit_of_work(ctx)",

@@ -1,17 +1,23 @@
-"""Field validation: each check returns the value to store, or raises the error of the class being created."""
+"""The values of primitives: checks of fields, text for models with token counts, and immutable plain data.
+
+Each check returns the value to store, or raises the error of the class being created.
+
+Plain data is immutable, so that a primitive can't differ from its stored version. `FrozenDict` and `FrozenList` are a
+dict and a list to every reader (``json``, pydantic, ``==``). Copies of them, by ``copy``, ``deepcopy`` or ``pickle``,
+are a plain, mutable dict and list.
+"""
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, NoReturn, TypeVar, get_args
 
 from keelbolt.errors import InvalidInitialValue, TokenizableEvaluatorInvalid
-from keelbolt.turns.primitives.frozen import FrozenDict, FrozenList, frozen
-from keelbolt.turns.primitives.text import Tokenizable
 
 Moment = datetime | str | int | float
 """A time as it is given: a datetime with a zone, ISO 8601 text with a zone, or milliseconds since 1970."""
@@ -182,3 +188,179 @@ def plain(name: str, value: object) -> Any:
     if isinstance(value, (list, tuple)):
         return FrozenList([plain(f"{name}[{index}]", item) for index, item in enumerate(value)])
     raise Wrong(f"{name} is {type(value).__name__}, which is not JSON")
+
+
+# ----------------------------------------------------------------------------------------------------------------- text
+
+
+Encoder = Callable[[str], "int | Sized"]  # returns the tokens, or their number
+_encoders: dict[str, Encoder] = {}
+
+
+def register_encoding(name: str, encoder: Encoder) -> None:
+    """Make `estimate_tokens(name)` use this encoder; for tiktoken, `tiktoken.get_encoding(name).encode`."""
+    _encoders[name] = encoder
+
+
+def count_tokens(text: str, encoding: str | Encoder | None = None) -> int:
+    """Return the number of tokens; a quarter of the length if the encoder fails or is not registered."""
+    encoder = _encoders.get(encoding) if isinstance(encoding, str) else encoding
+    if encoder is not None:
+        try:
+            tokens = encoder(text)
+            return tokens if isinstance(tokens, int) else len(tokens)
+        except Exception:  # noqa: BLE001, S110 - an estimate must not end a turn
+            pass
+    return -(-len(text) // 4)
+
+
+class Tokenizable:
+    """Mutable text that caches its token counts until it is changed. The text of a primitive is frozen.
+
+    ``key`` names a standing instruction, so that a changed text replaces it; without one its text identifies it.
+    """
+
+    __slots__ = ("_counts", "_frozen", "_key", "_text")
+
+    def __init__(self, text: str, *, key: str | None = None) -> None:
+        if key is not None and (not isinstance(key, str) or not key):
+            raise TokenizableEvaluatorInvalid("the key of a Tokenizable is a non-empty str, or None")
+        self._key = key
+        self._frozen = False
+        self.set(text)
+
+    @classmethod
+    def of(cls, value: str | Tokenizable) -> Tokenizable:
+        """Return the value itself, or a str as a Tokenizable."""
+        return value if isinstance(value, Tokenizable) else cls(value)
+
+    @property
+    def key(self) -> str | None:
+        return self._key
+
+    def set(self, text: str) -> None:
+        """Set another text and clear the cached counts. Raise TypeError if this one is frozen."""
+        if self._frozen:
+            raise TypeError(REFUSED)
+        if not isinstance(text, str):
+            raise TokenizableEvaluatorInvalid(
+                f"a Tokenizable holds text, not {type(text).__name__}; functions are not evaluated: pass a str"
+            )
+        self._text = str(text)
+        self._counts: dict[str | Encoder | None, int] = {}
+
+    def copy(self) -> Tokenizable:
+        """Return a mutable copy, independent of later changes to this one."""
+        return Tokenizable(self._text, key=self._key)
+
+    def frozen(self) -> Tokenizable:
+        """Return a frozen copy, or this object if it is already frozen."""
+        return self if self._frozen else Tokenizable.frozen_text(self._text, key=self._key)
+
+    @classmethod
+    def frozen_text(cls, text: str, *, key: str | None = None) -> Tokenizable:
+        """Return frozen text."""
+        found = cls(text, key=key)
+        found._frozen = True
+        return found
+
+    def estimate_tokens(self, encoding: str | Encoder | None = None) -> int:
+        """Return the number of tokens; see `count_tokens`. Counted once per encoding."""
+        found = self._counts.get(encoding)
+        if found is None:
+            found = self._counts[encoding] = count_tokens(self._text, encoding)
+        return found
+
+    def to_json(self) -> str:
+        return self._text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __repr__(self) -> str:
+        shown = self._text if len(self._text) <= 60 else f"{self._text[:57]}..."
+        return f"Tokenizable({shown!r})" if self._key is None else f"Tokenizable({shown!r}, key={self._key!r})"
+
+
+# --------------------------------------------------------------------------------------------------------------- frozen
+
+
+REFUSED = "a primitive can't be changed; make a changed copy with dataclasses.replace, and store it with ctx.mutate_…"
+_LEAVES = (str, int, float, bool, bytes, type(None))
+
+
+class FrozenDict(dict[Any, Any]):
+    """An immutable dict."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> dict[Any, Any]:
+        return dict(self)
+
+    def __deepcopy__(self, _memo: object) -> Any:
+        return thawed(self)
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+class FrozenList(list[Any]):
+    """An immutable list."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> list[Any]:
+        return list(self)
+
+    def __deepcopy__(self, _memo: object) -> Any:
+        return thawed(self)
+
+    def __reduce__(self) -> Any:
+        return list, (list(self),)
+
+
+def _refuse(_self: object, *_args: object, **_fields: object) -> NoReturn:
+    raise TypeError(REFUSED)
+
+
+for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"):
+    setattr(FrozenDict, _name, _refuse)
+for _name in (
+    *("__setitem__", "__delitem__", "__iadd__", "__imul__"),
+    *("append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"),
+):
+    setattr(FrozenList, _name, _refuse)
+
+
+def frozen(value: Any) -> Any:
+    """Return an immutable copy, as far as it consists of dicts, lists, tuples and sets; other values are copied."""
+    if type(value) in _LEAVES:
+        return value
+    if isinstance(value, dict):
+        return FrozenDict({key: frozen(item) for key, item in value.items()})
+    if isinstance(value, list):
+        return FrozenList([frozen(item) for item in value])
+    if type(value) is tuple:
+        return tuple(frozen(item) for item in value)
+    if isinstance(value, set | frozenset):
+        return frozenset(value)
+    return copy.deepcopy(value)
+
+
+def thawed(value: Any) -> Any:
+    """Return a mutable copy of a frozen value."""
+    if type(value) in _LEAVES:
+        return value
+    if isinstance(value, dict):
+        return {key: thawed(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [thawed(item) for item in value]
+    if type(value) is tuple:
+        return tuple(thawed(item) for item in value)
+    return copy.deepcopy(value)

@@ -1,4 +1,4 @@
-"""Helpers for executors to report output. Reports are events and are not stored."""
+"""Functions with which executors report output. Reports are events and are not stored."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from keelbolt.errors import ReportAfterCompletion
-from keelbolt.turns.buses import Emitter
 from keelbolt.turns.dispatch_context import DispatchContext
-from keelbolt.turns.events import GenerationStats, Level, LogEntry, TextReport, ToolCallReport, now
+from keelbolt.turns.events import Emitter, GenerationStats, Level, LogEntry, TextReport, ToolCallReport, now
 from keelbolt.turns.primitives import tool_call_checksum
 
 

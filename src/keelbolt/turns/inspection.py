@@ -1,14 +1,20 @@
-"""Tenants and threads of stored turns, and the content of each thread."""
+"""Read access to stored turns for operators: tenants, threads, messages, thoughts, calls and memories.
+
+It reads an open kernel, and writes nothing except format upgrades of an older storage. Values are shown as stored, with
+descriptors instead of bytes, and long values are truncated. URLs have refs of tenants, threads and records.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import heapq
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import quote, unquote
 
 from keelbolt.data.display import first_of, plain, when
 from keelbolt.errors import BadCursor, BlobNotFound, TurnStorageCorrupt, TurnStorageSchema
@@ -16,14 +22,12 @@ from keelbolt.kernel import BlobReader, Kernel, Query, Record, Scalar
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.ids import is_task_id
 from keelbolt.tasks.record import ENDED
-from keelbolt.turns.codec.kinds import PLURALS, Kind
+from keelbolt.turns.codec import PLURALS, Kind
 from keelbolt.turns.durable.families import COLLECTIONS, FAMILIES, FORMAT_PARTITION, FORMATS, GATES, STREAMS, TURNS
-from keelbolt.turns.durable.format import upgrade
 from keelbolt.turns.durable.gate_records import read_gate
 from keelbolt.turns.durable.readers import MEDIA_TAG, SPOOL_TAG, Bytes
-from keelbolt.turns.durable.records import Stored, read
-from keelbolt.turns.durable.scope import PARTITIONS, owner_in
-from keelbolt.turns.inspection.names import original, owner, record_key, record_ref, ref_of, tenant_partition
+from keelbolt.turns.durable.records import Stored, read, upgrade
+from keelbolt.turns.durable.scope import PARTITIONS, name, owner_in, partition_of
 
 TALK: tuple[Kind, ...] = ("message", "thought", "tool_call", "retrievable")
 SHARED: tuple[Kind, ...] = ("memory", "standing_instruction")
@@ -307,3 +311,44 @@ def _file(stored: Stored, part: Mapping[str, Any]) -> RecordFile | None:
     if isinstance(media, Mapping):
         return RecordFile(found.sha256, found.size, str(media.get("mime_type", "")), str(media.get("filename", "")))
     return RecordFile(found.sha256, found.size, "text/plain; charset=utf-8", f"{stored.id}.txt")
+
+
+# ---------------------------------------------------------------------------------------------------------------- names
+
+
+_SHORTENED = re.compile(r".{100}~[0-9a-f]{64}")
+_KEY_CHARACTERS = 2000
+
+
+def tenant_partition(ref: str) -> str:
+    """Return the partition of a tenant, from its ref or its name."""
+    named = PARTITIONS + ref
+    return named if _SHORTENED.fullmatch(ref) or partition_of(original(ref)) == named else partition_of(ref)
+
+
+def owner(kind: str, ref: str) -> str:
+    """Return the owner of this kind, from its ref or its name."""
+    named = f"{kind}/{ref}"
+    return named if _SHORTENED.fullmatch(named) or name(kind, original(ref)) == named else name(kind, ref)
+
+
+def ref_of(owner: str) -> str:
+    """Return the ref of an owner in URLs."""
+    return owner.partition("/")[2]
+
+
+def original(ref: str) -> str:
+    """Return the name of a ref; if the name was too long, the ref."""
+    return unquote(ref, errors="surrogatepass")
+
+
+def record_ref(owner: str, key: str) -> str:
+    """Return the ref of a record in URLs."""
+    return quote(key.removeprefix(f"{owner}/"), safe="")
+
+
+def record_key(owner: str, ref: str) -> str | None:
+    """Return the key of a record, or None if the ref is invalid."""
+    rest = unquote(ref)
+    fits = rest.isascii() and rest.isprintable() and len(rest) <= _KEY_CHARACTERS
+    return f"{owner}/{rest}" if fits else None

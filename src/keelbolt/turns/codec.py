@@ -1,13 +1,16 @@
-"""Primitives as JSON, with descriptors instead of readers."""
+"""Converts primitives to JSON and back: `TurnCodec`. JSON never contains bytes, only descriptors of their readers.
+
+The program registers the functions that open readers from descriptors, and the artifact classes, so that stored data
+can't make it import or open anything else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from keelbolt.errors import InvalidValue, ReaderNotDescribable
-from keelbolt.turns.codec.kinds import TYPES, Kind, kind_of
-from keelbolt.turns.codec.resolvers import ArtifactTypes, Resolvers
+from keelbolt.errors import InvalidValue, NoReaderResolver, ReaderNotDescribable
+from keelbolt.turns.events import KINDS, Kind
 from keelbolt.turns.primitives import (
     Identity,
     Media,
@@ -19,7 +22,7 @@ from keelbolt.turns.primitives import (
     Tokenizable,
     ToolCall,
 )
-from keelbolt.turns.primitives.checks import Wrong, plain
+from keelbolt.turns.primitives.values import Wrong, plain
 from keelbolt.turns.readers import Descriptor, MediaReader, SpoolReader, described
 
 Primitive = Message | Memory | Thought | ToolCall | Retrievable | Tokenizable
@@ -177,3 +180,114 @@ _SPECIAL: dict[Kind, tuple[str, ...]] = {
     "retrievable": ("content",),
 }
 _MEDIA = ("id", "kind", "mime_type", "filename", "source", "trust_tier", "modality_hazard")
+
+
+# ---------------------------------------------------------------------------------------------------------------- kinds
+
+
+__all__ = ["KINDS", "PER_TURN", "PLURALS", "TYPES", "Kind", "kind_of"]
+
+TYPES: dict[Kind, type] = {
+    "message": Message,
+    "memory": Memory,
+    "thought": Thought,
+    "tool_call": ToolCall,
+    "retrievable": Retrievable,
+}
+
+PLURALS: dict[Kind, str] = {
+    "message": "messages",
+    "memory": "memories",
+    "thought": "thoughts",
+    "tool_call": "tool_calls",
+    "retrievable": "retrievables",
+    "standing_instruction": "standing_instructions",
+}
+
+PER_TURN: frozenset[Kind] = frozenset({"thought", "tool_call"})
+"""Kinds whose ids are unique only within a turn: providers restart at call_0 in every turn."""
+
+_KINDS = {type_: kind for kind, type_ in TYPES.items()}
+
+
+def kind_of(value: object) -> Kind:
+    """Return the kind of a value. A str is a standing instruction, the only kind that is bare text."""
+    exact = _KINDS.get(type(value))
+    if exact is not None:
+        return exact
+    for kind, type_ in TYPES.items():
+        if isinstance(value, type_):
+            return kind
+    if isinstance(value, str | Tokenizable):
+        return "standing_instruction"
+    raise InvalidValue(f"{type(value).__name__} can't be stored in a turn; the types are {', '.join(KINDS)}")
+
+
+# ------------------------------------------------------------------------------------------------------------ resolvers
+
+
+Resolver = Callable[[Any], Any]  # the locator of a descriptor → a reader
+
+
+class Resolvers:
+    """Functions that open locators, by tag; separate for media and spooled text."""
+
+    def __init__(self) -> None:
+        self._media: dict[str, Resolver] = {}
+        self._spool: dict[str, Resolver] = {}
+
+    def media(self, tag: str, resolver: Resolver) -> None:
+        """Register the resolver for media of this tag; the last registration wins."""
+        self._media[tag] = resolver
+
+    def spool(self, tag: str, resolver: Resolver) -> None:
+        """Register the resolver for spooled text of this tag; the last registration wins."""
+        self._spool[tag] = resolver
+
+    def knows(self, descriptor: Descriptor, *, media: bool) -> bool:
+        return descriptor["tag"] in (self._media if media else self._spool)
+
+    def open(self, descriptor: Descriptor, *, media: bool) -> Any:
+        """Return the described reader. Raise NoReaderResolver if its tag is not registered."""
+        resolver = (self._media if media else self._spool).get(descriptor["tag"])
+        if resolver is None:
+            what = "media" if media else "spool"
+            raise NoReaderResolver(
+                f"no resolver is registered for {what} readers with the tag {descriptor['tag']!r}; "
+                f"call resolvers.{what}({descriptor['tag']!r}, …) before reading"
+            )
+        return resolver(descriptor["locator"])
+
+    def copy(self) -> Resolvers:
+        copy = Resolvers()
+        copy._media |= self._media
+        copy._spool |= self._spool
+        return copy
+
+
+class ArtifactTypes:
+    """Subclasses of SpooledArtifact by name; SpooledArtifact itself has the name "text"."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, type[SpooledArtifact]] = {"text": SpooledArtifact}
+
+    def register(self, name: str, kind: type[SpooledArtifact]) -> None:
+        """Store artifacts of this class under this name."""
+        self._types[name] = kind
+
+    def name_of(self, artifact: SpooledArtifact) -> str:
+        for name, kind in self._types.items():
+            if type(artifact) is kind:
+                return name
+        raise InvalidValue(
+            f"{type(artifact).__name__} is not registered, so it could not be read back; "
+            f"call artifacts.register('a-name', {type(artifact).__name__}) first"
+        )
+
+    def make(self, name: str, reader: Any) -> SpooledArtifact:
+        kind = self._types.get(name)
+        if kind is None:
+            raise NoReaderResolver(
+                f"no class is registered for artifacts named {name!r}; register it with artifacts.register"
+            )
+        return kind(reader)

@@ -1,6 +1,10 @@
-"""Removes the data that a policy no longer keeps, page by page, in constant memory. An interrupted sweep can continue.
+"""Retention of a store's data. Without a policy, only expired data is removed.
 
-The store can be used meanwhile: a record that is saved during its removal stays.
+    await store.sweep(StateRetention(events=days(30), max_updates=10_000))
+
+A sweep removes the data that a policy no longer keeps, page by page, in constant memory. An interrupted sweep can
+continue. The store can be used meanwhile: a record that is saved during its removal stays. Logs are trimmed by age and
+number; the search reads few entries, regardless of the log's length. A store in use sweeps periodically.
 """
 
 from __future__ import annotations
@@ -8,17 +12,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from keelbolt.errors import CommitRefused, LogTrimmed
-from keelbolt.kernel import Delete, Drop, Head, Operation, Put, Query, Record, Scope, Trim, Version
-from keelbolt.state.artifacts.ids import Owner
-from keelbolt.state.artifacts.order import WriteOrder
-from keelbolt.state.artifacts.record import NEVER, ArtifactRecord
-from keelbolt.state.artifacts.repository import ArtifactRepository
+from keelbolt.data.sweeping import Removed, sweep_expired, sweep_in_turn
+from keelbolt.errors import CommitRefused, InvalidState, LogTrimmed
+from keelbolt.kernel import Delete, Drop, Head, Kernel, Operation, Put, Query, Record, Scope, Trim, Version
+from keelbolt.state.artifacts.record import NEVER, ArtifactRecord, Owner
+from keelbolt.state.artifacts.repository import ArtifactRepository, WriteOrder
 from keelbolt.state.codec import decode, encode
+from keelbolt.state.engine.connection import logger
+from keelbolt.state.events.streams import items_of
 from keelbolt.state.families import (
     ARTIFACTS,
     BINDINGS,
@@ -38,9 +43,8 @@ from keelbolt.state.families import (
     TRACES,
     TRAJECTORIES,
     UPDATES,
+    StateRetention,
 )
-from keelbolt.state.retention.logs import trim
-from keelbolt.state.retention.policy import StateRetention
 from keelbolt.state.types import ArtifactRetentionConfig
 
 
@@ -320,3 +324,106 @@ def _moment(value: Any) -> int:
         return 0
     aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1_000_000)
+
+
+# ----------------------------------------------------------------------------------------------------------------- logs
+
+
+LOG_PAGE = 500
+
+
+async def trim(
+    scope: Scope, log: str, stream: str, *, before: int | None, keep: int | None, bundles: bool, dry: bool
+) -> int:
+    """Trim entries from before this time (microseconds since 1970), and all but the last ``keep`` items.
+
+    ``bundles``: an entry may hold several items. Return the number of trimmed entries; ``dry`` only counts.
+    """
+    state = await scope.log_state(log, stream)
+    through = state.floor
+    if before is not None and state.head > state.floor:
+        through = await _last_before(scope, log, stream, before, state.floor, state.head)
+    if keep is not None and state.head - through > 0:
+        last = await _before_last(scope, log, stream, keep) if bundles else state.head - keep
+        through = max(through, last)
+    if through <= state.floor:
+        return 0
+    if not dry:
+        await scope.commit(Trim(log, stream, through))
+    return through - state.floor
+
+
+async def _last_before(scope: Scope, log: str, stream: str, moment: int, floor: int, head: int) -> int:
+    """Return the seq of the last entry before this time, or the floor."""
+    oldest, newest = floor, head
+    while oldest < newest:
+        middle = (oldest + newest + 1) // 2
+        page = await scope.read_log(log, stream, before=middle + 1, limit=1, max_bytes=1, backward=True)
+        if page.entries and page.entries[0].at < moment:
+            oldest = middle
+        else:
+            newest = middle - 1
+    return oldest
+
+
+async def _before_last(scope: Scope, log: str, stream: str, keep: int) -> int:
+    """Return the seq before the entry that holds the first of the last ``keep`` items."""
+    found, before = 0, None
+    while True:
+        page = await scope.read_log(log, stream, before=before, limit=LOG_PAGE, backward=True)
+        for entry in page.entries:
+            if found >= keep:
+                return entry.seq
+            found += len(items_of(entry))
+        if not page.entries or page.entries[-1].seq <= page.floor + 1:
+            return page.floor
+        before = page.entries[-1].seq
+
+
+# ------------------------------------------------------------------------------------------------------ periodic sweeps
+
+
+SWEEP_SECONDS = 3600.0
+FIRST_SECONDS = 60.0  # after the creation of the store, so that short programs do not sweep
+
+
+class StateSweeper:
+    """Decides when a sweep is due, and runs it. One process sweeps a tenant in each period."""
+
+    def __init__(
+        self,
+        partition: str,
+        retention: StateRetention | None,
+        every: float | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if every is not None and (isinstance(every, bool) or not isinstance(every, int | float) or not every > 0):
+            raise InvalidState(f"sweep_every must be a number of seconds, or None for no sweeps, not {every!r}")
+        self._partition = partition
+        self._retention = retention or StateRetention()
+        self._every = every
+        self._clock = clock
+        self._due = None if every is None else clock() + min(every, FIRST_SECONDS)
+
+    def due(self) -> bool:
+        """Return whether a sweep is due; if so, start the next period."""
+        if self._due is None or self._every is None or self._clock() < self._due:
+            return False
+        self._due = self._clock() + self._every
+        return True
+
+    async def sweep(self, kernel: Kernel) -> Removed | None:
+        """Sweep, unless another process has done so in this period. Errors are logged; the next period retries."""
+        assert self._every is not None
+
+        async def sweep_tenant(kernel: Kernel) -> Removed:
+            swept = asdict(await sweep_state(kernel.scoped(self._partition), self._retention))
+            return {what: count for what, count in swept.items() if count}
+
+        try:
+            await sweep_in_turn(kernel, "expired", sweep_expired, every=self._every / 2)
+            return await sweep_in_turn(kernel, self._partition, sweep_tenant, every=self._every / 2)
+        except Exception as error:  # noqa: BLE001  (no caller awaits it)
+            logger.warning("statestore_sweep_failed: %r", error)
+            return None

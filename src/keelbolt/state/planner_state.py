@@ -1,12 +1,16 @@
-"""Pauses of planners: each is taken once, by the first caller, before it expires.
+"""State of planners: pauses, and states under keys (memories of conversations and values of tools).
 
-A pause taken with a lease stays stored: the caller confirms it when the work is done. If the caller dies, the pause
-becomes available again when the lease expires.
+Each pause is taken once, by the first caller, before it expires. A pause taken with a lease stays stored: the caller
+confirms it when the work is done. If the caller dies, the pause becomes available again when the lease expires.
+
+States under keys do not expire.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-from keelbolt.errors import CommitRefused, InvalidState, StateConflict, StorageClosed
+from keelbolt.errors import CommitRefused, InvalidState, StateConflict, StateNotLoaded, StateNotSaved, StorageClosed
 from keelbolt.kernel import (
     Absent,
     Delete,
@@ -24,15 +28,16 @@ from keelbolt.kernel import (
     Put,
     Query,
     Record,
+    Replace,
     Scope,
     Take,
     Version,
 )
 from keelbolt.kernel.requests import MAX_SECONDS
 from keelbolt.state.codec import decode
-from keelbolt.state.engine.policy import logger
-from keelbolt.state.engine.saving import Saved
-from keelbolt.state.families import PAUSE_LEASES, PAUSES
+from keelbolt.state.engine.connection import logger
+from keelbolt.state.engine.writes import Saved
+from keelbolt.state.families import MEMORY, PAUSE_LEASES, PAUSES
 from keelbolt.state.names import name
 from keelbolt.state.store_context import StoreContext
 
@@ -238,3 +243,58 @@ def _moment(microseconds: object) -> datetime | None:
 def _check_seconds(seconds: object, what: str) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_SECONDS:
         raise InvalidState(f"{what} must be more than 0 and at most 100 years, not {seconds!r}")
+
+
+# --------------------------------------------------------------------------------------------------------- memory state
+
+
+UNSURE = 10_000  # maximum number of remembered keys whose last load failed
+
+
+class MemoryStates:
+    """``save_memory_state``, ``load_memory_state`` and ``load_memory_version``."""
+
+    def __init__(self, desk: StoreContext) -> None:
+        self._desk = desk
+        self._unsure: OrderedDict[str, StateNotLoaded] = OrderedDict()
+
+    def save(self, key: str, state: dict[str, Any], if_version: int | None = None) -> Saved:
+        """Save a deep copy of the state. With ``if_version``, only over this version; otherwise raise StateConflict.
+
+        Without a version the state is replaced, unless the last load of this key failed: the caller would overwrite a
+        state that it could not read.
+        """
+        if not isinstance(state, dict):
+            raise InvalidState(f"a memory state must be a dict, not {type(state).__name__}")
+        body = self._desk.encode({"key": key, "state": state})
+        fields = {"saved": self._desk.tick()}
+        kept: Operation
+        if if_version is None:
+            if (failure := self._unsure.get(key)) is not None:
+                raise StateNotSaved("save_memory_state", failure) from failure
+            kept = Put(MEMORY, name(key), body, fields)
+        elif isinstance(if_version, bool) or not isinstance(if_version, int) or if_version < 0:
+            raise InvalidState(f"if_version must be a version that load_memory_version returned, not {if_version!r}")
+        elif if_version == 0:
+            kept = Insert(MEMORY, name(key), body, fields)
+        else:
+            kept = Replace(MEMORY, name(key), if_version, body, fields)
+        lives, vital = (self._desk.memory(key),), if_version is not None
+        return self._desk.save("save_memory_state", (kept,), len(body), key=key, vital=vital, lives=lives)
+
+    async def load(self, key: str) -> tuple[dict[str, Any] | None, int]:
+        """Return the state and its version; None and 0 if there is none."""
+
+        async def read(scope: Scope) -> tuple[dict[str, Any] | None, int]:
+            record, _ = await asyncio.gather(scope.get(MEMORY, name(key)), self._desk.memory(key).begin(scope))
+            return (None, 0) if record is None else (decode(record.body)["state"], record.version)
+
+        try:
+            found = await self._desk.load("load_memory_state", read, key=key)
+        except StateNotLoaded as error:
+            self._unsure[key] = error
+            if len(self._unsure) > UNSURE:
+                self._unsure.popitem(last=False)
+            raise
+        self._unsure.pop(key, None)
+        return found
