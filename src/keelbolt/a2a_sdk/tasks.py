@@ -14,14 +14,13 @@ from keelbolt.errors import CommitRefused, InvalidTaskRequest
 from keelbolt.kernel import FieldNotIn, Head, Operation, Scope
 from keelbolt.protocol import v1
 from keelbolt.protocol.types import TaskState
-from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import EVENTS, TASKS
-from keelbolt.tasks.listing import list_tasks
+from keelbolt.tasks.listing import ListTasksQuery, list_tasks
 from keelbolt.tasks.notes import Note, StatusNote, append_notes
-from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import ENDED, CurrentTurn, TaskRecord
 from keelbolt.tasks.stored_tasks import StoredTask as OurTask
 from keelbolt.tasks.stored_tasks import StoredTasks, snapshot_operations
+from keelbolt.tasks.sweep import erase_task
 from keelbolt.tasks.view import TaskView
 
 

@@ -24,8 +24,7 @@ from keelbolt.apcore.worker import ApcoreWorker
 from keelbolt.kernel import Kernel
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
-from keelbolt.tasks.retention import RetentionPolicy
-from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.settings import RetentionPolicy, TaskSettings
 from keelbolt.tasks.storage import Storage
 
 logger = logging.getLogger("keelbolt.apcore")

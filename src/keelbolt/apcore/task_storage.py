@@ -28,11 +28,11 @@ from keelbolt.errors import (
     TaskTerminalStateError,
 )
 from keelbolt.protocol.types import Message, Task, TaskState, TaskStatus
-from keelbolt.tasks.ids import is_task_id
+from keelbolt.tasks.listing import ListTasksQuery, ListTasksResult, moment
 from keelbolt.tasks.mirrored import OWNER, partition_of
-from keelbolt.tasks.queries import ListTasksQuery, ListTasksResult, moment
+from keelbolt.tasks.record import is_task_id
 from keelbolt.tasks.storage import ArtifactWrite, Storage
-from keelbolt.tasks.storage.changes import json_of
+from keelbolt.tasks.storage.kernel import json_of
 
 PAGE = 200
 

@@ -140,7 +140,7 @@ def _modules(path: str | None, openapi: Mapping[str, Any]) -> object:
 def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the storage of tasks and its retention."""
     from keelbolt.apcore.memory_task_store import InMemoryTaskStore
-    from keelbolt.tasks.retention import RetentionPolicy
+    from keelbolt.tasks.settings import RetentionPolicy
 
     url, ttl, most = given["url"], given["task_store_ttl"], given["task_store_max"]
     in_memory = url in MEMORY or (url is None and (ttl is not None or most is not None))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from keelbolt.auth import ANONYMOUS, Principal
 from keelbolt.errors import InvalidParamsError, MethodNotFoundError, TaskNotFoundError
-from keelbolt.tasks.ids import is_task_id
+from keelbolt.tasks.record import is_task_id
 
 TENANT_OPERATOR = "operator"  # sees everything in its own tenant
 SYSTEM_OPERATOR = "operator:all"  # sees all tenants, and data without a tenant

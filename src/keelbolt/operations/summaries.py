@@ -13,11 +13,20 @@ from keelbolt.errors import LogTrimmed
 from keelbolt.kernel import Count, Record, Scope
 from keelbolt.protocol.types import timestamp
 from keelbolt.tasks.families import EVENTS
-from keelbolt.tasks.listing import COUNT_CAP, RecordPage, find_records, kernel_query, list_records, record_json
-from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.listing import (
+    COUNT_CAP,
+    ListTasksQuery,
+    RecordPage,
+    Texts,
+    find_records,
+    folded,
+    kernel_query,
+    list_records,
+    record_json,
+    without_secrets,
+)
 from keelbolt.tasks.record import REQUEST_METADATA, TaskRecord
 from keelbolt.tasks.stored_tasks import StoredTasks, TaskKey
-from keelbolt.tasks.texts import Texts, folded, without_secrets
 
 SAID_CHARACTERS = 200
 OPENING_ENTRIES = 10  # the user's first message is among these; a fork may begin with messages of the agent

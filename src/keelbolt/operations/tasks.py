@@ -19,16 +19,14 @@ from keelbolt.operations.watching import WATCH_SECONDS, TaskWatcher
 from keelbolt.protocol.types import Message, Part, Role, TaskState, timestamp
 from keelbolt.tasks.dead import owner_of
 from keelbolt.tasks.engine import TaskEngine
-from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
 from keelbolt.tasks.events import TaskSnapshot
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, TASKS
-from keelbolt.tasks.ids import check_context_id
-from keelbolt.tasks.listing import record_json
-from keelbolt.tasks.queries import ListTasksQuery
-from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.listing import ListTasksQuery, record_json
+from keelbolt.tasks.record import TaskRecord, check_context_id
 from keelbolt.tasks.report import Attempt, Steered, StepReport, WorkerFailure, report
 from keelbolt.tasks.runner import EXHAUSTED, GIVEN_UP, UNCLEANED
 from keelbolt.tasks.stored_tasks import StoredTask
+from keelbolt.tasks.sweep import erase_context, erase_owner, erase_task
 
 LAST_ENTRIES = 16  # number of log entries that are searched for the error that ended a turn
 SORTS = ("-updated", "updated")  # orders of lists that the indexes have; the first is the default

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from keelbolt.client.events import Event
 from keelbolt.protocol.types import Artifact, Message, Task
-from keelbolt.tasks.json import bounded
 from keelbolt.tasks.lifecycle import ProgressReport
 from keelbolt.tasks.notes import Note, OtherNote
-from keelbolt.tasks.parts import agent_message, encoded_part
+from keelbolt.tasks.parts import agent_message, bounded, encoded_part
 from keelbolt.tasks.steps import DETAIL
 
 if TYPE_CHECKING:

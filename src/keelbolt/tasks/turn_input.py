@@ -12,13 +12,12 @@ from pydantic import TypeAdapter
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import TurnEnded
 from keelbolt.observability.tracing import carried
-from keelbolt.protocol.modes import accepts
+from keelbolt.protocol.requests import accepts
 from keelbolt.protocol.types import Artifact, Message, Part
-from keelbolt.tasks.dependencies import Dependencies
-from keelbolt.tasks.json import bounded
-from keelbolt.tasks.parts import agent_message, data_part, text_part
+from keelbolt.tasks.parts import agent_message, bounded, data_part, text_part
 from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA, STREAMED
 from keelbolt.tasks.steps import Steps
+from keelbolt.tasks.worker import Dependencies
 
 if TYPE_CHECKING:
     from keelbolt.tasks.inbox import SteeringRequest
@@ -31,7 +30,7 @@ from pydantic_core import from_json
 from keelbolt.errors import CommitRefused, ConcurrencyError, LeaseLost
 from keelbolt.kernel import Fence, Insert, Operation, Put, Replace, Scope
 from keelbolt.tasks.families import CONTEXTS
-from keelbolt.tasks.json import json_bytes
+from keelbolt.tasks.parts import json_bytes
 
 _MESSAGES = TypeAdapter(list[Message])
 

@@ -20,8 +20,7 @@ from keelbolt.data.display import first_of, plain, when
 from keelbolt.errors import BadCursor, BlobNotFound, TurnStorageCorrupt, TurnStorageSchema
 from keelbolt.kernel import BlobReader, Kernel, Query, Record, Scalar
 from keelbolt.tasks.families import TASKS
-from keelbolt.tasks.ids import is_task_id
-from keelbolt.tasks.record import ENDED
+from keelbolt.tasks.record import ENDED, is_task_id
 from keelbolt.turns.codec import PLURALS, Kind
 from keelbolt.turns.durable.families import COLLECTIONS, FAMILIES, FORMAT_PARTITION, FORMATS, GATES, STREAMS, TURNS
 from keelbolt.turns.durable.gate_records import read_gate

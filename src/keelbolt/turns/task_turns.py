@@ -19,8 +19,8 @@ from keelbolt.errors import KeelboltError, TaskNotAcceptingMessagesError, TaskNo
 from keelbolt.kernel import Claim, Kernel, Put, QueueTopic, new_id
 from keelbolt.leases import Outage
 from keelbolt.protocol.types import Message, Part, Role
-from keelbolt.tasks.envelope import Envelope
 from keelbolt.tasks.manager import TaskManager
+from keelbolt.tasks.sends import Envelope
 from keelbolt.turns.durable.families import TASK_TURNS, WAKES, TurnAddress
 from keelbolt.turns.durable.gate_records import StoredGate
 from keelbolt.turns.durable.gates import DurableGates

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from keelbolt.errors import InvalidInitialToolCallValue
-from keelbolt.protocol.canonical import ecmascript_number
+from keelbolt.protocol.signatures import ecmascript_number
 from keelbolt.turns.primitives.content import Media, SpooledArtifact
 from keelbolt.turns.primitives.values import (
     Moment,
