@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 
 import click
 
+from keelbolt.cli.loading import opened
 from keelbolt.cli.options import server_option, storage_option, token_option
-from keelbolt.cli.stores import opened
 from keelbolt.errors import KeelboltError, MethodNotFoundError
 
 if TYPE_CHECKING:

@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from msgspec import Struct
+
 from keelbolt.errors import BlobNotFound, InvalidValue, KeelboltError, StorageCorrupt, StorageUnavailable
 
 if TYPE_CHECKING:
     from keelbolt.kernel.base_kernel import BaseKernel
-from abc import ABC, abstractmethod
-
-from msgspec import Struct
 
 CHUNK_BYTES = 256 * 1024
 STAGED_SECONDS = 3600.0

@@ -12,8 +12,7 @@ from typing import Any
 from keelbolt.data.display import plain
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
 from keelbolt.kernel import BlobReader, Scope
-from keelbolt.operations.call import OpsCall
-from keelbolt.operations.shapes import entries_asked, json_found, json_of, page_asked
+from keelbolt.operations.call import OpsCall, entries_asked, json_found, json_of, page_asked
 from keelbolt.state.artifacts.record import ArtifactRecord
 from keelbolt.state.families import FAMILIES, partition_of
 from keelbolt.state.inspection import (

@@ -15,17 +15,13 @@ from keelbolt.auth import Principal
 from keelbolt.errors import BadCursor, InvalidRequestError, InvalidTaskRequest, MethodNotFoundError
 from keelbolt.kernel import BlobReader
 from keelbolt.operations.call import OpsCall, Reach, acting, reach_of
-from keelbolt.operations.data import DataOperations
-from keelbolt.operations.dead import DeadOperations
-from keelbolt.operations.files import FileOperations
-from keelbolt.operations.gates import GateOperations
-from keelbolt.operations.inspection import InspectionOperations
-from keelbolt.operations.openapi import document
+from keelbolt.operations.data import DataOperations, InspectionOperations
+from keelbolt.operations.route import document
 from keelbolt.operations.state import StateOperations
 from keelbolt.operations.system import SystemOperations
 from keelbolt.operations.table import PREFIX, ROUTES, OpsRoute
-from keelbolt.operations.tasks import TaskOperations
-from keelbolt.operations.turns import TurnOperations
+from keelbolt.operations.tasks import DeadOperations, FileOperations, TaskOperations
+from keelbolt.operations.turns import GateOperations, TurnOperations
 from keelbolt.operations.webhooks import WebhookOperations
 from keelbolt.protocol import strict_json
 from keelbolt.protocol.errors import rest_v1

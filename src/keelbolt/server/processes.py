@@ -9,34 +9,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from keelbolt.errors import KeelboltError
 from keelbolt.grpc.address import reserved
 from keelbolt.observability.logs import log_to_stderr
+from keelbolt.server.origins import is_loopback
+from keelbolt.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from keelbolt.server.app import A2AServer
-import gc
-import resource
-from collections import Counter
-from typing import Any
-
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from keelbolt.server.origins import is_loopback
-from keelbolt.server.settings import ServerSettings
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"

@@ -9,25 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from pydantic_core import from_json
 
 from keelbolt.errors import KeelboltError, LeaseLost
-from keelbolt.kernel import Watch
+from keelbolt.kernel import Append, Draft, Enqueue, Entry, Operation, Watch
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE
 from keelbolt.tasks.notes import OtherNote
+from keelbolt.tasks.parts import json_bytes
 from keelbolt.timers import Timer, call_later
 
 if TYPE_CHECKING:
     from keelbolt.tasks.run import TaskRun
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
-
-from pydantic_core import from_json
-
-from keelbolt.kernel import Append, Draft, Enqueue, Entry, Operation
-from keelbolt.tasks.parts import json_bytes
 
 logger = logging.getLogger("keelbolt.tasks")
 

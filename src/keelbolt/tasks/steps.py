@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic_core import from_json
 
 from keelbolt.errors import InvalidValue, StepFailed
+from keelbolt.kernel import Clock
 from keelbolt.protocol.types import Message, TaskState
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import Note, OtherNote
@@ -22,7 +23,6 @@ from keelbolt.tasks.view import StepView
 
 if TYPE_CHECKING:
     from keelbolt.tasks.run import TaskRun
-from keelbolt.kernel import Clock
 
 Policy = Literal["retry", "verify", "ask"]
 ANSWERS = ("retry", "done", "failed")

@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from keelbolt.kernel import Claim
 from keelbolt.observability.metrics import Metrics
-from keelbolt.observability.tracing import Tracing
+from keelbolt.observability.tracing import Tracing, carried
+from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.worker import Handler
 
 if TYPE_CHECKING:
     from keelbolt.tasks.context import TaskContext
     from keelbolt.tasks.runner import Runner
-from keelbolt.kernel import Claim
-from keelbolt.observability.tracing import carried
-from keelbolt.tasks.record import TaskRecord
 
 
 def traced(handler: Handler, tracing: Tracing) -> Handler:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from keelbolt.auth.authenticator import acting_as
-from keelbolt.errors import InvalidValue
+from keelbolt.errors import InvalidValue, KeelboltError
+from keelbolt.protocol.types import TaskState
 
 if TYPE_CHECKING:
     from keelbolt.tasks.context import TaskContext
     from keelbolt.tasks.manager import TaskManager
-import asyncio
-import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar, overload
-
-from keelbolt.errors import KeelboltError
-from keelbolt.protocol.types import TaskState
 
 Hook = Callable[[str, TaskState], Awaitable[None]]
 

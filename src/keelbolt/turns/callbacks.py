@@ -7,10 +7,13 @@ the limits of a fetch are passed in a context variable.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
 
+from keelbolt.errors import InvalidValue
 from keelbolt.turns.events import KINDS, OPS
 from keelbolt.turns.primitives import Memory, Message, Retrievable, Thought, Tokenizable, ToolCall
 from keelbolt.turns.readers import ByteSource, MediaReader, SpoolReader
@@ -18,12 +21,6 @@ from keelbolt.turns.readers import ByteSource, MediaReader, SpoolReader
 if TYPE_CHECKING:
     from keelbolt.turns.context import TurnContext
     from keelbolt.turns.tools import Tool
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Literal
-
-from keelbolt.errors import InvalidValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from keelbolt.errors import (
     InvalidInitialTurnGateValue,
@@ -42,9 +44,6 @@ from keelbolt.turns.schemas import Check, Schema, checker, json_schema
 
 if TYPE_CHECKING:
     from keelbolt.turns.context import TurnContext
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from keelbolt.errors import InvalidInitialValue
 from keelbolt.turns.abort import AbortController, AbortSignal
+from keelbolt.turns.codec import PLURALS, TYPES
 from keelbolt.turns.events import Emitter, Kind, Op, TextReport, ToolCallReport, ToolExecutionEnd, ToolExecutionStart
 from keelbolt.turns.primitives import Memory, Message, Moment, Retrievable, Thought, Tokenizable, ToolCall
 from keelbolt.turns.readers import ByteSource, MediaReader, SpoolReader
@@ -15,10 +17,6 @@ from keelbolt.turns.sets import InstructionSet, PrimitiveSet, TurnSets
 
 if TYPE_CHECKING:
     from keelbolt.turns.tools import Tool
-from collections.abc import Iterable, Mapping
-
-from keelbolt.errors import InvalidInitialValue
-from keelbolt.turns.codec import PLURALS, TYPES
 
 Written: TypeAlias = Coroutine[Any, Any, Any]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from keelbolt.auth.principal import ANONYMOUS
-from keelbolt.operations.summaries import Summaries, TaskFilter
+from keelbolt.operations.task_lists import Summaries, TaskFilter
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskContext
 from keelbolt.tasks.engine import TaskEngine

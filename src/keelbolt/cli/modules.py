@@ -1,4 +1,4 @@
-"""`keelbolt serve --extensions-dir`: serves apcore modules as an A2A agent."""
+"""`keelbolt serve --extensions-dir` and `keelbolt skills`: serves apcore modules, and lists their skills."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keelbolt.cli.failure import AgentFailed, WrongConfiguration
+import click
+
+from keelbolt.cli.failure import FAILED, AgentFailed, WrongConfiguration
 from keelbolt.cli.options import policies_of
-from keelbolt.cli.output import echo
-from keelbolt.cli.pasted import AS_BEARER, curl, run_tag
+from keelbolt.cli.output import as_json, echo, print_json, print_table
+from keelbolt.cli.serve import AS_BEARER, curl, run_tag
 from keelbolt.cli.serve_options import DEFAULT_EXTENSIONS, DEFAULT_STORAGE
-from keelbolt.errors import ExtensionsNotFound, KeelboltError
+from keelbolt.errors import ExtensionsError, ExtensionsNotFound, KeelboltError
 
 if TYPE_CHECKING:
     from keelbolt.apcore.catalog import Module
@@ -127,7 +129,7 @@ def _headers(lines: Sequence[str]) -> dict[str, str] | None:
 
 def _modules(path: str | None, openapi: Mapping[str, Any]) -> object:
     """Return the modules of an OpenAPI document, and those of a directory if one is given."""
-    from keelbolt.apcore.discovery import load_extensions
+    from keelbolt.apcore.extensions import load_extensions
     from keelbolt.apcore.openapi import from_settings
 
     if path is None:
@@ -139,7 +141,7 @@ def _modules(path: str | None, openapi: Mapping[str, Any]) -> object:
 
 def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the storage of tasks and its retention."""
-    from keelbolt.apcore.memory_task_store import InMemoryTaskStore
+    from keelbolt.apcore.task_store import InMemoryTaskStore
     from keelbolt.tasks.settings import RetentionPolicy
 
     url, ttl, most = given["url"], given["task_store_ttl"], given["task_store_max"]
@@ -186,9 +188,66 @@ def _caution_key(module: Module) -> tuple[bool, bool, bool]:
 
 
 def _call(address: str, module: Module, option: str) -> str:
-    from keelbolt.apcore.samples import sample_input
+    from keelbolt.apcore.schemas import sample_input
 
     examples = getattr(module.descriptor, "examples", None) or ()
     inputs = examples[0].inputs if examples else sample_input(module.input_schema)
     metadata = {"skillId": module.id}
     return curl(address, "SendMessage", f"try-{run_tag()}", {"data": inputs}, option, metadata=metadata)
+
+
+# --------------------------------------------------------------------------------------------------------------- skills
+
+
+@click.command()
+@click.option(
+    "--extensions-dir",
+    envvar=["KEELBOLT_EXTENSIONS_DIR", "EXTENSIONS_DIR"],
+    default=DEFAULT_EXTENSIONS,
+    show_default=True,
+    metavar="DIR",
+    help="The directory of the apcore modules.",
+)
+@as_json
+def skills(extensions_dir: str, json_output: bool) -> None:
+    """List the skills that `keelbolt serve --extensions-dir` would serve, and the problems of other modules.
+
+    This command loads the modules: it executes their files. The exit code is 1 if there is a problem.
+
+    \b
+    Example:
+      keelbolt skills --extensions-dir ./extensions
+    """
+    from keelbolt.apcore.catalog import SkillCatalog
+    from keelbolt.apcore.extensions import load_extensions
+
+    try:
+        found = load_extensions(extensions_dir, tell=False)
+    except ExtensionsError as error:
+        raise WrongConfiguration(str(error)) from error
+    modules = list(SkillCatalog(found.registry).modules.values())
+    left_out = [
+        f"{module_id}: no description; add one to the module"
+        for module_id in found.registry.list()
+        if module_id not in {module.id for module in modules}
+    ]
+    problems = [*found.problems, *left_out]
+    if json_output:
+        print_json({"skills": [_skill(module) for module in modules], "problems": problems})
+    else:
+        rows = [(module.id, module.skill.name, _about(module), module.skill.description) for module in modules]
+        print_table(("skill", "name", "properties", "description"), rows)
+        for problem in problems:
+            echo(f"problem: {problem}", err=True)
+    if problems:
+        raise SystemExit(FAILED)
+
+
+def _skill(module: Any) -> dict[str, Any]:
+    found: dict[str, Any] = module.skill.model_dump(mode="json", exclude_none=True)
+    return {**found, "streams": module.streams, "requiresApproval": module.requires_approval}
+
+
+def _about(module: Any) -> str:
+    words = {"streams": module.streams, "needs approval": module.requires_approval}
+    return ", ".join(word for word, true in words.items() if true) or "-"
