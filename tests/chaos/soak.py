@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from keelbolt.kernel import Kernel
-from keelbolt.kernel.redis import library as lua
 from keelbolt.kernel.redis import server as valkey
 from tests.chaos.engines import Engine
 from tests.chaos.figures import percentile
@@ -57,10 +56,10 @@ def shorten_lifetimes() -> None:
         names = vars(importlib.import_module(module))
         assert names[name] > SHORT_SECONDS
         names[name] = SHORT_SECONDS
-    name, source = lua.library()
+    name, source = valkey.library()
     before, after = (VALKEY_LIFETIME.format(seconds * 1e6).encode() for seconds in (3600, SHORT_SECONDS))
     assert before in source
-    vars(lua)["library"] = vars(valkey)["library"] = cache(lambda: (name, source.replace(before, after)))
+    vars(valkey)["library"] = cache(lambda: (name, source.replace(before, after)))
 
 
 async def watch(processes: Processes, store: Engine, kernel: Kernel, seconds: float) -> list[Sample]:
