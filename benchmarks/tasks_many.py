@@ -15,8 +15,8 @@ from keelbolt.kernel import Kernel, Operation, new_id, open_storage
 from keelbolt.protocol.types import timestamp
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskState
 from keelbolt.tasks.families import FAMILIES
+from keelbolt.tasks.listing import ListTasksQuery
 from keelbolt.tasks.notes import StatusNote
-from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import CurrentTurn, TaskRecord
 
 Progress = Callable[[str], None]

@@ -24,7 +24,7 @@ from keelbolt.openai_agents.families import OpenAIRetention
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
-from keelbolt.state.retention.policy import StateRetention
+from keelbolt.state.families import StateRetention
 from keelbolt.tasks import Dependency, RetentionPolicy, TaskContext, TaskManager, TaskSettings, Worker
 from keelbolt.testing.crash import CrashPoint
 from keelbolt.turns import TurnWorker

@@ -33,7 +33,7 @@ from keelbolt.tasks.steps import Steps
 from keelbolt.turns.chat import executor
 from keelbolt.turns.durable import store
 from keelbolt.webhooks import delivery
-from keelbolt.webhooks.requests import wanted
+from keelbolt.webhooks.post import wanted
 
 ENGINES = ("sqlite", "postgres", "redis")
 BUGS: dict[str, Callable[[], None]] = {}

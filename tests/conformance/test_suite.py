@@ -111,7 +111,9 @@ async def test_a_report_of_a_conforming_engine() -> None:
     assert report.ok
     assert report.findings == tuple(seen)
     assert {finding.law.group for finding in report.passed} == {"records"}
-    assert {finding.message for finding in report.skipped} == {"memory does not declare persistent"}
+    assert {finding.message for finding in report.skipped} == {
+        f"memory does not declare {need}" for need in ("persistent", "prompt", "shared")
+    }
     assert "persistent" in str(report)
 
 

@@ -14,8 +14,8 @@ import pytest
 from keelbolt.errors import CommitInDoubt, StorageUnreachable
 from keelbolt.kernel import Append, Draft, Enqueue, Put
 from keelbolt.kernel.postgres import PostgresKernel
+from keelbolt.kernel.postgres.committer import locks_of
 from keelbolt.kernel.postgres.connection import connect, writer_settings
-from keelbolt.kernel.postgres.locks import locks_of
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
 from keelbolt.testing.proxy import Direction, Proxy
 from tests.faults.conftest import Figures

@@ -13,7 +13,7 @@ import pytest_asyncio
 from starlette.types import ASGIApp
 
 from keelbolt.kernel import new_id
-from keelbolt.kernel.cursors import PageCursor, write_cursor
+from keelbolt.kernel.keys import PageCursor, write_cursor
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.tasks.families import TASKS

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Scope
 
 from keelbolt.kernel import new_id
 from keelbolt.operations.table import PREFIX, ROUTES, OpsRoute
-from keelbolt.server.local import at_this_machine
+from keelbolt.server.origins import at_this_machine
 from tests.integration.server.alice import SECRET_WORDS, Alice, agent, alices_things, fresh, invented, started
 from tests.integration.server.asgi import Headers, Reply, ask, call
 from tests.integration.server.people import bearer

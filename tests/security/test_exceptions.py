@@ -188,7 +188,7 @@ async def test_commands_show_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", ["x" * 1_000_000, "line\n" * 100_000])
 async def test_it_is_bounded(words: str) -> None:
-    from keelbolt.observability.exceptions import described
+    from keelbolt.observability.logs import described
 
     def deep(number: int) -> None:
         if number:

@@ -16,8 +16,7 @@ from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, Extensio
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
-from keelbolt.tasks.retention import RetentionPolicy
-from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.settings import RetentionPolicy, TaskSettings
 from keelbolt.turns import DispatchContext, durable_storage, turn_worker
 
 PIXEL = base64.b64decode(

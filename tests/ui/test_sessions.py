@@ -23,8 +23,7 @@ from keelbolt.state import (
     Trajectory,
     UpdateType,
 )
-from keelbolt.state.types.actions import PlannerAction
-from keelbolt.state.types.trajectories import TrajectoryStep
+from keelbolt.state.types.trajectories import PlannerAction, TrajectoryStep
 from tests.ui.agent import EVIL
 from tests.ui.conftest import OpenPage
 from tests.ui.stage import Stage

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from keelbolt.data.erasing import PARTITION
 from keelbolt.kernel import Put, open_storage
-from keelbolt.observability.task_statistics import DURATION_BOUNDS
+from keelbolt.observability.metrics import DURATION_BOUNDS
 from keelbolt.tasks.statistics import BUCKET_SECONDS, COLLECTION, VITALS
 from tests.ui.conftest import OpenPage
 from tests.ui.stage import PREFIX, Stage

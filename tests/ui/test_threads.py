@@ -10,7 +10,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from keelbolt.turns import SpooledArtifact, Tokenizable, durable_storage
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemorySpoolReader
 from tests.integration.turns.stage import Calls, Turn, image, memory, message, retrievable, thought, tool_call
 from tests.ui.agent import EVIL, PIXEL
 from tests.ui.conftest import OpenPage

@@ -20,8 +20,7 @@ from pydantic_core import from_json, to_json
 from keelbolt.a2a_sdk.codec import encoded, event_of
 from keelbolt.a2a_sdk.families import CONFIGS
 from keelbolt.a2a_sdk.families import FAMILIES as SDK_FAMILIES
-from keelbolt.a2a_sdk.scope import ScopeResolver, Whose, owner_partition
-from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore
+from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore, ScopeResolver, Whose, owner_partition
 from keelbolt.kernel import Delete, Entry, Put, Query, Record, Scope, open_storage
 from keelbolt.protocol import v1
 from keelbolt.tasks.events import TaskFeeds, TaskSnapshot

@@ -21,7 +21,7 @@ from keelbolt.errors import (
     StorageClosed,
     WrongLoop,
 )
-from keelbolt.kernel.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource
+from keelbolt.kernel.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource, StagedReader, stage
 from keelbolt.kernel.clock import Clock
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.contract import (
@@ -33,13 +33,11 @@ from keelbolt.kernel.contract import (
     Swept,
     WorkCounts,
 )
-from keelbolt.kernel.cursors import PageCursor, read_cursor, write_cursor
-from keelbolt.kernel.declared import CheckedCollection, Declarations
+from keelbolt.kernel.declarations import CheckedCollection, Declarations
 from keelbolt.kernel.engine_methods import EngineMethods
 from keelbolt.kernel.hints import Board, LogTopic, QueueTopic, Topic, Watch
-from keelbolt.kernel.keys import encode
+from keelbolt.kernel.keys import PageCursor, encode, read_cursor, write_cursor
 from keelbolt.kernel.logs import PAGE_BYTES, Entry, LogPage, LogState
-from keelbolt.kernel.meter import Meter
 from keelbolt.kernel.records import Collection, Count, Page, Query, Record
 from keelbolt.kernel.requests import (
     check_count,
@@ -51,9 +49,9 @@ from keelbolt.kernel.requests import (
     check_worker,
     checked_operations,
 )
-from keelbolt.kernel.staging import StagedReader, stage
 from keelbolt.kernel.transfer.ports import Transfer
 from keelbolt.kernel.work import Claim, WorkItem, WorkPage, WorkState
+from keelbolt.observability.metrics import Meter
 
 MAX_PAGE = 10_000
 TAIL_POLL_SECONDS = 5.0  # a second fallback behind the engine's own safety poll

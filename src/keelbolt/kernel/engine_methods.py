@@ -11,7 +11,7 @@ from keelbolt.errors import NotTransferable
 from keelbolt.kernel.blobs import Blob
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.contract import Kernel, Problem, Stats, Swept, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.logs import LogPage, LogState
 from keelbolt.kernel.records import Record
 from keelbolt.kernel.transfer.ports import Transfer

@@ -1,4 +1,4 @@
-"""The context of a turn, passed to the turn's middleware and to every storage callback."""
+"""The context of a turn, passed to the turn's middleware and to every storage callback, and the progress of a turn."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from keelbolt.eager import Started
 from keelbolt.errors import InvalidInitialRegistryValue, InvalidTurnContext, TurnError
 from keelbolt.kernel.ids import new_id
 from keelbolt.turns.abort import AbortController, AbortSignal
-from keelbolt.turns.buses import Emitter
-from keelbolt.turns.events import Kind, Op
+from keelbolt.turns.events import Emitter, Kind, Op
 from keelbolt.turns.gates import GateStore, TurnGate, pass_gate, question
-from keelbolt.turns.holdings import SetWrite, TurnSets
 from keelbolt.turns.primitives import Message, Tokenizable, ToolCall
 from keelbolt.turns.registry import Registry
+from keelbolt.turns.sets import SetWrite, TurnSets
 from keelbolt.turns.surface import BaseContext
-from keelbolt.turns.tool_registry import ToolRegistry
+from keelbolt.turns.tools import ToolRegistry
 
 if TYPE_CHECKING:
     from keelbolt.turns.durable.scope import TurnScope

@@ -19,7 +19,7 @@ from a2a.server.tasks import TaskUpdater
 from a2a.types import a2a_pb2 as pb
 
 from keelbolt.a2a_sdk import SdkStores, sdk_stores
-from keelbolt.a2a_sdk.scope import ScopeResolver, owner_partition
+from keelbolt.a2a_sdk.tasks import ScopeResolver, owner_partition
 from keelbolt.auth import Principal
 
 pytest_plugins = ["keelbolt.testing.pytest"]

@@ -154,7 +154,7 @@ class IgnoresCancel(Giving):
 
 @pytest.mark.parametrize("why", ["cancel", "timeout", "nested"])
 async def test_a_coroutine_ends_with_its_task(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keelbolt.apcore.running.HEED_SECONDS", 0.05)
+    monkeypatch.setattr("keelbolt.apcore.views.HEED_SECONDS", 0.05)
     module = IgnoresCancel()
     registry = registry_of(deaf=module)
     executor = executor_of(registry)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keelbolt.apcore import ApcoreServer, load_extensions
-from keelbolt.apcore.watch import ExtensionsWatch
+from keelbolt.apcore.extensions import ExtensionsWatch
 from tests.integration.apcore.calling import output, task_of
 from tests.integration.apcore.serving import MODULE, extensions
 from tests.integration.server.asgi import ask
@@ -128,7 +128,7 @@ def test_a_module_passes_its_state_to_the_next_version(watched: Watched) -> None
 
 async def test_a_running_agent_follows_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("keelbolt.apcore.watch.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("keelbolt.apcore.extensions.LOOK_SECONDS", 0.01)
     path = extensions(tmp_path / "modules", echo=MODULE)
 
     async def until(server: ApcoreServer, *skills: tuple[str, str]) -> None:

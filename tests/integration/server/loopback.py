@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import uvicorn
 
 from keelbolt.server import A2AServer
-from keelbolt.server.connections import connections
+from keelbolt.server.processes import connections
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ from keelbolt.operations.table import ROUTES as OPERATIONS
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, SkillConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.caller import Caller
-from keelbolt.server.rates import RequestLimiter
+from keelbolt.server.gate import RequestLimiter
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Headers, Reply, ask, call

@@ -13,7 +13,7 @@ from starlette.types import Message, Scope
 from keelbolt.kernel import BlobReader, open_storage
 from keelbolt.kernel.blobs import CHUNK_BYTES
 from keelbolt.server import A2AServer
-from keelbolt.server.files import send_file
+from keelbolt.server.operations import send_file
 from keelbolt.tasks import TaskContext
 from keelbolt.tasks.files import TaskFile
 from tests.integration.server import actor

@@ -202,7 +202,7 @@ async def test_endless_headers_are_cut() -> None:
 
 
 async def test_a_slow_body_gets_a_response_and_the_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keelbolt.server.connections.LINGER_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.server.processes.LINGER_SECONDS", 0.5)
     async with served(limited(body_seconds=0.3)) as port:
         slow = await talked(port, HEAD + b"content-length: 1000\r\n\r\n", *[b" "] * 100, pause=0.1, patience=9)
         assert slow.startswith(b"HTTP/1.1 408 ")

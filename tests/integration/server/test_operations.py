@@ -19,7 +19,7 @@ from keelbolt.auth import ClaimMapping
 from keelbolt.auth.principal import ANONYMOUS
 from keelbolt.kernel import open_storage
 from keelbolt.operations.table import PREFIX, ROUTES
-from keelbolt.operations.watching import ChangeReader
+from keelbolt.operations.task_lists import ChangeReader
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.protocol.types import TaskState
 from keelbolt.server import A2AServer
@@ -318,7 +318,7 @@ async def test_many_watchers_cause_one_read_of_the_index(monkeypatch: pytest.Mon
 
 def test_a_reader_that_falls_behind_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader gets the changes before the first one that it missed, and none after it."""
-    monkeypatch.setattr("keelbolt.operations.watching.BEHIND", 2)
+    monkeypatch.setattr("keelbolt.operations.task_lists.BEHIND", 2)
     reader, changes = ChangeReader(), [TaskRecord(str(n), "c", *NOTHING) for n in range(4)]
     for change in changes[:3]:
         reader.tell(change)
@@ -740,8 +740,8 @@ async def test_lists_show_how_a_task_began_and_can_be_searched() -> None:
 
 async def test_a_search_is_paged_like_any_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search scans a limited number of tasks at once; each match is on exactly one of its pages."""
-    monkeypatch.setattr("keelbolt.operations.summaries.CHUNK", 3)
-    monkeypatch.setattr("keelbolt.operations.summaries.LOOKED", 5)
+    monkeypatch.setattr("keelbolt.operations.task_lists.CHUNK", 3)
+    monkeypatch.setattr("keelbolt.operations.task_lists.LOOKED", 5)
     async with talking(agent()) as client:
         for number in range(12):
             await send(client, f"say {'even' if number % 2 == 0 else 'odd'} {number}")

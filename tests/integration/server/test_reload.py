@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from keelbolt.cli.main import main
-from keelbolt.cli.reload import look
+from keelbolt.cli.serve import look
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -17,7 +17,7 @@ from keelbolt.operations.table import PREFIX
 from keelbolt.server.settings import ServerSettings
 from keelbolt.turns.durable import DurableStorage, durable_storage
 from keelbolt.turns.durable.scope import partition_of
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemorySpoolReader
 from keelbolt.turns.primitives import SpooledArtifact, Tokenizable
 from tests.integration.server import actor
 from tests.integration.server.serving import talking

@@ -25,8 +25,7 @@ from keelbolt.kernel.contract import Kernel
 from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.state import StateStore
 from keelbolt.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
-from keelbolt.state.artifacts.ids import Owner
-from keelbolt.state.artifacts.totals import Total
+from keelbolt.state.artifacts.record import Owner, Total
 from keelbolt.state.families import ARTIFACT_TOTALS, FAMILIES, partition_of
 from keelbolt.state.types import ArtifactRetentionConfig, ArtifactScope
 from keelbolt.testing.clock import FakeClock
@@ -126,7 +125,7 @@ async def test_equal_bytes_of_two_sessions_are_independent(case: Case) -> None:
 
 
 async def test_different_bytes_with_the_same_short_hash(memory: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keelbolt.state.artifacts.ids.HASH_CHARS", (0, 12))
+    monkeypatch.setattr("keelbolt.state.artifacts.record.HASH_CHARS", (0, 12))
     store = memory.store()
     one, two = await store.put_bytes(b"1", scope=scope()), await store.put_bytes(b"2", scope=scope())
     assert (one.id, len(two.id)) == ("art_", 16)

@@ -15,9 +15,9 @@ from keelbolt.kernel import Entry, Trim
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSnapshot
 from keelbolt.tasks import events as events_module
-from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.events import Followed
 from keelbolt.tasks.families import EVENTS, SNAPSHOTS
+from keelbolt.tasks.sweep import erase_task
 from tests.integration.tasks.stage import Stage, answer, ask, log, look, message, until
 
 PARTITION = ANONYMOUS.partition

@@ -19,8 +19,8 @@ from keelbolt.errors import (
 from keelbolt.kernel import Query
 from keelbolt.protocol.types import Message, Part, Role, TaskState
 from keelbolt.tasks import Envelope, TaskContext
-from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import QUEUE, SENDS
+from keelbolt.tasks.sweep import erase_task
 from tests.integration.tasks.stage import Stage, answer, ask, log, look, message, one_end, state_of, states, until
 
 ADA = Principal(owner="ada")

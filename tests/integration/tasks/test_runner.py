@@ -20,9 +20,9 @@ from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, Ta
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.run_state import Stop
 from keelbolt.tasks.runner import EXHAUSTED
-from keelbolt.testing.link import KernelLink
 from keelbolt.testing.postgres import PostgresServer
 from keelbolt.testing.proxy import Proxy
+from keelbolt.testing.worker import KernelLink
 from tests.integration.tasks.stage import (
     Stage,
     answer,
@@ -371,7 +371,7 @@ async def test_a_send_that_the_store_refuses(stage: Stage) -> None:
 
 async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that writes nothing for too long is stopped, and its task fails; one that writes continues."""
-    monkeypatch.setattr("keelbolt.tasks.inbox_listener.CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("keelbolt.tasks.inbox.CHECK_SECONDS", 0.05)
 
     async def worker(ctx: TaskContext) -> None:
         for _ in range(40):
@@ -389,7 +389,7 @@ async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_no_progress_and_no_stopping(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The task fails even when its worker ignores the stop."""
-    monkeypatch.setattr("keelbolt.tasks.inbox_listener.CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("keelbolt.tasks.inbox.CHECK_SECONDS", 0.05)
     monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.15)
     release = asyncio.Event()
 

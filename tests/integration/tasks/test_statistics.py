@@ -9,7 +9,7 @@ import pytest
 
 from keelbolt.data.erasing import PARTITION
 from keelbolt.kernel import Query
-from keelbolt.observability.task_statistics import DURATION_BOUNDS, bucket_quantile
+from keelbolt.observability.metrics import DURATION_BOUNDS, bucket_quantile
 from keelbolt.tasks import TaskContext, statistics
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.statistics import VITALS, history

@@ -50,7 +50,7 @@ async def test_the_worker_stops_and_nothing_follows_the_end(
 ) -> None:
     """`update_task` with a terminal state, or `delete_task`: the worker is stopped, and no error is logged."""
     assert callable(worker)
-    monkeypatch.setattr("keelbolt.tasks.inbox_listener.CHECK_SECONDS", 0.2)
+    monkeypatch.setattr("keelbolt.tasks.inbox.CHECK_SECONDS", 0.2)
     ended = asyncio.Event()
 
     async def watched(ctx: TaskContext) -> None:

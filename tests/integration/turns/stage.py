@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from keelbolt.turns.codec import TurnCodec, readers_of
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemorySpoolReader
 from keelbolt.turns.primitives import (
     Identity,
     Media,

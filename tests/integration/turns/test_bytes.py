@@ -15,9 +15,8 @@ import pytest
 
 from keelbolt.errors import TurnStorageNotFound
 from keelbolt.turns.durable import DurableStorage, durable_storage
-from keelbolt.turns.lines import STRETCH_BYTES
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemoryMediaStore, InMemorySpoolStore
-from keelbolt.turns.readers import BlobInfo, is_media_reader, is_range_reader
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemoryMediaStore, InMemorySpoolStore
+from keelbolt.turns.readers import STRETCH_BYTES, BlobInfo, is_media_reader, is_range_reader
 from tests.integration.turns.stage import Calls, Turn, endless, image, message, tool_call
 
 LINES: list[tuple[bytes, list[str]]] = [

@@ -10,10 +10,9 @@ import pytest
 from keelbolt.errors import AddressNotAllowed
 from keelbolt.protocol.types import Part, TaskState
 from keelbolt.turns import DispatchContext, DownloadRules, Media, Resolvers, durable_storage
-from keelbolt.turns.durable.readers import StoredMediaReader
-from keelbolt.turns.memory_bytes import InMemoryMediaReader
+from keelbolt.turns.durable.readers import URL_TAG, RemoteMediaReader, StoredMediaReader
+from keelbolt.turns.in_memory import InMemoryMediaReader
 from keelbolt.turns.relay import INLINE_BYTES, METADATA
-from keelbolt.turns.remote_media import URL_TAG, RemoteMediaReader
 from tests.integration.outbound.test_download import Files, answer, serving
 from tests.integration.tasks.stage import Stage
 from tests.integration.turns.stage import message as stored

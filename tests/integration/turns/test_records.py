@@ -21,7 +21,7 @@ from keelbolt.kernel import open_storage
 from keelbolt.turns.codec import ArtifactTypes, Resolvers
 from keelbolt.turns.durable import DurableStorage, durable_storage
 from keelbolt.turns.durable.families import FAMILIES
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemorySpoolReader
 from keelbolt.turns.primitives import SpooledArtifact, Tokenizable
 from keelbolt.turns.readers import Descriptor
 from tests.integration.turns.stage import (

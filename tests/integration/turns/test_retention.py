@@ -15,7 +15,7 @@ from keelbolt.turns import DispatchContext, ExecutorHelpers, TurnInput
 from keelbolt.turns.durable import DurableStorage, durable_storage
 from keelbolt.turns.durable.families import COLLECTIONS
 from keelbolt.turns.durable.scope import partition_of
-from keelbolt.turns.memory_bytes import InMemorySpoolReader
+from keelbolt.turns.in_memory import InMemorySpoolReader
 from keelbolt.turns.primitives import SpooledArtifact
 from tests.integration.turns.stage import MAKE, PLAIN, Calls, Turn, image, message, one_of_each, retrievable
 

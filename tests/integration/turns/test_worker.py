@@ -23,10 +23,10 @@ from keelbolt.turns import (
     noop_storage,
     turn_worker,
 )
-from keelbolt.turns.answers import GateAnswer, read_gate_answer
+from keelbolt.turns.gates import GateAnswer, read_gate_answer
 from keelbolt.turns.relay import METADATA
 from keelbolt.turns.runner import TurnRunner
-from keelbolt.turns.waking import wake_task
+from keelbolt.turns.task_turns import wake_task
 from tests.integration.tasks.stage import Stage, message
 from tests.integration.turns.stage import message as stored
 from tests.integration.turns.stage import tool_call

@@ -12,9 +12,9 @@ import pytest
 from keelbolt.errors import TurnGateTimeout
 from keelbolt.protocol.types import TaskState
 from keelbolt.turns import DispatchContext, gates
-from keelbolt.turns.answers import GateAnswer, read_gate_answer, reply_hint
 from keelbolt.turns.durable import gate_records
 from keelbolt.turns.durable import gates as durable_gates
+from keelbolt.turns.gates import GateAnswer, read_gate_answer, reply_hint
 from tests.integration.tasks.stage import Stage
 from tests.integration.turns.stage import message as stored
 from tests.integration.turns.test_worker import ALICE, agent, texts

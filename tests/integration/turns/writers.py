@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from keelbolt.turns.durable import durable_storage
-from keelbolt.turns.memory_bytes import InMemoryMediaReader
+from keelbolt.turns.in_memory import InMemoryMediaReader
 from tests.integration.turns.stage import Calls, Turn, image, memory, message, thought, tool_call
 
 SECONDS = 0.06  # a writer is killed within this time, which is long enough for several iterations

@@ -47,5 +47,5 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "LOOK_AGAIN_SECONDS", 0.05)
     monkeypatch.setattr(delivery, "HOLD_SECONDS", 0.05)
     monkeypatch.setattr(delivery, "SAVE_SECONDS", 0.0)
-    monkeypatch.setattr("keelbolt.webhooks.cursor.FIRST_SECONDS", 0.02)
-    monkeypatch.setattr("keelbolt.webhooks.cursor.LONGEST_SECONDS", 0.05)
+    monkeypatch.setattr("keelbolt.webhooks.receivers.FIRST_SECONDS", 0.02)
+    monkeypatch.setattr("keelbolt.webhooks.receivers.LONGEST_SECONDS", 0.05)

@@ -16,11 +16,11 @@ from keelbolt.tasks.families import WEBHOOKS
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.stored_tasks import StoredTasks
-from keelbolt.testing.link import KernelLink
+from keelbolt.testing.worker import KernelLink
 from keelbolt.webhooks.configs import PushConfigs
-from keelbolt.webhooks.cursor import DeliveryCursor
 from keelbolt.webhooks.delivery import Deliverer, DeliverySettings
 from keelbolt.webhooks.post import Poster
+from keelbolt.webhooks.receivers import DeliveryCursor
 from tests.integration.tasks.stage import Stage, log, message, until
 from tests.integration.webhooks.receiver import Receiver
 

@@ -10,9 +10,9 @@ import pytest
 from keelbolt.errors import TaskNotFoundError
 from keelbolt.kernel import Query
 from keelbolt.protocol.requests import PushConfig
-from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
 from keelbolt.tasks.pushes import push_key
+from keelbolt.tasks.sweep import erase_task
 from tests.integration.tasks.stage import until
 from tests.integration.webhooks.receiver import OK, Arrival, Receiver, answer, receiving
 from tests.integration.webhooks.scenario import PARTITION, DeliveryScenario, in_order

@@ -59,7 +59,7 @@ async def test_one_delivery_probes_a_receiver_that_does_not_respond(
     quiet_scenario: DeliveryScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other deliveries are postponed at once; when the receiver is back, all of them arrive."""
-    monkeypatch.setattr("keelbolt.webhooks.cursor.LONGEST_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.webhooks.receivers.LONGEST_SECONDS", 0.5)
     scenario = quiet_scenario
 
     async def never(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
@@ -91,8 +91,8 @@ async def test_one_delivery_probes_a_receiver_that_does_not_respond(
 async def test_new_events_do_not_shorten_the_wait_of_a_receiver_that_failed(
     quiet_scenario: DeliveryScenario, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("keelbolt.webhooks.cursor.FIRST_SECONDS", 100.0)
-    monkeypatch.setattr("keelbolt.webhooks.cursor.LONGEST_SECONDS", 100.0)
+    monkeypatch.setattr("keelbolt.webhooks.receivers.FIRST_SECONDS", 100.0)
+    monkeypatch.setattr("keelbolt.webhooks.receivers.LONGEST_SECONDS", 100.0)
     scenario = quiet_scenario
     receiver.always(500)
     await scenario.deliverer()
@@ -111,8 +111,8 @@ async def test_new_events_do_not_shorten_the_wait_of_a_receiver_that_failed(
 async def test_a_replay_ends_the_wait_for_the_next_attempt(
     quiet_scenario: DeliveryScenario, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("keelbolt.webhooks.cursor.FIRST_SECONDS", 100.0)
-    monkeypatch.setattr("keelbolt.webhooks.cursor.LONGEST_SECONDS", 100.0)
+    monkeypatch.setattr("keelbolt.webhooks.receivers.FIRST_SECONDS", 100.0)
+    monkeypatch.setattr("keelbolt.webhooks.receivers.LONGEST_SECONDS", 100.0)
     scenario = quiet_scenario
     receiver.always(500)
     deliverer = await scenario.deliverer()

@@ -14,8 +14,7 @@ from pydantic import BaseModel
 
 from keelbolt.apcore.access import AccessPolicy, identity_of
 from keelbolt.apcore.card import EXTENSION, AgentCardBuilder
-from keelbolt.apcore.catalog import SkillCatalog
-from keelbolt.apcore.skills import SkillMapper
+from keelbolt.apcore.catalog import SkillCatalog, SkillMapper
 from keelbolt.auth import ANONYMOUS, Principal
 from keelbolt.protocol.card import build_card, card_v1
 from keelbolt.server.caller import Caller

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.client.sse import Parser, ServerEvent
+from keelbolt.client.http import Parser, ServerEvent
 from keelbolt.errors import A2AResponseError
-from keelbolt.protocol.sse import HEARTBEAT, event, retry
+from keelbolt.server.sse import HEARTBEAT, event, retry
 
 
 def parsed(*blocks: bytes, limit: int = 10_000) -> list[ServerEvent]:

@@ -28,9 +28,9 @@ from keelbolt.errors import (
 )
 from keelbolt.kernel import base_kernel
 from keelbolt.kernel.contract import Kernel
-from keelbolt.kernel.cursors import PageCursor, write_cursor
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.hints import LogTopic
+from keelbolt.kernel.keys import PageCursor, write_cursor
 from keelbolt.kernel.logs import Append, Draft, Trim
 from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.kernel.records import Collection, Index, Insert, Put, Query

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.keys import END, encode
 from keelbolt.kernel.ledger import RecordState
-from keelbolt.kernel.memory.indexes import GATHERED, Indexes, SortedEntries
+from keelbolt.kernel.memory.content import GATHERED, Indexes, SortedEntries
 from keelbolt.kernel.records import Collection, Fields, Index
 
 SHAPE = CheckedCollection(
@@ -74,7 +74,7 @@ def test_forgetting_one_collection_leaves_the_others() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=300), st.integers(0, 60), st.integers(0, 60))
 def test_sorted_entries_agree_with_a_sorted_set(changes: list[tuple[bool, int]], low: int, high: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("keelbolt.kernel.memory.indexes.BLOCK", 4)
+        patch.setattr("keelbolt.kernel.memory.content.BLOCK", 4)
         entries, model = SortedEntries(), set[bytes]()
         for added, number in changes:
             entry = b"%03d" % number

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from keelbolt.errors import InvalidValue, StorageBroken, StorageBusy, StorageFull, StorageUnavailable, UnknownScheme
 from keelbolt.kernel.keys import encode
 from keelbolt.kernel.records import Scalar
-from keelbolt.kernel.redis.address import RedisAddress, address_of
-from keelbolt.kernel.redis.failures import failure_of
+from keelbolt.kernel.redis.connection import RedisAddress, address_of
 from keelbolt.kernel.redis.layout import Layout
-from keelbolt.kernel.redis.library import function, library
-from keelbolt.kernel.redis.tokens import pack_fields, token_of, unpack_fields, value_of
+from keelbolt.kernel.redis.operations import pack_fields, token_of, unpack_fields, value_of
+from keelbolt.kernel.redis.replies import failure_of
+from keelbolt.kernel.redis.server import function, library
 
 texts = st.text(alphabet=st.characters(codec=None), max_size=400)
 scalars = st.one_of(

@@ -20,8 +20,8 @@ from keelbolt.errors import (
 from keelbolt.protocol import jsonrpc, v1
 from keelbolt.protocol.jsonrpc import parse
 from keelbolt.protocol.operations import METHODS, METHODS_V03, METHODS_V1, NAMES_V03, STREAMING, Operation
-from keelbolt.protocol.sse import HEARTBEAT, event, retry
 from keelbolt.protocol.versions import ProtocolVersion
+from keelbolt.server.sse import HEARTBEAT, event, retry
 from tests.unit.protocol import strategies as some
 from tests.unit.protocol.official import PB_V1
 

@@ -8,7 +8,7 @@ import pytest
 
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import LifecycleHooks
-from keelbolt.tasks.hooks import Hook
+from keelbolt.tasks.worker import Hook
 
 
 def recorder(calls: list[str], name: str, seconds: float = 0.0) -> Hook:

@@ -30,7 +30,7 @@ from keelbolt.turns import (
     tool_call_checksum,
 )
 from keelbolt.turns.events import TextReport
-from keelbolt.turns.memory_bytes import InMemorySpoolReader
+from keelbolt.turns.in_memory import InMemorySpoolReader
 from tests.unit.turns.stage import TIMES, Stage, retrievable, tool_call
 
 AT = datetime(2026, 1, 31, tzinfo=UTC)

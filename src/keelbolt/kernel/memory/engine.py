@@ -16,13 +16,12 @@ from keelbolt.kernel.blobs import STAGED_SECONDS, Blob
 from keelbolt.kernel.clock import Clock
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.contract import LEASE_SECONDS, Durability, Problem, Stats, Swept, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.hints import QueueTopic
 from keelbolt.kernel.judge import MICROSECONDS, judge
 from keelbolt.kernel.ledger import Key, RecordState, claimed, oldest_ready, work_counts, work_item
 from keelbolt.kernel.logs import Entry, LogPage, LogState
-from keelbolt.kernel.memory.content import Content, Upload
-from keelbolt.kernel.memory.queues import MemoryQueues
+from keelbolt.kernel.memory.content import Content, MemoryQueues, Upload
 from keelbolt.kernel.memory.transfer import MemoryTransfer
 from keelbolt.kernel.records import Collection, Record
 from keelbolt.kernel.transfer.ports import Transfer

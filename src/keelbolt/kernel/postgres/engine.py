@@ -10,19 +10,16 @@ from typing import Any
 from keelbolt.errors import CannotOpen, StorageError, StorageUnavailable, StorageUnreachable
 from keelbolt.kernel.base_kernel import BaseKernel
 from keelbolt.kernel.blobs import STAGED_SECONDS, Blob
-from keelbolt.kernel.catalog import SLOTS, Catalog
 from keelbolt.kernel.clock import Clock
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.contract import Durability, Problem, Stats, Swept, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection, load_fields
+from keelbolt.kernel.declarations import SLOTS, Catalog, CheckedCollection, load_fields
 from keelbolt.kernel.hints import QueueTopic
 from keelbolt.kernel.judge import MICROSECONDS
 from keelbolt.kernel.ledger import oldest_ready, work_counts, work_item, work_state
 from keelbolt.kernel.logs import LogPage, LogState
-from keelbolt.kernel.partition_turns import PartitionTurns
 from keelbolt.kernel.postgres import queues
-from keelbolt.kernel.postgres.catalog import declare, load_catalog
-from keelbolt.kernel.postgres.committer import BATCH_COMMITS, Committer
+from keelbolt.kernel.postgres.committer import BATCH_COMMITS, Committer, catalog_lock, worker_lock
 from keelbolt.kernel.postgres.connection import (
     ERRORS,
     LATE_SECONDS,
@@ -39,18 +36,14 @@ from keelbolt.kernel.postgres.connection import (
     statements,
     writer_settings,
 )
-from keelbolt.kernel.postgres.entries import fit, prefix_of
 from keelbolt.kernel.postgres.hints import PostgresHints
-from keelbolt.kernel.postgres.locks import catalog_lock, worker_lock
-from keelbolt.kernel.postgres.pages import Pages
-from keelbolt.kernel.postgres.readers import PostgresReaders
-from keelbolt.kernel.postgres.rows import work_row
-from keelbolt.kernel.postgres.schema import prepare_schema
-from keelbolt.kernel.postgres.server_check import prove
+from keelbolt.kernel.postgres.readers import Pages, PostgresReaders
+from keelbolt.kernel.postgres.rows import fit, prefix_of, work_row
+from keelbolt.kernel.postgres.schema import declare, load_catalog, prepare_schema, prove
 from keelbolt.kernel.postgres.transfer import SchemaTransfer
 from keelbolt.kernel.records import Collection, Expire, Record
 from keelbolt.kernel.transfer.ports import Transfer
-from keelbolt.kernel.work import Claim, WorkItem, WorkState
+from keelbolt.kernel.work import Claim, PartitionTurns, WorkItem, WorkState
 
 ENDLESS = 1 << 62
 _STATES = {"waiting": ["ready", "later"], "held": ["held"], "dead": ["dead"]}

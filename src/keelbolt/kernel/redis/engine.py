@@ -16,16 +16,14 @@ from keelbolt.kernel.blobs import Blob
 from keelbolt.kernel.clock import Clock
 from keelbolt.kernel.commits import Operation, Receipt, relieves
 from keelbolt.kernel.contract import Durability, Problem, Stats, Swept, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.hints import Topic
 from keelbolt.kernel.ledger import WorkRow, work_item, work_state
 from keelbolt.kernel.logs import Entry, LogPage, LogState
 from keelbolt.kernel.records import Collection, Record
 from keelbolt.kernel.redis import inspect
-from keelbolt.kernel.redis.address import RedisAddress
-from keelbolt.kernel.redis.catalog import RedisCatalog
+from keelbolt.kernel.redis.connection import RedisAddress
 from keelbolt.kernel.redis.hints import RedisHints
-from keelbolt.kernel.redis.journal import RedisJournal
 from keelbolt.kernel.redis.layout import Layout, partition_entry
 from keelbolt.kernel.redis.operations import (
     RECORD_WRITES,
@@ -39,6 +37,7 @@ from keelbolt.kernel.redis.operations import (
     words_of,
 )
 from keelbolt.kernel.redis.queues import RedisQueues
+from keelbolt.kernel.redis.registry import RedisCatalog, RedisJournal
 from keelbolt.kernel.redis.servers import RedisServers
 from keelbolt.kernel.redis.transfer import StoreTransfer
 from keelbolt.kernel.transfer.ports import Transfer

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 
 from keelbolt.kernel.contract import Problem, Stats, WorkCounts
 from keelbolt.kernel.ledger import work_counts
-from keelbolt.kernel.redis.catalog import RedisCatalog, RedisCatalogEntry
 from keelbolt.kernel.redis.layout import partition_entry
-from keelbolt.kernel.redis.operations import checksum, entry_checksum, unpacked
+from keelbolt.kernel.redis.operations import checksum, entry_checksum, unpack_fields, unpacked
+from keelbolt.kernel.redis.registry import RedisCatalog, RedisCatalogEntry
 from keelbolt.kernel.redis.servers import RedisServers
-from keelbolt.kernel.redis.tokens import unpack_fields
 
 PAGE_ENTRIES = 500
 PAGE_BYTES = 4 * 1024 * 1024

@@ -14,24 +14,18 @@ from pathlib import Path
 from keelbolt.errors import StorageCorrupt, StorageError, StorageFull
 from keelbolt.kernel.base_kernel import BaseKernel
 from keelbolt.kernel.blobs import STAGED_SECONDS, Blob
-from keelbolt.kernel.catalog import Catalog
 from keelbolt.kernel.clock import Clock
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.contract import Durability, Problem, Stats, Swept, Wiped, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import Catalog, CheckedCollection
 from keelbolt.kernel.judge import MICROSECONDS
 from keelbolt.kernel.ledger import Key, WorkRow, claimed, work_item
 from keelbolt.kernel.logs import LogPage, LogState
-from keelbolt.kernel.partition_turns import PartitionTurns
 from keelbolt.kernel.records import Collection, Record
 from keelbolt.kernel.sqlite import inspect, queues
-from keelbolt.kernel.sqlite.backup import restore_file
-from keelbolt.kernel.sqlite.catalog import declare, load_catalog
-from keelbolt.kernel.sqlite.checksums import UNREADABLE
 from keelbolt.kernel.sqlite.connection import SQL, Connect, SqliteConnection, connect, empty_log, prepare
 from keelbolt.kernel.sqlite.files import Reserve, WriteLock, check_place
-from keelbolt.kernel.sqlite.hints import Datagrams
-from keelbolt.kernel.sqlite.poll import POLL_SECONDS, Poll
+from keelbolt.kernel.sqlite.hints import POLL_SECONDS, Datagrams, Poll
 from keelbolt.kernel.sqlite.readers import (
     ReadByWriter,
     ReaderThreads,
@@ -41,13 +35,21 @@ from keelbolt.kernel.sqlite.readers import (
     read_records,
     scan,
 )
-from keelbolt.kernel.sqlite.rows import SqliteRows, work_row
-from keelbolt.kernel.sqlite.schema import cannot_open, check_file, engine_offset, known_boot, prepare_file
-from keelbolt.kernel.sqlite.transfer import FileTransfer
+from keelbolt.kernel.sqlite.rows import UNREADABLE, SqliteRows, work_row
+from keelbolt.kernel.sqlite.schema import (
+    cannot_open,
+    check_file,
+    declare,
+    engine_offset,
+    known_boot,
+    load_catalog,
+    prepare_file,
+)
+from keelbolt.kernel.sqlite.transfer import FileTransfer, restore_file
 from keelbolt.kernel.sqlite.worker_locks import Dead, WorkerLocks
 from keelbolt.kernel.sqlite.writer import BATCH_COMMITS, Probe, SqliteWriter, WriteJob
 from keelbolt.kernel.transfer.ports import Transfer
-from keelbolt.kernel.work import Claim, WorkItem, WorkState
+from keelbolt.kernel.work import Claim, PartitionTurns, WorkItem, WorkState
 
 logger = logging.getLogger("keelbolt.kernel")
 

@@ -12,14 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from keelbolt.kernel.catalog import Catalog
 from keelbolt.kernel.contract import Problem, Stats, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection, load_fields
+from keelbolt.kernel.declarations import Catalog, CheckedCollection, load_fields
 from keelbolt.kernel.ledger import oldest_ready, work_counts, work_state
-from keelbolt.kernel.sqlite.checksums import body_is_sound, entry_is_sound, head_crc, work_is_sound
 from keelbolt.kernel.sqlite.connection import SQL, SqliteConnection
 from keelbolt.kernel.sqlite.files import WriteLock
 from keelbolt.kernel.sqlite.readers import SqliteReaders, only
+from keelbolt.kernel.sqlite.rows import body_is_sound, entry_is_sound, head_crc, work_is_sound
 
 logger = logging.getLogger("keelbolt.kernel")
 

@@ -16,10 +16,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.errors import InvalidMemoryState, MemoryBudgetExceeded, StateConflict
-from keelbolt.state.memory.config import ShortTermMemoryConfig
 from keelbolt.state.memory.contents import Contents
-from keelbolt.state.memory.health import MemoryHealth, after_failure, when_loaded
-from keelbolt.state.memory.turns import ConversationTurn, dump, own, shown
+from keelbolt.state.memory.types import (
+    ConversationTurn,
+    MemoryHealth,
+    ShortTermMemoryConfig,
+    after_failure,
+    dump,
+    own,
+    shown,
+    when_loaded,
+)
 
 Summarizer = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 

@@ -19,8 +19,7 @@ from keelbolt.state.families import CONTROLS, STEERING
 from keelbolt.state.names import joined, name
 from keelbolt.state.sessions.runner import SessionParts, TaskRunner
 from keelbolt.state.sessions.tasks import is_over
-from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
-from keelbolt.state.types.tasks import TaskStatus, UpdateType
+from keelbolt.state.types.tasks import SteeringEvent, SteeringEventType, TaskStatus, UpdateType
 
 DECISIONS = (SteeringEventType.APPROVE, SteeringEventType.REJECT)
 DESTRUCTIVE = frozenset({SteeringEventType.CANCEL, SteeringEventType.REDIRECT})

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from keelbolt.errors import CommitRefused, KeelboltError, SessionLimitReached
 from keelbolt.kernel import Delete, Insert, Operation, Query, Record, Scope, new_id
 from keelbolt.state.codec import decode, encode
-from keelbolt.state.engine.policy import tell_save_failed
+from keelbolt.state.engine.connection import tell_save_failed
 from keelbolt.state.families import PATCHES
 from keelbolt.state.names import joined, name
 from keelbolt.state.sessions.context import (

@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from keelbolt.state.hybrid import HybridStateStore
+from keelbolt.state.adapters import HybridStateStore
 from keelbolt.state.sessions.controls import ControlPolicy
 from keelbolt.state.sessions.process import SessionProcess
 from keelbolt.state.sessions.recovery import OtherSessions, Recover, fail_orphans

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keelbolt.errors import LeaseLost
-from keelbolt.state.hybrid import HybridStateStore
+from keelbolt.state.adapters import HybridStateStore
 from keelbolt.state.sessions.context import MergeStrategy
 from keelbolt.state.sessions.process import SessionProcess
 from keelbolt.state.sessions.runner import SessionParts, TaskRunner

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, Field
 
 from keelbolt.state.sessions.context import ContextPatch
-from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
-from keelbolt.state.types.tasks import StateUpdate, TaskContextSnapshot, TaskState, UpdateType
+from keelbolt.state.types.tasks import (
+    StateUpdate,
+    SteeringEvent,
+    SteeringEventType,
+    TaskContextSnapshot,
+    TaskState,
+    UpdateType,
+)
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.session import StreamingSession

@@ -10,7 +10,7 @@ from typing import Any, Self, Unpack
 
 from keelbolt.errors import LeaseLost
 from keelbolt.kernel import Scope
-from keelbolt.state.hybrid import HybridStateStore
+from keelbolt.state.adapters import HybridStateStore
 from keelbolt.state.sessions.context import ContextPatch, MergeStrategy, PendingContextPatch
 from keelbolt.state.sessions.controls import ControlPolicy, Controls
 from keelbolt.state.sessions.live_context import LiveContext
@@ -24,8 +24,15 @@ from keelbolt.state.sessions.telemetry import TaskTelemetrySink, Telemetry
 from keelbolt.state.sessions.updates import SessionConnection, SessionTransport, SessionUpdates, Subscription
 from keelbolt.state.store import StateStore
 from keelbolt.state.types.planner import BackgroundTaskResult
-from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
-from keelbolt.state.types.tasks import StateUpdate, TaskState, TaskStatus, TaskType, UpdateType
+from keelbolt.state.types.tasks import (
+    StateUpdate,
+    SteeringEvent,
+    SteeringEventType,
+    TaskState,
+    TaskStatus,
+    TaskType,
+    UpdateType,
+)
 
 StoredSession = tuple[Sequence[PendingContextPatch], Sequence[SteeringEvent], Sequence[SessionRun]]
 

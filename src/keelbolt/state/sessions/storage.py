@@ -14,9 +14,8 @@ from typing import Any, Generic, TypeVar
 from keelbolt.errors import CommitRefused, InvalidRequest, InvalidState, KeelboltError, StateStoreError, StateTimeout
 from keelbolt.kernel import Claim, Entry, Operation, Put, Query, Record, Scope, new_id
 from keelbolt.state.codec import decode, encode
-from keelbolt.state.engine.erasure_guard import ErasureGuard
-from keelbolt.state.engine.policy import tell_load_failed, tell_save_failed
-from keelbolt.state.engine.saving import Saved
+from keelbolt.state.engine.connection import tell_load_failed, tell_save_failed
+from keelbolt.state.engine.writes import ErasureGuard, Saved
 from keelbolt.state.families import RUNS
 from keelbolt.state.names import joined, name
 from keelbolt.state.store import StateStore

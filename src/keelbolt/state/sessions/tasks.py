@@ -13,8 +13,7 @@ from keelbolt.state.events.steering import MAX_STEERING_PAYLOAD_BYTES
 from keelbolt.state.sessions.process import Member, SessionProcess
 from keelbolt.state.sessions.runtime import SteeringInbox
 from keelbolt.state.sessions.storage import SessionRun, SessionStorage, list_runs
-from keelbolt.state.types.steering import SteeringEvent
-from keelbolt.state.types.tasks import TaskState, TaskStatus, TaskType, utc_now
+from keelbolt.state.types.tasks import SteeringEvent, TaskState, TaskStatus, TaskType, utc_now
 
 if TYPE_CHECKING:
     from keelbolt.state.store import StateStore

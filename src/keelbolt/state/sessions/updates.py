@@ -14,8 +14,7 @@ from keelbolt.state.codec import decode
 from keelbolt.state.families import UPDATES
 from keelbolt.state.names import name
 from keelbolt.state.sessions.storage import SessionStorage
-from keelbolt.state.types.steering import SteeringEvent
-from keelbolt.state.types.tasks import StateUpdate, TaskState, UpdateType
+from keelbolt.state.types.tasks import StateUpdate, SteeringEvent, TaskState, UpdateType
 
 if TYPE_CHECKING:
     from keelbolt.state.sessions.session import StreamingSession

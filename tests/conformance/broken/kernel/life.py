@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from keelbolt.errors import Forked, InvalidName, InvalidValue, NotDeclared, StorageClosed, TooLarge, WrongLoop
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.contract import Health, Problem, Stats, Swept, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.hints import Board, LogTopic, QueueTopic
 from keelbolt.kernel.logs import Drop
 from keelbolt.kernel.records import Collection, Put

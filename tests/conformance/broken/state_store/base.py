@@ -7,7 +7,7 @@ import copy
 import json
 from typing import Any
 
-from keelbolt.state.events.history import HistoryPage
+from keelbolt.state.events.traces import HistoryPage
 from tests.conformance.broken.state_store.fault import caught_by
 from tests.conformance.broken.state_store.kept import Kept
 

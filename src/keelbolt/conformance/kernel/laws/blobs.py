@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from keelbolt.conformance.expect import equal, expect, raises
-from keelbolt.conformance.kernel.expect import refuses
-from keelbolt.conformance.kernel.subject import law
+from keelbolt.conformance.kernel.subject import law, refuses
 from keelbolt.errors import BlobNotFound, InvalidValue
 from keelbolt.kernel.blobs import CHUNK_BYTES, Attach, Blob, BlobSource, Detach
 from keelbolt.kernel.contract import Kernel
