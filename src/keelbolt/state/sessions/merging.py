@@ -6,6 +6,7 @@ import secrets
 import threading
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keelbolt.errors import CommitRefused, KeelboltError, SessionLimitReached
@@ -40,7 +41,8 @@ class PatchManager:
 
     def __init__(self, core: SessionCore) -> None:
         self._core = core
-        self._stored = StoredContext(core.session_id, core.ground.session(core.session_id))
+        life, note = core.ground.session(core.session_id), partial(core.ground.note, core.session_id)
+        self._stored = StoredContext(core.session_id, life, note)
         self._unsaved = 0
         self._counting = threading.Lock()  # changes complete in the kernel's thread
         self.context = SessionContext()
