@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from keelbolt.errors import (
     TurnError,
     TurnGateRejected,
     TurnStorageNotFound,
+    TurnTakenOver,
 )
 from keelbolt.tasks import Dependency, TaskContext, TaskManager, Worker
 from keelbolt.turns.abort import AbortController
@@ -233,8 +234,19 @@ class TurnWorker(Worker, Dependency):
 
     def _park(self, under: _Under) -> None:
         """Keep the turn in memory while the task asks: it waits at its gates, and its other work continues."""
+        assert under.turning is not None
         self._parked[under.turn_id] = under
         under.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, under)
+        under.turning.add_done_callback(lambda turning: self._forget_taken_over(under, turning))
+
+    def _forget_taken_over(self, under: _Under, turning: asyncio.Task[TurnResult]) -> None:
+        """Free the memory of a parked turn that another process has continued: no answer arrives here any more."""
+        if self._parked.get(under.turn_id) is not under or turning.cancelled() or turning.exception() is not None:
+            return
+        if any(isinstance(cause, TurnTakenOver) for error in turning.result().errors for cause in _causes(error)):
+            del self._parked[under.turn_id]
+            assert under.expiry is not None
+            under.expiry.cancel()
 
     def _unparked(self, task: TaskContext, turn_id: str) -> _Under | None:
         under = self._parked.pop(turn_id, None)
@@ -364,17 +376,22 @@ class TurnWorker(Worker, Dependency):
             await self._fail(task, result.errors[-1])
 
     async def _fail(self, task: TaskContext, error: BaseException) -> None:
-        cause: BaseException | None = error
-        while cause is not None:
+        for cause in _causes(error):
             if isinstance(cause, StorageUnavailable):  # the task is released; the turn continues when storage is back
                 raise cause
             if isinstance(cause, TurnGateRejected):  # the user declined: the work stops intentionally
                 await task.give_up(str(cause))
                 return
-            cause = cause.__cause__
         words = str(error) if isinstance(error, DispatchNacked) else FAILED  # a nack's message comes from the executor
         data = {"code": error.code} if isinstance(error, TurnError) else None
         await task.fail(words, data=data, error=error)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield the error and its causes."""
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 def _question(gate: StoredGate) -> dict[str, Any]:
