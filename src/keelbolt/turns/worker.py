@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,6 @@ from keelbolt.errors import (
     TurnError,
     TurnGateRejected,
     TurnStorageNotFound,
-    TurnTakenOver,
 )
 from keelbolt.tasks import Dependency, TaskContext, TaskManager, Worker
 from keelbolt.turns.abort import AbortController
@@ -39,6 +38,7 @@ from keelbolt.turns.waking import WAKE, Waker
 CANCEL_SECONDS = 0.1  # interval at which a cancel of the task is checked
 HEED_SECONDS = 1.0  # time to end after an abort, before the turn is cancelled
 PARKED_SECONDS = 600.0  # time that a turn stays in memory while its task asks
+ENDED_SECONDS = 30.0  # the same after its end; the answer that ended it usually arrives here within milliseconds
 FAILED = "The agent failed while it worked on this task."
 
 Prompt = str | Tokenizable | Callable[[TaskContext], str | Tokenizable]
@@ -237,16 +237,14 @@ class TurnWorker(Worker, Dependency):
         assert under.turning is not None
         self._parked[under.turn_id] = under
         under.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, under)
-        under.turning.add_done_callback(lambda turning: self._forget_taken_over(under, turning))
+        under.turning.add_done_callback(lambda _: self._ended_while_parked(under))
 
-    def _forget_taken_over(self, under: _Under, turning: asyncio.Task[TurnResult]) -> None:
-        """Free the memory of a parked turn that another process has continued: no answer arrives here any more."""
-        if self._parked.get(under.turn_id) is not under or turning.cancelled() or turning.exception() is not None:
-            return
-        if any(isinstance(cause, TurnTakenOver) for error in turning.result().errors for cause in _causes(error)):
-            del self._parked[under.turn_id]
+    def _ended_while_parked(self, under: _Under) -> None:
+        """Free the memory of a parked turn soon after its end: another process may have handled the answer."""
+        if self._parked.get(under.turn_id) is under:
             assert under.expiry is not None
             under.expiry.cancel()
+            under.expiry = asyncio.get_running_loop().call_later(ENDED_SECONDS, self._expire, under)
 
     def _unparked(self, task: TaskContext, turn_id: str) -> _Under | None:
         under = self._parked.pop(turn_id, None)
@@ -376,22 +374,17 @@ class TurnWorker(Worker, Dependency):
             await self._fail(task, result.errors[-1])
 
     async def _fail(self, task: TaskContext, error: BaseException) -> None:
-        for cause in _causes(error):
+        cause: BaseException | None = error
+        while cause is not None:
             if isinstance(cause, StorageUnavailable):  # the task is released; the turn continues when storage is back
                 raise cause
             if isinstance(cause, TurnGateRejected):  # the user declined: the work stops intentionally
                 await task.give_up(str(cause))
                 return
+            cause = cause.__cause__
         words = str(error) if isinstance(error, DispatchNacked) else FAILED  # a nack's message comes from the executor
         data = {"code": error.code} if isinstance(error, TurnError) else None
         await task.fail(words, data=data, error=error)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and its causes."""
-    while error is not None:
-        yield error
-        error = error.__cause__
 
 
 def _question(gate: StoredGate) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 from keelbolt.errors import TurnGateTimeout
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskContext
-from keelbolt.turns import DispatchContext, gates
+from keelbolt.turns import DispatchContext, gates, worker
 from keelbolt.turns.answers import GateAnswer, read_gate_answer, reply_hint
 from keelbolt.turns.durable import gate_records
 from keelbolt.turns.durable import gates as durable_gates
@@ -199,8 +199,11 @@ async def test_resolve_wakes_the_task(stage: Stage, parked: bool) -> None:
     assert texts(done)["message-1-done"] == "7"
 
 
-async def test_a_turn_that_another_process_continues_leaves_memory(stage: Stage) -> None:
-    """A process keeps a turn in memory while its task asks, but not after another process has continued it."""
+async def test_a_turn_that_another_process_continues_leaves_memory(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process keeps a turn in memory while its task asks, but not after another process has handled the answer."""
+    monkeypatch.setattr(worker, "ENDED_SECONDS", 0.1)
     busy = asyncio.Event()
     running: weakref.WeakSet[HeldByTurn] = weakref.WeakSet()
 
@@ -225,7 +228,7 @@ async def test_a_turn_that_another_process_continues_leaves_memory(stage: Stage)
     assert (done.status.state, texts(done)["message-1-done"]) == (TaskState.completed, "True")
     async with asyncio.timeout(60):
         while running:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
             gc.collect()
     busy.set()
 
